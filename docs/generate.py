@@ -101,7 +101,11 @@ API: list[tuple[str, str, list[str]]] = [
     ),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
     ("Clients with zeep", "holdfast.zeep", ["Transport", "AsyncTransport", "Call", "Fault"]),
-    ("Processors", "holdfast", ["Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "X509"]),
+    (
+        "Processors",
+        "holdfast",
+        ["Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "SecureConversation", "X509"],
+    ),
     ("Traces", "holdfast", ["trace"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service"]),

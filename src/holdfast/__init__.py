@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         UnknownExchange,
     )
     from holdfast.http.tls import PeerCertificate
+    from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
     from holdfast.security.x509 import X509, Encryption
 
@@ -83,6 +84,7 @@ __all__ = [
     "Reply",
     "RetentionPolicy",
     "RetransmissionPolicy",
+    "SecureConversation",
     "Sent",
     "SequenceFault",
     "SequenceLost",
@@ -119,6 +121,7 @@ _HOMES = {
     "RetentionPolicy": "core.queues.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Enqueued": "endpoint.source.sent",
+    "SecureConversation": "security.conversation.secure_conversation",
     "Sent": "endpoint.source.sent",
     "Source": "endpoint.source.source",
     "SourceHTTP": "endpoint.source.http_settings",

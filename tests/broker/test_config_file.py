@@ -267,6 +267,18 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ),
         (FORWARDER + "security.username = 'u'", "forwarders.a.security", "the password is missing", "password_file"),
         (
+            FORWARDER + "security = {username = 'u', password_env = 'HOME', conversation = true, digest = true}",
+            "forwarders.a.security.digest",
+            "a token is requested with the password itself",
+            "Remove digest",
+        ),
+        (
+            f"{FORWARDER}{SIGNATURE}\nsecurity.conversation = true",
+            "forwarders.a.security.conversation",
+            "with a user name, not a signature",
+            "Remove one",
+        ),
+        (
             FORWARDER + "security = {username = '', password_env = 'HOME'}",
             "forwarders.a.security.username",
             '""',

@@ -94,6 +94,10 @@ class Shop:
         return f"<echoed>{message.body.text}</echoed>"
 
     @property
+    def sequences(self) -> set[str]:
+        return {message.sequence for message in self.got}
+
+    @property
     def texts(self) -> list[str | None]:
         return [message.body.text for message in self.got]
 
@@ -297,3 +301,32 @@ async def test_the_security_header_of_each_hop_ends_there(start: Start, run_serv
     next_hop = ' s:role="http://www.w3.org/2003/05/soap-envelope/role/next" s:mustUnderstand="true"'
     answer = await post(broker.service.url, create("", next_hop))
     assert "MustUnderstand" in answer.text, "what nobody checks is not understood"
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+async def test_a_forwarder_sends_under_tokens_that_survive_a_reload_and_a_restart(
+    start: Start, run_service: Any, rm: str
+) -> None:
+    shop = Shop(digest=False)
+    service = await run_service(shop.app)
+    security = 'security = { username = "broker", password_file = "inner", conversation = true }'
+    versions = f'rm = "{rm}"\naddressing = "2005/08"\nsoap = "1.2"'
+    text = BASE + f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\n{security}\n{versions}\n'
+    broker = await start(text)
+    async with source(broker, []) as anybody:
+        await anybody.send("<n>1</n>", action="urn:note")
+        assert (await anybody.request("<n>2</n>", action=ECHO, timeout=60)).body.text == "2"
+    broker.reload()
+    async with source(broker, []) as anybody:
+        await anybody.send("<n>3</n>", action="urn:note")
+        await anybody.flush(60)
+    await until(lambda: shop.texts == ["1", "2", "3"])
+    await broker.service.close(0.5)
+    broker = await start(text)
+    async with source(broker, []) as anybody:
+        await anybody.send("<n>4</n>", action="urn:note")
+        await anybody.flush(60)
+    await until(lambda: shop.texts == ["1", "2", "3", "4"])
+    assert {message.user for message in shop.got} == {"broker"}
+    assert shop.app.incidents[REFUSED] == 0
+    assert len(shop.sequences) == 1

@@ -298,6 +298,9 @@ class MessageCredentialsConfig:
         password_env: Environment variable with the password.
         digest: Send a digest instead of the password.
         timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
+        conversation: Request a token of WS-SecureConversation with the user name for each Sequence, and sign with its
+            key. WCF demands this if it combines a user name with a reliable session. The tokens are in ``security.db``
+            in the store's directory, or in the file ``nonces`` of ``[security]``.
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
     """
 
@@ -306,6 +309,7 @@ class MessageCredentialsConfig:
     password_env: SecretVariable | None = None
     digest: bool = False
     timestamp: bool = True
+    conversation: bool = False
     signature: SignatureConfig | None = None
 
     @property

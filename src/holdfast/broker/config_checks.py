@@ -438,6 +438,12 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
         others = [key for key in ("username", "password_file", "password_env") if is_given(one, key)]
         if others:
             yield (*path, others[0]), "a message has a user name or a signature, not both", "Remove one of them."
+        elif one.conversation:
+            yield (
+                (*path, "conversation"),
+                "a token is requested with a user name, not a signature",
+                "Remove one of them.",
+            )
         yield from _of_a_signature((*path, "signature"), one.signature)
         return
     if not is_given(one, "username"):
@@ -446,6 +452,10 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
     yield from _one_secret(path, passwords, "the password")
     if not passwords:
         yield path, "the password is missing", "Add password_file = … or password_env = … to this table."
+    if one.conversation and (one.digest or not one.timestamp):
+        name = "digest" if one.digest else "timestamp"
+        why = "a token is requested with the password itself, and each message has a Timestamp"
+        yield (*path, name), why, f"Remove {name}, or remove conversation."
 
 
 def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:

@@ -14,6 +14,7 @@ from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, Secur
 from holdfast.broker.signature_config import SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
+from holdfast.security.conversation.secure_conversation import SecureConversation, is_token_request
 from holdfast.security.names import SECURITY
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
@@ -46,13 +47,15 @@ class MessageSecurity:
         if config.security.signature is not None:
             signatures[_LISTENER] = config.security.signature
         nonces = None
-        if self._users is not None or signatures:
+        users = {to: one for to, one in secured.items() if one.signature is None}
+        if self._users is not None or signatures or any(one.conversation for one in users.values()):
             nonces = config.security.nonces or nonces_of(config.store)
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
-        tokens = {to: _token(one) for to, one in secured.items() if one.signature is None}
-        self._tokens = ForwarderTokens(tokens) if tokens else None
+        sent: ForwarderTokens | None = None if running is None else running._tokens
+        tokens = {to: _token(one, nonces, None if sent is None else sent.of(to)) for to, one in users.items()}
+        self._tokens: ForwarderTokens | None = ForwarderTokens(tokens) if tokens else None
         before: Mapping[str, X509] = {} if running is None else running._signers
         self._signers: dict[str, X509] = {
             hop: _signer(one, config, nonces, before.get(hop)) for hop, one in signatures.items()
@@ -107,15 +110,24 @@ class ForwarderTokens(Processor):
 
     understands = (SECURITY,)
 
-    def __init__(self, tokens: Mapping[str, UsernameToken]) -> None:
+    def __init__(self, tokens: Mapping[str, UsernameToken | SecureConversation]) -> None:
         self._tokens = tokens
+
+    def of(self, address: str) -> UsernameToken | SecureConversation | None:
+        """Return the token of an address."""
+        return self._tokens.get(address)
 
     def outbound(self, context: MessageContext) -> None:
         """Add the token to a request of a forwarder."""
         token = self._tokens.get(context.to)
-        if token is not None and not context.is_answer:
+        if token is not None and not context.is_answer and not is_token_request(context):
             _remove_security(context)
             token.outbound(context)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Name the token in the CreateSequence of a forwarder."""
+        token = self._tokens.get(context.to) if not context.is_answer else None
+        return data if token is None else token.encoded(context, data)
 
     def inbound(self, context: MessageContext) -> None:
         """Check the answer of a destination."""
@@ -184,9 +196,17 @@ def _remove_security(context: MessageContext) -> None:
         context.remove_header(SECURITY)
 
 
-def _token(config: MessageCredentialsConfig) -> UsernameToken:
+def _token(
+    config: MessageCredentialsConfig, tokens: str | Path | None, known: UsernameToken | SecureConversation | None
+) -> UsernameToken | SecureConversation:
     assert config.username and config.password is not None  # config_checks saw to it
-    return UsernameToken(config.username, config.password.reveal(), digest=config.digest, timestamp=config.timestamp)
+    name, password = config.username, config.password.reveal()
+    if not config.conversation:
+        return UsernameToken(name, password, digest=config.digest, timestamp=config.timestamp)
+    # Without a file, a new one would lose the tokens, and with them the Sequences.
+    if isinstance(known, SecureConversation) and known.is_for(name, password):
+        return known
+    return SecureConversation(name, password, tokens=tokens)
 
 
 def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: X509 | None) -> X509:

@@ -216,9 +216,14 @@ def add_security(context: MessageContext, content: str) -> None:
     The receiver of an answer need not: a client that sends tokens may not read the header itself, as CXF does not with
     only an interceptor for outgoing messages.
     """
-    must = "" if context.is_answer else f' xmlns:e="{SOAP_NS[context.envelope.soap]}" e:mustUnderstand="1"'
-    block = f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}"{must}>{content}</wsse:Security>'
-    context.envelope.headers = (*context.envelope.headers, block.encode())
+    block = security_block(context.envelope.soap, content, must_understand=not context.is_answer)
+    context.envelope.headers = (*context.envelope.headers, block)
+
+
+def security_block(soap: SOAP, content: str, *, must_understand: bool) -> bytes:
+    """Return a Security header."""
+    must = f' xmlns:e="{SOAP_NS[soap]}" e:mustUnderstand="1"' if must_understand else ""
+    return f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}"{must}>{content}</wsse:Security>'.encode()
 
 
 def write_timestamp(now: float, life: float) -> str:

@@ -20,6 +20,7 @@ from lxml import etree
 
 from holdfast.security.header import Invalid
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
+from holdfast.security.times import write_time
 
 _T = TypeVar("_T")
 
@@ -37,6 +38,16 @@ IDS: Final = etree.XPath(
     namespaces={"u": WSU, "xml": "http://www.w3.org/XML/1998/namespace"},
     smart_strings=False,
 )
+TOKEN_ID: Final = "holdfast-token"
+"""The wsu:Id of a token, which the signature in a message names."""
+_TIMESTAMP_ID: Final = "holdfast-timestamp"
+_SIGNED: Final = (
+    f'<SignedInfo xmlns="{DS}"><CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"></CanonicalizationMethod>'
+    f'<SignatureMethod Algorithm="{DS}hmac-sha1"></SignatureMethod><Reference URI="#{_TIMESTAMP_ID}"><Transforms>'
+    f'<Transform Algorithm="{EXCLUSIVE_C14N}"></Transform></Transforms><DigestMethod Algorithm="{SHA1}"></DigestMethod>'
+    "<DigestValue>{}</DigestValue></Reference></SignedInfo>"
+)
+"""A SignedInfo in its canonical form, without the digest of the Timestamp."""
 _BOUND_TO: Final = f"{{*}}Body/{{*}}CreateSequence/{{{WSSE}}}SecurityTokenReference"
 
 
@@ -68,6 +79,31 @@ def check_signature(security: etree._Element, timestamp: etree._Element, token: 
     digest_is_right = _check_reference(reference, timestamp)
     wanted = hmac.digest(key, canonical(signed), algorithm(method, _SIGNATURES))
     return hmac.compare_digest(wanted, decoded(value)) and digest_is_right
+
+
+def sign_timestamp(created: float, expires: float, token: str, token_type: str, key: bytes) -> str:
+    """Return a Timestamp, a SecurityContextToken, and a signature of the Timestamp with the token's key, as WCF's
+    Basic256 writes it.
+
+    What is digested and signed is written in its canonical form, so that nothing has to be parsed.
+
+    Args:
+        created, expires: Seconds since 1970.
+        token: The SecurityContextToken.
+        token_type: Its URI.
+        key: Its key.
+    """
+    stamp = (
+        f'<wsu:Timestamp xmlns:wsu="{WSU}" wsu:Id="{_TIMESTAMP_ID}"><wsu:Created>{write_time(created)}</wsu:Created>'
+        f"<wsu:Expires>{write_time(expires)}</wsu:Expires></wsu:Timestamp>"
+    )
+    signed = _SIGNED.format(base64.b64encode(hashlib.sha1(stamp.encode()).digest()).decode())
+    value = base64.b64encode(hmac.digest(key, signed.encode(), "sha1")).decode()
+    reference = f'<wsse:Reference ValueType="{token_type}" URI="#{TOKEN_ID}"/>'
+    return (
+        f'{stamp}{token}<Signature xmlns="{DS}">{signed}<SignatureValue>{value}</SignatureValue><KeyInfo>'
+        f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference></KeyInfo></Signature>"
+    )
 
 
 def _check_reference(reference: etree._Element, timestamp: etree._Element) -> bool:

@@ -15,6 +15,7 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import Invalid
 from holdfast.security.names import CONVERSATION_1_3, CONVERSATION_2005, TRUST_1_3, TRUST_2005, WSSE, WSU
+from holdfast.security.signature import TOKEN_ID
 from holdfast.security.times import write_time
 from holdfast.wire import parse_element
 from holdfast.wire.text import escape
@@ -52,8 +53,6 @@ class Form:
 
 
 FORMS: Final = (Form(TRUST_2005, CONVERSATION_2005, False), Form(TRUST_1_3, CONVERSATION_1_3, True))
-_ID: Final = "holdfast-token"
-"""The wsu:Id of a token, which its client copies into each message."""
 _KINDS: Final[tuple[Kind, ...]] = ("Issue", "Renew", "Cancel")
 _ACTIONS: Final = {form.action("RST", kind): (form, kind) for form in FORMS for kind in _KINDS}
 
@@ -142,14 +141,13 @@ def p_sha1(secret: bytes, seed: bytes, length: int) -> bytes:
 def write_issued(request: TokenRequest, issued: SecurityContext, entropy: bytes, now: float) -> str:
     """Return the response that gives a token: what both sides compute the key from is in the two messages."""
     form, identifier, instance = request.form, escape(issued.identifier), escape(issued.instance)
-    token = f"<c:Identifier>{identifier}</c:Identifier>" + (f"<c:Instance>{instance}</c:Instance>" if instance else "")
     which = f' c:Instance="{instance}"' if instance else ""
     secret = base64.b64encode(entropy).decode()
     return _collected(
         form,
         f"<t:TokenType>{form.token_type}</t:TokenType><t:RequestedSecurityToken>"
-        f'<c:SecurityContextToken wsu:Id="{_ID}">{token}</c:SecurityContextToken></t:RequestedSecurityToken>'
-        f"<t:RequestedAttachedReference>{_reference(form, f'#{_ID}', which)}</t:RequestedAttachedReference>"
+        f"{write_token(form, issued.identifier, issued.instance)}</t:RequestedSecurityToken>"
+        f"<t:RequestedAttachedReference>{_reference(form, f'#{TOKEN_ID}', which)}</t:RequestedAttachedReference>"
         f"<t:RequestedUnattachedReference>{_reference(form, identifier, which)}</t:RequestedUnattachedReference>"
         f"<t:RequestedProofToken><t:ComputedKey>{form.trust}/CK/PSHA1</t:ComputedKey></t:RequestedProofToken>"
         f'<t:Entropy><t:BinarySecret Type="{form.trust}/Nonce">{secret}</t:BinarySecret></t:Entropy>'
@@ -162,6 +160,22 @@ def write_issued(request: TokenRequest, issued: SecurityContext, entropy: bytes,
 def write_cancelled(request: TokenRequest) -> str:
     """Return the response that a token no longer counts."""
     return _collected(request.form, "<t:RequestedTokenCancelled/>")
+
+
+def write_token(form: Form, identifier: str, instance: str) -> str:
+    """Return a SecurityContextToken."""
+    which = f"<c:Instance>{escape(instance)}</c:Instance>" if instance else ""
+    content = f"<c:Identifier>{escape(identifier)}</c:Identifier>{which}"
+    return (
+        f'<c:SecurityContextToken xmlns:c="{form.conversation}" wsu:Id="{TOKEN_ID}">{content}</c:SecurityContextToken>'
+    )
+
+
+def write_reference(form: Form, identifier: str, instance: str) -> str:
+    """Return a reference to a token from elsewhere."""
+    which = f' xmlns:c="{form.conversation}" c:Instance="{escape(instance)}"' if instance else ""
+    reference = f'<wsse:Reference URI="{escape(identifier)}" ValueType="{form.token_type}"{which}/>'
+    return f'<wsse:SecurityTokenReference xmlns:wsse="{WSSE}">{reference}</wsse:SecurityTokenReference>'
 
 
 def _reference(form: Form, uri: str, which: str) -> str:

@@ -23,12 +23,15 @@ from holdfast.wire.policy.assertions import (
     ENCRYPTED_FIRST,
     ENCRYPTED_SIGNATURES,
     ENCRYPTION,
+    HTTPS,
     LISTENER,
     PASSWORD,
     PASSWORD_DIGEST,
     POLLS,
+    SECURE_CONVERSATION,
     SECURITY,
     SIGNATURES,
+    TIMESTAMP,
     TOKEN_IN_MESSAGE,
     TOKEN_NOT_IN_MESSAGE,
     Ability,
@@ -145,6 +148,42 @@ def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, 
     with pytest.raises(ConfigurationError) as caught:
         description.port(None, able)
     assert told in caught.value.message
+
+
+TRANSPORT = (
+    "<sp:TransportBinding><wsp:Policy><sp:TransportToken><wsp:Policy><sp:HttpsToken/></wsp:Policy></sp:TransportToken>"
+    "<sp:IncludeTimestamp/></wsp:Policy></sp:TransportBinding>"
+)
+USER = (
+    "<sp:SignedSupportingTokens><wsp:Policy><sp:UsernameToken><wsp:Policy>{}</wsp:Policy></sp:UsernameToken>"
+    "</wsp:Policy></sp:SignedSupportingTokens><sp:Wss11/><sp:Trust10/>"
+)
+
+
+def conversation(bootstrap: str) -> str:
+    """As WCF describes TransportWithMessageCredential with a reliable session."""
+    token = (
+        f"<sp:SecureConversationToken><wsp:Policy><sp:BootstrapPolicy><wsp:Policy>{bootstrap}</wsp:Policy>"
+        "</sp:BootstrapPolicy></wsp:Policy></sp:SecureConversationToken>"
+    )
+    return (
+        "<wsp:All xmlns:sp='http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702'>"
+        f"{TRANSPORT}<sp:EndorsingSupportingTokens><wsp:Policy>{token}</wsp:Policy></sp:EndorsingSupportingTokens>"
+        "<rmp:RMAssertion xmlns:rmp='http://docs.oasis-open.org/ws-rx/wsrmp/200702'><wsp:Policy><rmp:SequenceSTR/>"
+        "</wsp:Policy></rmp:RMAssertion></wsp:All>"
+    )
+
+
+def test_a_service_may_demand_a_secure_conversation_with_a_user_name() -> None:
+    able = {HTTPS, TIMESTAMP, SECURE_CONVERSATION}
+    demanded = conversation(TRANSPORT + USER.format("<sp:WssUsernameToken10/>"))
+    assert refusal(demanded, able) == ""
+    assert "processors=[holdfast.SecureConversation(name, password)]" in refusal(demanded, {HTTPS, TIMESTAMP, PASSWORD})
+    assert "the https URL" in refusal(demanded, able - {HTTPS})
+    assert "HashPassword" in refusal(conversation(TRANSPORT + USER.format("<sp:HashPassword/>")), able)
+    assert "X509Token" in refusal(conversation(TRANSPORT + USER.replace("Username", "X509")), able)
+    signed = "<sp:AsymmetricBinding><wsp:Policy/></sp:AsymmetricBinding>"
+    assert "AsymmetricBinding" in refusal(conversation(signed), able)
 
 
 def binding(content: str, version: str = "http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702") -> str:

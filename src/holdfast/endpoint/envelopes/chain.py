@@ -118,13 +118,15 @@ class Chain:
     # --- out ------------------------------------------------------------------------------------------------------
 
     def outbound(self, context: MessageContext) -> None:
-        """Call the processors for a message before it is written.
+        """Call the processors for a message before it is written, up to one that sends another request first.
 
         Raises:
             ProcessorError: it is stopped.
         """
         for processor in self._outbound:
             self._call(processor, processor.outbound, context)
+            if context.preceding is not None:
+                return
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Call the processors for a written message, and return the octets to send.

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from holdfast.core.commit import GroupCommit
@@ -24,7 +25,7 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.http_media import is_package
-from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
+from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
@@ -44,6 +45,8 @@ from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pa
 
 CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 _DEFERRED = b"The message cannot be taken now; send it again.\n"
+_STATE = attrgetter(*(one.name for one in fields(Envelope)))
+"""Everything that a processor may change in an envelope. A copy by ``copy`` takes five times as long."""
 _UNWRITABLE = "answer.unwritable"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
@@ -58,6 +61,14 @@ Elsewhere = Callable[[Exchange, Envelope], bool]
 """Says whether an envelope is another process's, which answers the exchange then."""
 Answered = Callable[[Outcome], None]
 """Receives the envelope that answers our request, or the reason why there is no envelope."""
+
+
+class RequestFirst(Exception):
+    """A message cannot be written before another request is answered."""
+
+    def __init__(self, request: ExtraRequest) -> None:
+        super().__init__(request.key)
+        self.request = request
 
 
 class Envelopes:
@@ -293,16 +304,23 @@ class Envelopes:
         )
         return self._encode(context)
 
-    def write(self, sent: Transmit) -> tuple[bytes, Notes | None]:
-        """Return the content of an HTTP request, encoded again for every attempt, and the notes for its response.
+    def write(self, sent: Transmit, given: Notes | None = None) -> tuple[bytes, Notes | None, ExtraRequest | None]:
+        """Return the content of an HTTP request, encoded again for every attempt, the notes for its response, and the
+        request that follows it.
+
+        Args:
+            sent: The request.
+            given: The notes with which it passes the processors.
 
         Raises:
+            RequestFirst: another request comes before it.
             MessageFlowError: it cannot be written now.
             Exception: it cannot be written, whatever the reason.
         """
         if self._is_plain:
-            return encode(sent.envelope), None
-        notes: Notes = {}
+            return encode(sent.envelope), None, None
+        notes: Notes = {} if given is None else given
+        before = _STATE(sent.envelope)
         context = MessageContext(
             sent.envelope,
             "outbound",
@@ -312,7 +330,11 @@ class Envelopes:
             to=sent.to,
             attempt=sent.attempt,
         )
-        return self._encode(context), notes
+        self._chain.outbound(context)
+        if context.preceding is not None:
+            sent.envelope = Envelope(*before)  # the processors get it again, as it was
+            raise RequestFirst(context.preceding)
+        return self._chain.encoded(context, encode(context.envelope)), notes, context.following
 
     def _encode(self, context: MessageContext) -> bytes:
         self._chain.outbound(context)

@@ -5,12 +5,14 @@ Owns the two public classes. Which processor is called when, and what becomes of
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lxml import etree
 
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import ANONYMOUS_EPR, Envelope
 from holdfast.endpoint.envelopes.message import Body, body_bytes
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.http.exchange import Request
@@ -36,7 +38,8 @@ class Processor:
     A method returns nothing, and the message proceeds. To stop the message, the method raises
     :class:`MessageFlowError` or :class:`ProcessingError`; to declare that the processor has no part in it,
     :class:`UnknownExchange` or :class:`NotForThisRole`; to answer a request itself, it calls
-    :meth:`MessageContext.answer`.
+    :meth:`MessageContext.answer`. A processor that needs something from the receiver before it can write a request,
+    such as a token, calls :meth:`MessageContext.request_first`.
 
     The endpoint calls processors in its event loop, one at a time, and everything else waits meanwhile. Do work that
     takes longer than a millisecond, or waits for anything, beforehand or elsewhere.
@@ -96,6 +99,21 @@ class Processor:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class ExtraRequest:
+    """A request of a processor's own, before or after one of the protocol's.
+
+    Args:
+        envelope: The request.
+        key: What it is for: all messages with the same key wait for one request.
+        notes: The notes with which it passes the processors.
+    """
+
+    envelope: Envelope
+    key: str
+    notes: dict[str, Any]
+
+
 class MessageContext:
     """One message on its way through an endpoint's processors.
 
@@ -125,9 +143,11 @@ class MessageContext:
         "data",
         "direction",
         "envelope",
+        "following",
         "is_answer",
         "is_answered",
         "notes",
+        "preceding",
         "role",
         "to",
     )
@@ -155,6 +175,8 @@ class MessageContext:
         self.to = to
         self.attempt = attempt
         self.is_answered = False
+        self.preceding: ExtraRequest | None = None
+        self.following: ExtraRequest | None = None
         self._answer: Envelope | None = None
         self._request = request
         self._headers = headers
@@ -328,3 +350,53 @@ class MessageContext:
     def given_answer(self) -> Envelope | None:
         """What :meth:`answer` was given; None: no message."""
         return self._answer
+
+    # --- requests of processors -----------------------------------------------------------------------------------
+
+    def request_first(
+        self, body: Body, *, action: str, headers: bytes = b"", key: str = "", notes: dict[str, Any] | None = None
+    ) -> None:
+        """Send another request to the same address before this message.
+
+        This message waits meanwhile. No further processor gets it now; once the request is answered, it passes all
+        processors again, from the beginning. If the answer is a fault, it is the answer to this message too. If there
+        is no answer, the message is sent again later, as any other.
+
+        The request passes :meth:`Processor.outbound` of all processors, and its answer :meth:`Processor.inbound`.
+
+        Args:
+            body: One XML element.
+            action: Its wsa:Action.
+            headers: Header blocks, XML bytes.
+            key: All messages to this address that wait for the same key wait for one request.
+            notes: Notes on the request, for its answer.
+
+        Raises:
+            ConfigurationError: This is no request of this endpoint.
+            EnvelopeError: The body, the action or the headers are not allowed in a message.
+        """
+        self.preceding = self._extra(body, action, headers, key, notes)
+
+    def request_afterwards(
+        self, body: Body, *, action: str, headers: bytes = b"", notes: dict[str, Any] | None = None
+    ) -> None:
+        """Send another request to the same address once this message is delivered, before its answer is processed.
+
+        The message is delivered if its HTTP status is 2xx. The endpoint continues even if the other request fails.
+        The arguments and the errors are those of :meth:`request_first`.
+        """
+        self.following = self._extra(body, action, headers, "", notes)
+
+    def _extra(self, body: Body, action: str, headers: bytes, key: str, notes: dict[str, Any] | None) -> ExtraRequest:
+        if self.is_answer or self.direction != "outbound":
+            raise ConfigurationError(
+                "a processor can send a request only before or after a request of this endpoint",
+                remedy="Check context.is_answer and context.direction.",
+            )
+        check_action(action)
+        check_header_blocks(headers)
+        mine = self.envelope
+        envelope = Envelope(mine.soap, mine.addressing, action=action, to=mine.to, body=body_bytes(body))
+        envelope.message_id, envelope.reply_to = uuid.uuid4().urn, ANONYMOUS_EPR
+        envelope.headers = (headers,) if headers else ()
+        return ExtraRequest(envelope, key, notes or {})

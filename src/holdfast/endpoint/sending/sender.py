@@ -12,8 +12,10 @@ from functools import partial
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, pass_on
+from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
+from holdfast.endpoint.envelopes.processors import ExtraRequest
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
@@ -76,6 +78,7 @@ class Sender:
         """Replaced transports that still finish requests."""
         self._retiring: asyncio.Future[None] | None = None
         self._envelopes = envelopes
+        self._extra = ExtraRequests(envelopes, self._post_extra, self._post_again, self._extra_failed)
         self._on_transport_error = on_transport_error
         self._on_answer = on_answer
         self._paused: dict[int, asyncio.Handle] = {}
@@ -123,11 +126,28 @@ class Sender:
         self.transmissions += 1
         if sent.attempt > 1:
             self._count_again(sent)
-        envelope, media = sent.envelope, ""
+        self._write_and_post(sent)
+
+    def _write_and_post(self, sent: Transmit, *, is_last: bool = False) -> None:
+        """Write a message and post it.
+
+        Args:
+            sent: The message.
+            is_last: Whether a processor has had its request before it, so that another one is of no use.
+        """
+        media = ""
         try:
-            content, notes = self._envelopes.write(sent)
+            content, notes, following = self._envelopes.write(sent)
+            envelope = sent.envelope
             if envelope.attachments:
                 media, content = pack(envelope, content)
+        except RequestFirst as first:
+            if is_last:
+                reason = f"the answer to {first.request.envelope.action} does not have what a processor needs"
+                self._extra_failed(sent, None, reason, False)
+            else:
+                self._extra.first(sent, first.request)
+            return
         except MessageFlowError as error:
             self._failed(
                 sent,
@@ -145,9 +165,40 @@ class Sender:
         if media:
             fields = {**fields, "Content-Type": media}
         told: Callable[[Outcome], None] = partial(self._told, sent, notes)
+        if following is not None:
+            told = partial(self._follow, sent, following, told)
         if self._envelopes.tracing is not None and sent.number:
             fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
         way.http.request("POST", sent.to, content, fields, told)
+
+    def _post_again(self, sent: Transmit) -> None:
+        """Write and post a message that has waited for a request of a processor's."""
+        if not self._is_stopped:
+            self._write_and_post(sent, is_last=True)
+
+    def _post_extra(self, asked: Transmit, content: bytes, told: Callable[[Outcome], None]) -> None:
+        """Post a request of a processor's own."""
+        way = self.ways.get(asked.to, self._usual)
+        way.http.request("POST", asked.to, content, self._fields_of(asked.envelope, way), told)
+
+    def _follow(
+        self, sent: Transmit, following: ExtraRequest, told: Callable[[Outcome], None], outcome: Outcome
+    ) -> None:
+        """Send the request that follows a delivered message, before anything is done with the message's answer."""
+        if self._is_stopped or isinstance(outcome, TransportError) or not 200 <= outcome.status < 300:
+            told(outcome)
+        else:
+            self._extra.afterwards(sent, following, partial(told, outcome))
+
+    def _extra_failed(self, sent: Transmit, fault: Envelope | None, reason: str, is_unreachable: bool) -> None:
+        """Report that a message did not leave, since the request before it failed: with a fault, or for a reason."""
+        if self._is_stopped:
+            return
+        if fault is not None:
+            self._come(sent, fault)
+        else:
+            self._failed(sent, reason, is_unreachable=is_unreachable, has_left=False)
+            self._engine.touch()
 
     def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
         """Return the HTTP headers of a request with that envelope. A cache holds the few common ones."""

@@ -74,6 +74,10 @@ TIMESTAMP = Ability(
     "a timestamp in each message",
     "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False.",
 )
+SECURE_CONVERSATION = Ability(
+    "a secure conversation with a user name",
+    "Give the Source the user name: processors=[holdfast.SecureConversation(name, password)].",
+)
 SIGNATURES = Ability(
     "messages signed by a certificate",
     "Give the Source certificates: processors=[holdfast.X509(certificate, key, trusted=…)].",
@@ -162,7 +166,7 @@ _TIMERS = rows(
 )
 _FLOW_CONTROL = rows(NET_RMP_1_0, RmFlowControl=Row(within=rows(NET_RMP_1_0, MaxReceiveBufferSize=MET)))
 _BINDINGS = {
-    **lacking("Sequences secured by a token", RMP_1_1, "SequenceSTR"),
+    **rows(RMP_1_1, SequenceSTR=Row(needs=(SECURE_CONVERSATION,))),
     **lacking("Sequences bound to one TLS session", RMP_1_1, "SequenceTransportSecurity"),
 }
 RM_ASSERTIONS = {name: rm for rm, dialect in DIALECTS.items() for name in dialect.policy_assertions}
@@ -316,29 +320,57 @@ _SIGNATURES = rows(
     # It encrypts the Body of each message, or none (SecurityPolicy 1.2, 4.2.1).
     EncryptedParts=Row(needs=(ENCRYPTION,), within=rows(SECURITY, Body=MET, Header=Row(needs=_of_encrypted_header))),
 )
+_TRANSPORT = rows(
+    SECURITY,
+    TransportBinding=Row(
+        needs=(HTTPS,),
+        within=rows(
+            SECURITY,
+            TransportToken=Row(within=_HTTPS_TOKEN),
+            AlgorithmSuite=OPEN,  # of signatures, and the transport signs
+            Layout=OPEN,
+            IncludeTimestamp=Row(needs=(TIMESTAMP,)),
+        ),
+    ),
+)
+# Optional parts of WS-Security and WS-Trust that the service supports.
+_OPTIONS = rows(SECURITY, Wss10=OPEN, Wss11=OPEN, Trust10=OPEN, Trust13=OPEN)
+_BOOTSTRAP_USER = Row(within=rows(SECURITY, UsernameToken=Row(within=rows(SECURITY, WssUsernameToken10=MET))))
+_CONVERSATION_TOKEN = rows(
+    SECURITY,
+    SecureConversationToken=Row(
+        needs=(SECURE_CONVERSATION,),
+        within=rows(
+            SECURITY,
+            BootstrapPolicy=Row(
+                within={
+                    **_TRANSPORT,
+                    **_OPTIONS,
+                    **rows(
+                        SECURITY,
+                        SupportingTokens=_BOOTSTRAP_USER,
+                        SignedSupportingTokens=_BOOTSTRAP_USER,
+                        SignedEncryptedSupportingTokens=_BOOTSTRAP_USER,
+                    ),
+                }
+            ),
+            MustNotSendAmend=MET,
+            RequireExternalUriReference=MET,
+        ),
+    ),
+)
 _SECURITY = {
+    **_TRANSPORT,
+    **_OPTIONS,
     **rows(
         SECURITY,
-        TransportBinding=Row(
-            needs=(HTTPS,),
-            within=rows(
-                SECURITY,
-                TransportToken=Row(within=_HTTPS_TOKEN),
-                AlgorithmSuite=OPEN,  # of signatures, and the transport signs
-                Layout=OPEN,
-                IncludeTimestamp=Row(needs=(TIMESTAMP,)),
-            ),
-        ),
+        # With TransportBinding only: the token signs the Timestamp (SecurityPolicy 1.2, 8.3).
+        EndorsingSupportingTokens=Row(needs=(HTTPS,), within=_CONVERSATION_TOKEN),
         SupportingTokens=Row(within=_USER_NAME),
         # The transport signs and encrypts them (SecurityPolicy 1.2, 8).
         SignedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
         EncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
         SignedEncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
-        # Optional parts of WS-Security and WS-Trust that the service supports.
-        Wss10=OPEN,
-        Wss11=OPEN,
-        Trust10=OPEN,
-        Trust13=OPEN,
     ),
     **_SIGNATURES,
     **lacking(_SYMMETRIC, SECURITY, "SymmetricBinding"),

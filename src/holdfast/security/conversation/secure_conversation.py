@@ -1,0 +1,251 @@
+"""SecureConversation: a source that requests tokens with its user name, and signs with their keys, as WCF's client.
+
+The form is that of WCF's bindings with ``TransportWithMessageCredential``: each message has a Timestamp, the token, and
+a signature of the Timestamp with the token's key. TLS protects the rest, so nothing is encrypted here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from holdfast.core.messages import (
+    MC_ANONYMOUS,
+    CreateSequence,
+    CreateSequenceResponse,
+    Envelope,
+    MakeConnection,
+    TerminateSequence,
+)
+from holdfast.core.versions import RM
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.exceptions import ConfigurationError
+from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
+from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
+from holdfast.security.header import Invalid, Token, add_security, read_security, security_block, write_timestamp
+from holdfast.security.header import write_token as write_username_token
+from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY, USES_SEQUENCE_STR
+from holdfast.security.signature import sign_timestamp
+from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
+from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
+from holdfast.wire.names import SOAP_NS
+from holdfast.wire.policy.assertions import SECURE_CONVERSATION, TIMESTAMP
+
+Version = Literal["2005/02", "1.3"]
+RENEW_AT: Final = 0.25
+"""A token is renewed when this share of its life is left."""
+
+_ASKED: Final = "holdfast.security.asked"
+_CREATES: Final = "holdfast.security.creates"
+_FORMS: Final[dict[Version, Form]] = {"2005/02": FORMS[0], "1.3": FORMS[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request for a token.
+
+    Args:
+        kind: What it asks for.
+        form: Its version.
+        entropy: This side's part of the key.
+        use: What the token is for.
+        identifier: The token to renew or cancel, "" to issue one.
+    """
+
+    kind: Kind
+    form: Form
+    entropy: bytes
+    use: str
+    identifier: str
+
+
+class SecureConversation(Processor):
+    """Sends under tokens of WS-SecureConversation that the service issues for a user name and its password.
+
+    ``Source(url, processors=[SecureConversation("me", "…", tokens="tokens")])``. WCF demands this of clients that
+    combine a reliable session with a user name: ``WSHttpBinding`` and ``WS2007HttpBinding`` with the security mode
+    ``TransportWithMessageCredential``.
+
+    The source requests a token before it creates a Sequence, one for each Sequence, and names it in CreateSequence. It
+    signs the Timestamp of each message with the token's key, renews the token before it expires, and cancels it after
+    the Sequence has ended. If the token of a Sequence has expired or is lost, the service refuses the Sequence's
+    messages, and the source continues as after any other loss of a Sequence. Use https: the password is in plain
+    text, and the signature protects only the Timestamp.
+
+    Args:
+        name: The user.
+        password: Its password.
+        tokens: A file that remembers the tokens over restarts; several processes may share it. It contains keys. None:
+            in memory, so that a restart loses the Sequences.
+        version: Of WS-SecureConversation: "2005/02" as ``WSHttpBinding``, or "1.3" as ``WS2007HttpBinding``. None: the
+            first with WS-ReliableMessaging 1.0, the second with later versions.
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: The name is empty, the version is unknown, or the file cannot be opened.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(
+        self,
+        name: str,
+        password: str,
+        *,
+        tokens: str | Path | None = None,
+        version: Version | None = None,
+        life: float = LIFE,
+        skew: float = SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not name:
+            raise ConfigurationError("the user name is empty", remedy="Give a name: SecureConversation('alice', '…').")
+        if version is not None and version not in _FORMS:
+            raise ConfigurationError(f"version={version!r} is unknown", remedy="Give '2005/02', '1.3' or None.")
+        self.name = name
+        self._password = password
+        self._tokens = SourceTokens(tokens)
+        self._form = None if version is None else _FORMS[version]
+        self.abilities = (SECURE_CONVERSATION, TIMESTAMP)
+        self._life = life
+        self._skew = skew
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"SecureConversation({self.name!r}, …)"
+
+    def is_for(self, name: str, password: str) -> bool:
+        """Return whether it requests tokens with this user name and password."""
+        return hmac.compare_digest(f"{self.name}\0{self._password}".encode(), f"{name}\0{password}".encode())
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def outbound(self, context: MessageContext) -> None:
+        """Sign a request under the token of its Sequence. Without a token, or shortly before it expires, request one
+        first (WS-SecureConversation 1.3, section 3). After TerminateSequence, cancel it."""
+        if context.is_answer or is_token_request(context):
+            return
+        now, envelope = self._clock(), context.envelope
+        use = _use_of(context)
+        token = self._tokens.find(use, now)
+        if token is None:
+            form = self._form or (FORMS[0] if envelope.rm is RM.V1_0 else FORMS[1])
+            self._request(context, _Asked("Issue", form, secrets.token_bytes(KEY_BYTES), use, ""), now)
+            return
+        form = next(one for one in FORMS if one.trust == token.trust)
+        if token.until - now < RENEW_AT * token.life:  # WS-SecureConversation 1.3, section 5
+            asked = _Asked("Renew", form, secrets.token_bytes(KEY_BYTES), use, token.identifier)
+            self._request(context, asked, now, token)
+            return
+        add_security(context, self._signed(form, token, now))
+        if isinstance(envelope.control, CreateSequence):
+            self._name_in(context, form, token, envelope.control)
+        elif isinstance(envelope.control, TerminateSequence):
+            asked = _Asked("Cancel", form, b"", use, token.identifier)
+            headers = security_block(envelope.soap, self._signed(form, token, now), must_understand=True)
+            body = write_request(form, "Cancel", token.identifier, b"")
+            action = form.action("RST", "Cancel")
+            context.request_afterwards(body, action=action, headers=headers, notes={_ASKED: asked})
+
+    def _request(self, context: MessageContext, asked: _Asked, now: float, token: SourceToken | None = None) -> None:
+        """Send the request for a token first, with the password, and if it renews a token, under that."""
+        proofs = write_username_token(Token(self.name, self._password, is_digest=False))
+        stamp = write_timestamp(now, self._life) if token is None else self._signed(asked.form, token, now)
+        context.request_first(
+            write_request(asked.form, asked.kind, asked.identifier, asked.entropy),
+            action=asked.form.action("RST", asked.kind),
+            headers=security_block(context.envelope.soap, stamp + proofs, must_understand=True),
+            key=asked.identifier or asked.use,
+            notes={_ASKED: asked},
+        )
+
+    def _signed(self, form: Form, token: SourceToken, now: float) -> str:
+        """Return a Timestamp, the token, and the signature."""
+        written = write_token(form, token.identifier, token.instance)
+        return sign_timestamp(now, now + self._life, written, form.token_type, token.key)
+
+    def _name_in(self, context: MessageContext, form: Form, token: SourceToken, creation: CreateSequence) -> None:
+        """Bind the Sequence to the token, with the Sequence that it offers and the address that it polls for
+        (WS-RM 6.1)."""
+        context.notes[_CREATES] = write_reference(form, token.identifier, token.instance)
+        if creation.offer is not None:
+            self._tokens.use(creation.offer.identifier, token.identifier)
+        address = creation.acks_to.address
+        if address.startswith(MC_ANONYMOUS) and self._tokens.find(address, self._clock()) is None:
+            self._tokens.use(address, token.identifier)  # the service gives it to the token that names it first
+        if context.envelope.rm is RM.V1_1:
+            namespace, local = USES_SEQUENCE_STR[1:].split("}")
+            must = f'xmlns:e="{SOAP_NS[context.envelope.soap]}" e:mustUnderstand="1"'
+            header = f'<r:{local} xmlns:r="{namespace}" {must}/>'
+            context.envelope.headers = (*context.envelope.headers, header.encode())
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Name the token in a CreateSequence, as its last child."""
+        reference: str | None = context.notes.get(_CREATES)
+        if reference is None or context.is_answer:
+            return data
+        end = data.rindex(b"</", 0, data.rindex(b"CreateSequence>"))
+        return data[:end] + reference.encode() + data[end:]
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check the Timestamp of an answer, if it has one. Remember a granted token, and the Sequence created under
+        one."""
+        now, envelope = self._clock(), context.envelope
+        try:
+            security = read_security(context)
+            if security is not None and security.timestamp is not None:
+                check_timestamp(security.timestamp, now, self._life, self._skew)
+            asked = context.notes.get(_ASKED) if context.is_answer else None
+            if asked is not None and envelope.fault is None:
+                self._take(asked, envelope, now)
+        except Invalid as error:
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), self.name) from None
+        if isinstance(envelope.control, CreateSequenceResponse):
+            token = self._tokens.find(_creation(envelope.relates_to), now)
+            if token is not None:
+                self._tokens.use(envelope.control.identifier, token.identifier)
+
+    def _take(self, asked: _Asked, envelope: Envelope, now: float) -> None:
+        """Take in the answer to a request for a token.
+
+        Raises:
+            Invalid: It does not grant the request.
+        """
+        if asked.kind == "Cancel":
+            self._tokens.forget(asked.identifier)
+            return
+        granted = read_granted(envelope.body, asked.form, asked.entropy)
+        if asked.kind == "Renew" and granted.identifier != asked.identifier:
+            raise Invalid("the answer renews another token")
+        self._tokens.keep(asked.form.trust, granted, now)
+        self._tokens.use(asked.use, granted.identifier)
+
+
+def is_token_request(context: MessageContext) -> bool:
+    """Return whether a message is a request for a token, or the answer. It has its own Security header."""
+    return _ASKED in context.notes
+
+
+def _creation(message_id: str | None) -> str:
+    return f"CreateSequence {message_id}"
+
+
+def _use_of(context: MessageContext) -> str:
+    """Return what a message needs its token for: its Sequence, the creation of one, or the service."""
+    envelope = context.envelope
+    if isinstance(envelope.control, CreateSequence):
+        return _creation(envelope.message_id)
+    if isinstance(envelope.control, MakeConnection) and envelope.control.address:
+        return envelope.control.address
+    concerned = (envelope.sequence, envelope.control, *envelope.ack_requested, *envelope.acknowledgements)
+    identifiers = (getattr(one, "identifier", "") for one in concerned)
+    return next((one for one in identifiers if one), f"service {context.to}")

@@ -1,0 +1,226 @@
+"""A source that sends under tokens of WS-SecureConversation: against a destination that issues them, and in recordings'
+words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import conversation_child
+import pytest
+from lxml import etree
+from waiting import until
+
+import holdfast
+from holdfast import SecureConversation, Source, Versions
+from holdfast.endpoint.serve import Listeners, Service
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
+
+WSHTTP, WS2007 = Versions("1.0", "2005/08", "1.2"), Versions("1.1", "2005/08", "1.2")
+each_binding = pytest.mark.parametrize("versions", [WSHTTP, WS2007], ids=["ws", "ws2007"])
+SOON = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.4))
+
+
+class Shop:
+    """A destination that demands user names and issues tokens, and a proxy before it that notes what passes."""
+
+    def __init__(self, directory: Path, faults: Faults | None = None, **options: Any) -> None:
+        self.got: list[str] = []
+        self.users: set[str] = set()
+        self.seen: list[Relayed] = []
+        options.setdefault("passwords", {"alice": "secret"})
+        users = holdfast.UsernameTokenValidator(nonces=directory / "nonces", **options)
+        self.app = holdfast.Destination(directory / "inbox", processors=[users])
+        self.app.on()(self._handle)
+        self.service = Service(self.app, Listeners(port=0))
+        self._faults = faults
+
+    async def _handle(self, message: holdfast.Message) -> str | None:
+        self.got.append(message.body[0].text or "")
+        self.users.add(message.user)
+        return f"<r><t>{self.got[-1]}</t></r>" if message.action == "urn:ask" else None
+
+    async def __aenter__(self) -> Shop:
+        await self.service.start()
+        self.proxy = LossyProxy(self.service.url, self._faults or Faults(), seed=3, on_relayed=self.seen.append)
+        await self.proxy.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.proxy.__aexit__(*error)
+        await self.service.close(0.0)
+
+    @property
+    def actions(self) -> list[str]:
+        """The last word of each request's action."""
+        found = [re.search(rb"Action[^>]*>([^<]+)<", one.request) for one in self.seen]
+        return [one[1].decode().rpartition("/")[2] for one in found if one]
+
+    def requests(self, action: str) -> list[bytes]:
+        pattern = re.compile(rb"Action[^>]*>[^<]*%s<" % action.encode())
+        return [one.request.partition(b"\r\n\r\n")[2] for one in self.seen if pattern.search(one.request)]
+
+
+def source_to(shop: Shop, directory: Path, versions: Versions, **options: Any) -> Source:
+    options.setdefault("tokens", directory / "tokens")
+    conversation = SecureConversation("alice", options.pop("password", "secret"), **options)
+    return Source(shop.proxy.url, directory / "outbox", versions=versions, processors=[conversation], policy=SOON)
+
+
+def text_of(number: int) -> str:
+    return f"<m><t>{number}</t></m>"
+
+
+async def send_and_leave_open(shop: Shop, source: Source, number: int) -> None:
+    """Send a message, and end the process's use of its Sequence without ending the Sequence."""
+    await source.open()
+    await source.send(text_of(number), action="urn:tell")
+    await source.flush(60)
+    await source.close(0)
+
+
+@each_binding
+async def test_a_source_sends_and_asks_under_a_token_that_it_cancels_at_the_end(
+    tmp_path: Path, versions: Versions
+) -> None:
+    async with Shop(tmp_path) as shop:
+        async with source_to(shop, tmp_path, versions) as source:
+            await source.send(text_of(1), action="urn:tell")
+            reply = await source.request(text_of(2), action="urn:ask")
+            assert reply.body[0].text == "2"
+            await source.end(timeout=60)
+        assert shop.got == ["1", "2"] and shop.users == {"alice"}
+        assert shop.actions[:2] == ["SCT", "CreateSequence"]
+        assert shop.actions[-1] == "Cancel" and shop.actions.count("SCT") == 1
+        assert not [request for request in shop.requests("CreateSequence") if b"secret" in request]
+
+
+@each_binding
+async def test_a_create_sequence_names_its_token_as_wcf_does(tmp_path: Path, versions: Versions) -> None:
+    async with Shop(tmp_path) as shop:
+        async with source_to(shop, tmp_path, versions) as source:
+            await source.send(text_of(1), action="urn:tell")
+            await source.flush(60)
+        envelope = etree.fromstring(shop.requests("CreateSequence")[0])
+    creation = envelope.find("{*}Body/{*}CreateSequence")
+    assert creation is not None
+    assert etree.QName(creation[-1]).localname == "SecurityTokenReference"
+    token = envelope.find("{*}Header/{*}Security/{*}SecurityContextToken/{*}Identifier")
+    assert token is not None and creation[-1][0].get("URI") == token.text
+    uses = envelope.find("{*}Header/{*}UsesSequenceSTR")
+    assert (uses is not None) == (versions is WS2007)
+    assert ("2005/02/sc" in etree.QName(token).namespace) == (versions is WSHTTP)
+
+
+async def test_each_sequence_has_a_token_of_its_own(tmp_path: Path) -> None:
+    async with Shop(tmp_path) as shop:
+        async with source_to(shop, tmp_path, WS2007) as source:
+            for key in "ab":
+                await source.send(text_of(1), action="urn:tell", sequence_key=key)
+            await source.flush(60)
+        under = [
+            re.findall(rb"MessageID>([^<]+)<|Identifier>(urn:uuid[^<]+)</c:", one)
+            for one in shop.requests("CreateSequence")
+        ]
+    pairs = {(creation, token) for ((creation, _), (_, token)) in under}
+    assert len(pairs) == len({token for _, token in pairs}) == 2
+
+
+@each_binding
+async def test_the_token_and_its_sequence_survive_a_restart(tmp_path: Path, versions: Versions) -> None:
+    async with Shop(tmp_path) as shop:
+        await send_and_leave_open(shop, source_to(shop, tmp_path, versions), 1)
+        await send_and_leave_open(shop, source_to(shop, tmp_path, versions), 2)
+        assert shop.got == ["1", "2"]
+        assert shop.actions.count("SCT") == shop.actions.count("CreateSequence") == 1
+
+
+@each_binding
+async def test_no_message_is_lost_or_doubled_on_a_bad_network(tmp_path: Path, versions: Versions) -> None:
+    async with Shop(tmp_path, Faults(lose_request=0.2, lose_response=0.2, double=0.1)) as shop:
+        async with source_to(shop, tmp_path, versions) as source:
+            for number in range(10):
+                await source.send(text_of(number), action="urn:tell")
+            replies = [await source.request(text_of(number), action="urn:ask") for number in range(10, 15)]
+            assert [one.body[0].text for one in replies] == [str(number) for number in range(10, 15)]
+            await source.end(timeout=60)
+        assert shop.proxy.counts.lost > 0
+    assert shop.got == [str(number) for number in range(15)]
+
+
+@each_binding
+async def test_a_token_is_renewed_before_it_expires_and_its_sequence_continues(
+    tmp_path: Path, versions: Versions
+) -> None:
+    times = [0.0]
+
+    def clock() -> float:
+        return 2e9 + times[0]
+
+    async with Shop(tmp_path, session=1000, clock=clock) as shop:
+        async with source_to(shop, tmp_path, versions, clock=clock) as source:
+            for number, times[0] in enumerate((0, 700, 800, 900, 1700, 2300)):
+                await source.send(text_of(number), action="urn:tell")
+                await source.flush(60)
+            await source.end(timeout=60)
+        assert shop.got == [str(number) for number in range(6)]
+        assert shop.actions.count("SCT") == shop.actions.count("CreateSequence") == 1
+        assert shop.actions.count("Renew") == 2
+        assert shop.actions[-1] == "Cancel"
+
+
+async def test_a_wrong_password_stops_the_source_with_the_fault_of_the_service(tmp_path: Path) -> None:
+    async with Shop(tmp_path) as shop:
+        async with source_to(shop, tmp_path, WS2007, password="wrong") as source:
+            sent = await source.send(text_of(1), action="urn:tell")
+            with pytest.raises(holdfast.PeerFault) as refused:
+                await sent.acknowledged(timeout=60)
+            assert refused.value.code == "FailedAuthentication"
+    assert set(shop.actions) == {"SCT"} and shop.got == []
+
+
+async def test_a_lost_token_is_a_lost_sequence(tmp_path: Path) -> None:
+    """Without its file: the service does not take messages of the Sequence under another token."""
+    async with Shop(tmp_path) as shop:
+        await send_and_leave_open(shop, source_to(shop, tmp_path, WS2007, tokens=None), 1)
+        await send_and_leave_open(shop, source_to(shop, tmp_path, WS2007, tokens=None), 2)
+        assert shop.got == ["1", "2"]
+        assert shop.actions.count("CreateSequence") == 2
+
+
+@pytest.mark.parametrize("wrong", [{"name": ""}, {"version": "1.4"}, {"tokens": "/nowhere/tokens"}])
+def test_a_wrong_setting_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.ConfigurationError):
+        SecureConversation(**({"name": "alice", "password": "secret"} | wrong))
+
+
+def test_the_password_is_not_shown() -> None:
+    assert "secret" not in repr(SecureConversation("alice", "secret"))
+
+
+@pytest.mark.crash
+@pytest.mark.nightly
+async def test_a_source_killed_again_and_again_keeps_its_token_and_its_sequence(tmp_path: Path) -> None:
+    many = 30
+    program = [sys.executable, conversation_child.__file__]
+    async with Shop(tmp_path, Faults(lose_response=0.1)) as shop:
+        for due in (1, 10, 20, many):
+            words = [shop.proxy.url, str(tmp_path), str(many)]
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+            process = await asyncio.create_subprocess_exec(*program, *words, env=environment)
+            try:
+                await until(lambda due=due: len(shop.got) >= due)  # type: ignore[misc]
+                if due == many:
+                    assert await asyncio.wait_for(process.wait(), 60) == 0
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        assert shop.got == [str(number) for number in range(1, many + 1)]
+        tokens = {re.findall(rb"Identifier>(urn:uuid[^<]+)</c:", one)[0] for one in shop.requests("CreateSequence")}
+        assert len(tokens) == 1
+        assert shop.actions[-1] == "Cancel"
