@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,13 +29,18 @@ async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, c
             told = {"action": f"{NAMESPACE}/{operation}", "message_id": f"urn:call:{number}"}
             if operation == "notify":
                 await source.send(body(operation, number), **told)
+                _note(log, number)
             else:
                 async with await source.request(body(operation, number), timeout=PATIENCE, **told) as reply:
                     assert values(reply) == correct_reply(number)
-            with log.open("a") as lines:
-                lines.write(f"{number}\n")
+                    _note(log, number)  # once its reply is done with, the source forgets the MessageID
         await source.flush(PATIENCE)
         await source.end(timeout=PATIENCE)
+
+
+def _note(log: Path, number: int) -> None:
+    with log.open("a") as lines:
+        lines.write(f"{number}\n")
 
 
 def written(log: Path) -> list[int]:
@@ -48,7 +54,8 @@ def calling_process(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The program in a process of its own, killed at the end if it still runs. Its log is ``directory / "called"``."""
     words = [url, directory / "outbox", directory / "called", operation, rm, count, port]
-    process = subprocess.Popen([sys.executable, __file__, *map(str, words)])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, __file__, *map(str, words)], env=environment)
     try:
         yield process
     finally:
