@@ -17,7 +17,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -850,10 +850,15 @@ def buffers() -> str:
     return found
 
 
-def wcf_tests() -> str:
-    """Return the table of the tests with Microsoft's WCF client."""
-    found: str = runpy.run_path(str(DOCS / "wcf_tests.py"))["table"]()
+def results(name: str, *arguments: str) -> str:
+    """Return a part of a page that is made from the recorded results of tests."""
+    found: str = _results()[name](*arguments)
     return found
+
+
+@cache
+def _results() -> dict[str, Any]:
+    return runpy.run_path(str(DOCS / "results.py"))
 
 
 def policy_assertions() -> str:
@@ -882,7 +887,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "comparison": comparison,
     "backlog": backlog,
     "buffers": buffers,
-    "wcf tests": wcf_tests,
+    "runs": partial(results, "runs"),
+    "scenarios": partial(results, "scenarios"),
+    **{f"interop {peer}": partial(results, "interop", peer) for peer in _results()["PEERS"]},
     "policy assertions": policy_assertions,
     "spark options": spark_options,
     "spark write options": partial(spark_options, "writer.options", "WriteOptions"),
@@ -903,6 +910,8 @@ def draw(path: Path) -> str:
     if whole is not None:
         return whole()
     text = path.read_text(encoding="utf-8")
+    if path == DOCS / "reference" / "conformance.md":
+        text = results("conformance", text)
     return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n\n{match[4]}", text)
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import interop_cells
 import pytest
+import results_file
 from databases import KINDS, Server
 
 from examples import PROFILE, examples
@@ -91,13 +93,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A JVM has all the time that a busy machine takes to start it; what takes a minute must be asked for."""
-    if "nightly" not in config.option.markexpr:
+    if "nightly" not in config.option.markexpr and not config.option.results:
         nightly = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    interop_cells.declare(items)
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+
+
+# --- the results file, from which the matrices of the documentation are made -------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    results_file.add_option(parser)
+
+
+def record_results(config: pytest.Config) -> None:
+    """Record whole tests: a result of some cases would replace that of all of them."""
+    if config.option.keyword or config.option.markexpr or any("[" in one for one in config.args):
+        raise pytest.UsageError("--results records whole tests: name files or functions, without -k, -m and cases")
+    if results_file.is_controller():
+        recorder = results_file.Recorder(Path(config.option.results), results_file.named_tests())
+        config.pluginmanager.register(recorder)
 
 
 # --- a test that configures the log changes it for no other ------------------------------------------------------
@@ -173,6 +192,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Begun in a shell's background: the processes that tests start and interrupt would ignore it too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_LEFT_BEHIND] = []
+    if config.option.results:
+        record_results(config)
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,19 +7,32 @@ continues without one is in ``tests/core/sending/test_outbound.py``.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
+from interop_cells import cell
 
-from holdfast import Destination, Message, Source, SourcePolicy, Versions
+from holdfast import (
+    Destination,
+    Message,
+    Processor,
+    SecureConversation,
+    Source,
+    SourcePolicy,
+    UsernameTokenValidator,
+    Versions,
+)
 from holdfast.core.messages import (
     ANONYMOUS,
+    MC_ANONYMOUS,
     AckRequested,
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     Envelope,
+    MakeConnection,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -28,11 +41,12 @@ from holdfast.core.versions import ALL_VERSIONS, RM
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import LossyProxy, Relayed, _Plan
+from holdfast.testing.proxy import Fate, LossyProxy, Relayed, _Plan
 from holdfast.wire import decode
 
 PING, ECHO, ECHOED = "urn:wsrm:Ping", "urn:wsrm:EchoString", "urn:wsrm:EchoStringResponse"
 SOON = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
+pytestmark = cell(peer="Holdfast", role="both", fault="message 2 of each Sequence lost")
 OASIS = sorted((one for one in ALL_VERSIONS if one.rm in (RM.V1_0, RM.V1_1)), key=str)
 EACH_VERSION = pytest.mark.parametrize("versions", OASIS, ids=str)
 SINCE_1_1 = pytest.mark.parametrize("versions", [one for one in OASIS if one.rm is RM.V1_1], ids=str)
@@ -57,12 +71,18 @@ class Wire(LossyProxy):
         ):
             self.lost.append(envelope)
             plan = _Plan(lose_request=True, lose_response=False, double=False, delay=None)
-        return await super()._carry(request, plan)
+        relayed = await super()._carry(request, plan)
+        reply = _envelope(relayed.response)
+        if reply is None or reply.sequence is None or reply.sequence.message_number != 2:
+            return relayed
+        if reply.sequence in (one.sequence for one in self.lost):
+            return relayed
+        self.lost.append(reply)
+        return dataclasses.replace(relayed, fate=Fate.RESPONSE_LOST)
 
     def _note(self, relayed: Relayed) -> None:
         self.asked.append(decode(relayed.request.partition(b"\r\n\r\n")[2]))
-        body = (relayed.response or b"").partition(b"\r\n\r\n")[2]
-        self.answered.append(decode(body) if b"Envelope" in body else None)
+        self.answered.append(_envelope(relayed.response))
 
     def controls(self, kind: type[Any]) -> list[Any]:
         return [one.control for one in [*self.asked, *self.answered] if one and isinstance(one.control, kind)]
@@ -71,13 +91,18 @@ class Wire(LossyProxy):
         return [one.sequence.message_number for one in self.asked if one.sequence is not None and one.control is None]
 
 
+def _envelope(response: bytes | None) -> Envelope | None:
+    """Return the envelope in an HTTP response."""
+    body = (response or b"").partition(b"\r\n\r\n")[2]
+    return decode(body) if b"Envelope" in body else None
+
+
 class Application:
     """The service that the scenarios call."""
 
-    def __init__(self) -> None:
-        self.destination = Destination(
-            ":memory:", assurance="exactly-once in-order", http=DestinationHTTP(allow_addresses=["http://127.0.0.1/"])
-        )
+    def __init__(self, *processors: Processor) -> None:
+        http = DestinationHTTP(allow_addresses=["http://127.0.0.1/"])
+        self.destination = Destination(":memory:", assurance="exactly-once in-order", http=http, processors=processors)
         self.pinged: list[str] = []
         self.echoed: list[str] = []
         self.destination.on(PING)(self._ping)
@@ -119,6 +144,7 @@ async def echo_three_times(source: Source) -> list[str]:
 
 
 @EACH_VERSION
+@cell(setup="1.1 One-way, anonymous client", pattern="one-way")
 async def test_1_1_one_way_from_an_anonymous_client(serve: Any, versions: Versions) -> None:
     service = Application()
     async with Wire((await serve(service.destination)).url) as wire:
@@ -132,6 +158,7 @@ async def test_1_1_one_way_from_an_anonymous_client(serve: Any, versions: Versio
 
 
 @EACH_VERSION
+@cell(setup="1.2 No application messages", pattern="no session", fault="")
 async def test_1_2_no_application_messages(serve: Any, peer: Any, versions: Versions) -> None:
     service = Application()
     client = peer((await serve(service.destination)).url, versions)
@@ -148,6 +175,7 @@ async def test_1_2_no_application_messages(serve: Any, peer: Any, versions: Vers
 
 
 @SINCE_1_1
+@cell(setup="1.3 Close of an incomplete Sequence", pattern="one-way", fault="message 2 never sent")
 async def test_1_3_an_incomplete_sequence_is_closed(serve: Any, peer: Any, versions: Versions) -> None:
     client = peer((await serve(Destination(":memory:", assurance="exactly-once"))).url, versions)
     await client.create()
@@ -164,6 +192,7 @@ async def test_1_3_an_incomplete_sequence_is_closed(serve: Any, peer: Any, versi
 
 
 @EACH_VERSION
+@cell(setup="1.4 One-way, addressable client", pattern="one-way")
 async def test_1_4_one_way_from_an_addressable_client(serve: Any, versions: Versions) -> None:
     service, (port,) = Application(), free_ports(1)
     async with Wire((await serve(service.destination)).url) as wire, Wire(f"http://127.0.0.1:{port}/") as back:
@@ -178,6 +207,7 @@ async def test_1_4_one_way_from_an_addressable_client(serve: Any, versions: Vers
 
 
 @EACH_VERSION
+@cell(setup="2.1 Request/reply, addressable client, Offer", pattern="request/reply")
 async def test_2_1_replies_to_an_addressable_client_that_offers(serve: Any, versions: Versions) -> None:
     service, (port,) = Application(), free_ports(1)
     async with Wire((await serve(service.destination)).url) as wire, Wire(f"http://127.0.0.1:{port}/") as back:
@@ -193,6 +223,7 @@ async def test_2_1_replies_to_an_addressable_client_that_offers(serve: Any, vers
 
 
 @EACH_VERSION
+@cell(setup="2.2 Request/reply, addressable client, no Offer", pattern="request/reply")
 async def test_2_2_replies_to_an_addressable_client_that_offers_nothing(serve: Any, versions: Versions) -> None:
     service, (port,) = Application(), free_ports(1)
     async with Wire((await serve(service.destination)).url) as wire, Wire(f"http://127.0.0.1:{port}/") as back:
@@ -203,3 +234,56 @@ async def test_2_2_replies_to_an_addressable_client_that_offers_nothing(serve: A
     assert [len(one.lost) for one in (wire, back)] == [1, 1], "a request and a reply"
     (creation,) = back.controls(CreateSequence)
     assert creation.offer is None
+
+
+@SINCE_1_1
+@cell(setup="3.1 Request/reply, anonymous client that polls", pattern="request/reply")
+async def test_3_1_replies_to_an_anonymous_client_that_polls(serve: Any, versions: Versions) -> None:
+    service = Application()
+    async with Wire((await serve(service.destination)).url) as wire:
+        source = Source(wire.url, ":memory:", versions=versions, policy=SOON, http=SourceHTTP(poll=True))
+        assert await echo_three_times(source) == ["a", "ab", "abc"]
+    assert service.echoed == ["a", "b", "c"]
+    (creation,) = wire.controls(CreateSequence)
+    assert creation.offer is not None
+    assert creation.acks_to.address == creation.offer.endpoint.address != ANONYMOUS
+    assert creation.acks_to.address.startswith(MC_ANONYMOUS)
+    assert wire.controls(MakeConnection)
+    assert len(wire.lost) == 2, "a request and a reply"
+
+
+def assert_bound_to_its_token(wire: Wire) -> None:
+    """Every message is signed, and CreateSequence names the token."""
+    heads = [b"".join(one.headers) for one in wire.asked]
+    assert all(b"Security" in one for one in heads)
+    assert not any(b"Signature" not in one for one, asked in zip(heads, wire.asked, strict=True) if asked.sequence)
+    creations = [one for one, asked in zip(heads, wire.asked, strict=True) if isinstance(asked.control, CreateSequence)]
+    assert creations and all(b"UsesSequenceSTR" in one and b"SecurityContextToken" in one for one in creations)
+
+
+@SINCE_1_1
+@cell(setup="4.1 Secure one-way", security="secure conversation", pattern="one-way")
+async def test_4_1_secure_one_way(serve: Any, versions: Versions) -> None:
+    service = Application(UsernameTokenValidator({"alice": "secret"}))
+    async with Wire((await serve(service.destination)).url) as wire:
+        alice = SecureConversation("alice", "secret")
+        source = Source(wire.url, ":memory:", versions=versions, offer=False, policy=SOON, processors=[alice])
+        await ping_three_times(source)
+    assert service.pinged == ["a", "b", "c"]
+    assert len(wire.lost) == 1 and wire.numbers().count(2) > 1
+    assert_bound_to_its_token(wire)
+
+
+@SINCE_1_1
+@cell(setup="4.2 Secure request/reply, anonymous client that polls", security="secure conversation")
+@cell(pattern="request/reply")
+async def test_4_2_secure_replies_to_an_anonymous_client_that_polls(serve: Any, versions: Versions) -> None:
+    service = Application(UsernameTokenValidator({"alice": "secret"}))
+    async with Wire((await serve(service.destination)).url) as wire:
+        alice, http = SecureConversation("alice", "secret"), SourceHTTP(poll=True)
+        source = Source(wire.url, ":memory:", versions=versions, policy=SOON, http=http, processors=[alice])
+        assert await echo_three_times(source) == ["a", "ab", "abc"]
+    assert service.echoed == ["a", "b", "c"]
+    assert len(wire.lost) == 2, "a request and a reply"
+    assert wire.controls(MakeConnection)
+    assert_bound_to_its_token(wire)

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     COUNT,
@@ -42,7 +43,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = LIVE
+pytestmark = [*LIVE, cell(peer="CXF")]
 
 
 NEVER = 600_000
@@ -82,6 +83,7 @@ async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
 @every_version
 @every_operation
 @pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+@cell(role="destination", network=BAD)
 async def test_cxf_sends_to_holdfast_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
 ) -> None:
@@ -98,6 +100,7 @@ async def test_cxf_sends_to_holdfast_through_a_bad_network(
 @each(CXF_DEFAULT, RM11)
 @every_operation
 @pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+@cell(role="destination")
 async def test_cxf_never_has_to_send_again_what_arrived(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
 ) -> None:
@@ -113,6 +116,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
 
 
 @each(CXF_DEFAULT, RM11)
+@cell(role="destination", setup="listener, two clients", pattern="request/reply")
 async def test_two_clients_of_cxf_that_share_a_decoupled_endpoint_each_hear_of_their_requests(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -129,6 +133,7 @@ async def test_two_clients_of_cxf_that_share_a_decoupled_endpoint_each_hear_of_t
         assert found == [COUNT, COUNT]
 
 
+@cell(role="destination", setup="listener at a refused address", pattern="no session", versions=[RM11])
 async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_there(
     cxf: JavaPeer, tmp_path: Path
 ) -> None:
@@ -148,6 +153,7 @@ async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_the
 
 @every_version
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
+@cell(role="source", pattern="one-way", network=BAD)
 async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
 ) -> None:
@@ -172,6 +178,7 @@ async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
 
 @every_version
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
+@cell(role="source", pattern="request/reply", network=BAD)
 async def test_holdfast_asks_cxf_and_gets_every_reply_that_cxf_keeps(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, listens: bool
 ) -> None:
@@ -213,6 +220,7 @@ async def ask_slowly(source: holdfast.Source) -> None:
 
 
 @pytest.mark.parametrize("versions", [CXF_DEFAULT, RM11], ids=["1.0", "1.1"])
+@cell(role="source", pattern="request/reply", service="slow")
 async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_reply(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -222,6 +230,7 @@ async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_rep
         assert source.progress.resent == 0
 
 
+@cell(role="source", broker="broker", pattern="request/reply", service="slow", versions=[RM11])
 async def test_nor_does_it_behind_a_broker(cxf: JavaPeer, tmp_path: Path) -> None:
     service = await served(cxf, tmp_path / "log", **words(RM11, sleep=1500, ordered=False))
     async with (
@@ -259,6 +268,15 @@ async def ask_through_a_broker(
     return len(others)
 
 
+@cell(
+    role="source",
+    broker="broker",
+    setup="listener",
+    pattern="request/reply",
+    service="slow",
+    network=LOSSY,
+    versions=[RM11],
+)
 async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service_on_a_bad_network(
     cxf: JavaPeer, tmp_path: Path
 ) -> None:
@@ -268,6 +286,14 @@ async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service_
 @pytest.mark.nightly
 @every_version
 @pytest.mark.parametrize("seed", [11, 21, 31])
+@cell(
+    role="source",
+    broker="broker",
+    setup="listener",
+    pattern="request/reply",
+    service="slow",
+    network=LOSSY,
+)
 async def test_nor_does_it_in_any_version_while_without_an_address_the_requester_hears_a_fault(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, seed: int
 ) -> None:
@@ -282,6 +308,7 @@ async def test_nor_does_it_in_any_version_while_without_an_address_the_requester
 
 
 @pytest.mark.crash
+@cell(role="source", pattern="one-way", fault="the service killed", network=BAD, versions=[RM11])
 async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
     cxf_class_path: str, tmp_path: Path
 ) -> None:
@@ -328,6 +355,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
 
 
 @pytest.mark.crash
+@cell(role="destination", pattern="one-way", fault="the client killed", network=BAD, versions=[RM11])
 async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_once_and_in_order(
     cxf_class_path: str, tmp_path: Path
 ) -> None:
@@ -357,6 +385,7 @@ async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_
         pytest.param(RM11, "notify", id="rm1.1", marks=pytest.mark.nightly),
     ],
 )
+@cell(role="destination", fault="Holdfast killed", network=Faults(lose_response=0.1))
 async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
@@ -379,6 +408,7 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
     assert sum(later <= earlier for earlier, later in pairwise(delivered)) <= 2
 
 
+@cell(role=("source", "destination"), security="certificates and encryption", pattern="request/reply", versions=[RM11])
 async def test_cxf_and_holdfast_sign_and_encrypt_for_each_other(cxf: JavaPeer, tmp_path: Path) -> None:
     encrypt = holdfast.Encryption()
     await both_ways(cxf, tmp_path, encrypted_words(tmp_path, RM11), ours(tmp_path, encrypt=encrypt))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     CLEAN,
@@ -30,7 +31,7 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire.attachments.references import XOP_NS
 
-pytestmark = LIVE
+pytestmark = [*LIVE, cell(peer="CXF", setup="MTOM")]
 
 RM10 = holdfast.Versions("1.0", "2004/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
@@ -83,6 +84,7 @@ ANSWERS_LOST = Faults(lose_response=0.3, double=0.1)
 
 @every_version
 @every_operation
+@cell(role="destination", network=ANSWERS_LOST)
 async def test_cxf_sends_attachments_to_holdfast_and_repeats_those_whose_answer_is_lost(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
@@ -97,6 +99,7 @@ async def test_cxf_sends_attachments_to_holdfast_and_repeats_those_whose_answer_
 
 
 @every_operation
+@cell(role="destination", setup="MTOM without attachments", network=BAD, versions=[RM11])
 async def test_a_client_of_cxf_with_mtom_and_no_attachments_may_lose_any_message(
     cxf: JavaPeer, tmp_path: Path, operation: Operation
 ) -> None:
@@ -113,13 +116,15 @@ async def test_a_client_of_cxf_with_mtom_and_no_attachments_may_lose_any_message
 
 
 @every_version
-@every_operation
+# CXF's service does not repeat a reply that was lost in an HTTP response.
+@pytest.mark.parametrize(
+    ("operation", "faults"), [("notify", BAD), ("echo", Faults(lose_request=0.2))], ids=["notify", "echo"]
+)
+@cell(role="source")
 async def test_holdfast_sends_attachments_to_cxf_through_a_bad_network(
-    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
 ) -> None:
     service = await served(cxf, tmp_path / "log", **words(versions, retry=True, mtom=True))
-    # CXF's service does not repeat a reply that was lost in an HTTP response.
-    faults = BAD if operation == "notify" else Faults(lose_request=0.2)
     async with LossyProxy(service.url, faults, seed=3) as proxy:
         async with source_to(proxy.url, tmp_path / "outbox", versions) as source:
             await exchange(source, operation)
@@ -129,6 +134,7 @@ async def test_holdfast_sends_attachments_to_cxf_through_a_bad_network(
 
 
 @every_operation
+@cell(role="both", broker="broker", versions=[RM11])
 async def test_a_broker_forwards_attachments_of_cxf_to_cxf_in_other_versions(
     cxf: JavaPeer, tmp_path: Path, operation: Operation
 ) -> None:

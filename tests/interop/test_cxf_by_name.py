@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import zeep
+from interop_cells import cell
 from java_contract import HURRIED, LIVE, PeerService, served
 from java_peer import JavaPeer
 from java_stacks import cxf as words
@@ -16,8 +17,6 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.zeep import Transport
 
-pytestmark = LIVE
-
 VERSIONS = [
     pytest.param(holdfast.Versions("1.1", "2005/08", "1.1"), id="rm1.1-soap1.1"),
     pytest.param(holdfast.Versions("1.0", "2004/08", "1.1"), id="rm1.0-soap1.1"),
@@ -25,6 +24,7 @@ VERSIONS = [
 ]
 LOSSY = Faults(lose_request=0.2)
 """CXF does not repeat a reply that was lost in an HTTP response."""
+pytestmark = [*LIVE, cell(peer="CXF", role="source", network=LOSSY)]
 
 
 async def service_of(cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions) -> PeerService:
@@ -33,6 +33,7 @@ async def service_of(cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions)
 
 
 @pytest.mark.parametrize("versions", VERSIONS)
+@cell(setup="called by name", pattern="request/reply")
 async def test_a_source_calls_cxf_by_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -50,6 +51,7 @@ async def test_a_source_calls_cxf_by_name_through_a_bad_network(
 
 
 @pytest.mark.parametrize("versions", VERSIONS[:1])
+@cell(setup="called by zeep", pattern=("one-way", "request/reply"))
 async def test_a_zeep_client_calls_cxf_reliably(cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions) -> None:
     service = await service_of(cxf, tmp_path, versions)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     CLEAN,
@@ -34,7 +35,7 @@ from holdfast.broker.config import MessageCredentialsConfig
 from holdfast.broker.signature_config import EncryptionConfig, SignatureConfig
 from holdfast.testing.proxy import LossyProxy
 
-pytestmark = [*LIVE, pytest.mark.nightly]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF", security="certificates and encryption")]
 ORDERS: dict[str, dict[str, Any]] = {
     "signed-first": {},
     "encrypted-first": {"before_signing": True},
@@ -43,6 +44,7 @@ ORDERS: dict[str, dict[str, Any]] = {
 """What CXF does first -> the settings of Encryption."""
 
 
+@cell(role=("source", "destination"), setup="each cipher and order", pattern="request/reply", versions=[RM_1_1])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("cipher", ["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"])
 async def test_cxf_and_holdfast_read_each_others_ciphers_and_orders(
@@ -53,6 +55,7 @@ async def test_cxf_and_holdfast_read_each_others_ciphers_and_orders(
     await both_ways(cxf, tmp_path, theirs, ours(tmp_path, encrypt=encrypt))
 
 
+@cell(role=("source", "destination"), setup="each reference", pattern="request/reply", versions=[RM_1_1])
 @pytest.mark.parametrize("recipient", ["token", "subject-key-identifier", "issuer-serial", "thumbprint"])
 async def test_cxf_and_holdfast_name_each_others_certificates(cxf: JavaPeer, tmp_path: Path, recipient: Any) -> None:
     processor = ours(tmp_path, reference=recipient, encrypt=holdfast.Encryption())
@@ -60,6 +63,7 @@ async def test_cxf_and_holdfast_name_each_others_certificates(cxf: JavaPeer, tmp
     await both_ways(cxf, tmp_path, theirs, processor)
 
 
+@cell(role="destination", network=BAD)
 @every_version
 @pytest.mark.parametrize("operation", ["notify", "echo"])
 async def test_cxf_sends_encrypted_messages_through_a_bad_network(
@@ -74,6 +78,7 @@ async def test_cxf_sends_encrypted_messages_through_a_bad_network(
     assert shop.numbers == list(range(1, COUNT + 1))
 
 
+@cell(role="source", pattern="one-way", network=BAD)
 @every_version
 async def test_holdfast_sends_encrypted_messages_to_cxf_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
@@ -93,6 +98,7 @@ async def test_holdfast_sends_encrypted_messages_to_cxf_through_a_bad_network(
     assert service.delivered("notify") == list(range(1, COUNT + 1))
 
 
+@cell(role="destination", setup="a client that only signs", pattern="no session", versions=[RM_1_1])
 async def test_cxf_that_only_signs_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
     shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, encrypt=holdfast.Encryption())])
     async with running_destination(shop.app) as url:
@@ -102,6 +108,7 @@ async def test_cxf_that_only_signs_reaches_no_handler(cxf: JavaPeer, tmp_path: P
     assert not shop.numbers
 
 
+@cell(role="both", broker="broker", pattern="one-way", network=BAD)
 @every_version
 async def test_a_broker_between_two_cxf_encrypts_each_leg(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     CLEAN,
@@ -35,11 +36,12 @@ from holdfast.broker.config import MessageCredentialsConfig
 from holdfast.broker.signature_config import SignatureConfig
 from holdfast.testing.proxy import LossyProxy
 
-pytestmark = [*LIVE, pytest.mark.nightly]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF", security="certificates")]
 
 
 @every_version
 @pytest.mark.parametrize("operation", ["notify", "echo"])
+@cell(role="destination", network=BAD)
 async def test_cxf_sends_signed_messages_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
@@ -57,6 +59,7 @@ async def test_cxf_sends_signed_messages_through_a_bad_network(
 
 @pytest.mark.parametrize("suite", SUITES)
 @pytest.mark.parametrize("reference", REFERENCES)
+@cell(role=("source", "destination"), setup="each reference and algorithm", pattern="one-way", versions=[RM_1_1])
 async def test_cxf_and_holdfast_read_each_others_references_and_algorithms(
     cxf: JavaPeer, tmp_path: Path, suite: str, reference: str
 ) -> None:
@@ -75,6 +78,7 @@ async def test_cxf_and_holdfast_read_each_others_references_and_algorithms(
 
 
 @every_version
+@cell(role="source", pattern="one-way", network=BAD)
 async def test_holdfast_sends_signed_messages_to_cxf_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -92,6 +96,7 @@ async def test_holdfast_sends_signed_messages_to_cxf_through_a_bad_network(
     assert service.delivered("notify") == list(range(1, COUNT + 1))
 
 
+@cell(role="destination", setup="a certificate that is not trusted", pattern="no session", versions=[RM_1_1])
 async def test_cxf_with_a_certificate_that_is_not_trusted_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
     shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, trusted=OTHER)])
     async with running_destination(shop.app) as url:
@@ -102,6 +107,7 @@ async def test_cxf_with_a_certificate_that_is_not_trusted_reaches_no_handler(cxf
 
 
 @every_version
+@cell(role="both", broker="broker", pattern="one-way", network=BAD)
 async def test_a_broker_between_two_cxf_signs_each_leg(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     CLEAN,
@@ -33,13 +34,14 @@ from holdfast.config.values import Secret
 from holdfast.security.users import Users
 from holdfast.testing.proxy import LossyProxy
 
-pytestmark = LIVE
+pytestmark = [*LIVE, cell(peer="CXF")]
 
 every_version = pytest.mark.parametrize(
     "versions",
     [holdfast.Versions("1.0", "2004/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")],
     ids=["rm10-soap11", "rm11-soap12"],
 )
+RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
 both_kinds = pytest.mark.parametrize("kind", ["text", "digest"])
 ALICE = {"alice": "secret"}
 
@@ -47,6 +49,7 @@ ALICE = {"alice": "secret"}
 @every_version
 @both_kinds
 @pytest.mark.parametrize("operation", ["notify", "echo"])
+@cell(role="destination", network=BAD)
 async def test_cxf_sends_with_a_user_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation
 ) -> None:
@@ -60,9 +63,10 @@ async def test_cxf_sends_with_a_user_name_through_a_bad_network(
         assert shop.numbers == list(range(1, COUNT + 1))
 
 
+@cell(role="destination", security="user name (digest)", setup="an unknown user", pattern="no session", versions=[RM11])
 async def test_cxf_as_an_unknown_user_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
     shop = Shop(tmp_path / "inbox", processors=[holdfast.UsernameTokenValidator(ALICE)])
-    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    versions = RM11
     async with running_destination(shop.app) as url:
         caller = await connected(cxf, url, "echo", decoupled=False, **words(versions, security="digest", user="eve"))
         with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
@@ -72,6 +76,7 @@ async def test_cxf_as_an_unknown_user_reaches_no_handler(cxf: JavaPeer, tmp_path
 
 @every_version
 @both_kinds
+@cell(role="source", pattern="one-way", network=BAD)
 async def test_holdfast_sends_to_cxf_with_a_user_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str
 ) -> None:
@@ -91,8 +96,9 @@ async def test_holdfast_sends_to_cxf_with_a_user_name_through_a_bad_network(
 
 
 @both_kinds
+@cell(role="source", pattern="request/reply", versions=[RM11])
 async def test_holdfast_asks_cxf_with_a_user_name(cxf: JavaPeer, tmp_path: Path, kind: str) -> None:
-    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    versions = RM11
     service = await served(cxf, tmp_path / "log", **words(versions, security=kind))
     alice = holdfast.UsernameToken("alice", "secret", digest=kind == "digest")
     async with source_to(service.url, tmp_path / "outbox", versions, processors=[alice]) as source:
@@ -105,6 +111,7 @@ async def test_holdfast_asks_cxf_with_a_user_name(cxf: JavaPeer, tmp_path: Path,
 @every_version
 @both_kinds
 @pytest.mark.parametrize("operation", ["notify", "echo"])
+@cell(role="both", broker="broker", network=BAD)
 async def test_a_broker_between_two_cxf_has_a_user_on_each_leg(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation
 ) -> None:
@@ -130,8 +137,9 @@ async def test_a_broker_between_two_cxf_has_a_user_on_each_leg(
     assert service.delivered(operation) == list(range(1, COUNT + 1))
 
 
+@cell(role="source", security="user name (digest)", setup="a wrong password", pattern="one-way", versions=[RM11])
 async def test_cxf_refuses_a_wrong_password_and_the_messages_wait(cxf: JavaPeer, tmp_path: Path) -> None:
-    versions = holdfast.Versions("1.1", "2005/08", "1.1")
+    versions = RM11
     service = await served(cxf, tmp_path / "log", **words(versions, security="digest"))
     wrong, right = (holdfast.UsernameToken("alice", password, digest=True) for password in ("wrong", "secret"))
     async with source_to(service.url, tmp_path / "outbox", versions, processors=[wrong]) as source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import BAD, CLEAN, COUNT, LIVE, PATIENCE, Operation, Shop, connected
 from java_peer import JavaPeer
 from java_stacks import cxf as words
@@ -14,8 +15,12 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import LossyProxy
 
-pytestmark = [*LIVE, pytest.mark.nightly]
 RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
+pytestmark = [
+    *LIVE,
+    pytest.mark.nightly,
+    cell(peer="CXF", role="destination", setup="from the generated WSDL", versions=[RM11]),
+]
 
 
 @pytest.mark.parametrize("operation", ["notify", "echo"])

@@ -17,6 +17,7 @@ from pathlib import Path
 import gsoap_peer
 import pytest
 from gsoap_peer import ClientResult, GsoapServer, Mode, Rm, Soap, run_client
+from interop_cells import cell
 from lxml import etree
 from waiting import until
 
@@ -30,6 +31,7 @@ from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.skipif(gsoap_peer.available() is not None, reason=gsoap_peer.available() or ""),
+    cell(peer="gSOAP", addressing="2005/08"),
 ]
 needs_endpoints = pytest.mark.skipif(not hasattr(holdfast, "Destination"), reason="Holdfast's endpoints are not here")
 
@@ -62,6 +64,7 @@ def assert_all_went_well(result: ClientResult, mode: Mode) -> None:
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="none")
 async def test_gsoap_talks_to_itself(peers: Path, tmp_path: Path, rm: Rm, mode: Mode, soap: Soap) -> None:
     with GsoapServer(peers, rm, tmp_path / "log") as server:
         result = await run_client(peers, server.url, rm=rm, mode=mode, count=COUNT, soap=soap)
@@ -73,6 +76,7 @@ async def test_gsoap_talks_to_itself(peers: Path, tmp_path: Path, rm: Rm, mode: 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="none")
 async def test_gsoap_talks_to_itself_through_a_bad_network(
     peers: Path, tmp_path: Path, rm: Rm, mode: Mode, seed: int
 ) -> None:
@@ -85,6 +89,7 @@ async def test_gsoap_talks_to_itself_through_a_bad_network(
 
 
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="none")
 async def test_a_gsoap_service_as_documented_acknowledges_no_one_way_message(
     peers: Path, tmp_path: Path, rm: Rm
 ) -> None:
@@ -98,6 +103,7 @@ async def test_a_gsoap_service_as_documented_acknowledges_no_one_way_message(
     assert all(response.startswith(b"HTTP/1.1 202 ") for response in after_create)
 
 
+@cell(role="none")
 async def test_a_gsoap_client_gives_up_where_nobody_answers(peers: Path) -> None:
     async with LossyProxy("http://127.0.0.1:9/", Faults(lose_request=1)) as proxy:
         result = await run_client(peers, proxy.url, rm="1.1", mode="oneway", count=1, rounds=3, pause_ms=1)
@@ -158,6 +164,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServic
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="destination", network=BAD)
 async def test_gsoap_sends_to_holdfast_through_a_bad_network(
     peers: Path, service: HoldfastService, rm: Rm, mode: Mode, soap: Soap, seed: int
 ) -> None:
@@ -171,6 +178,7 @@ async def test_gsoap_sends_to_holdfast_through_a_bad_network(
 
 @needs_endpoints
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="destination", setup="requests without ReplyTo", pattern="request/reply", network=BAD, soap="1.2")
 async def test_gsoap_gets_replies_to_requests_that_say_nothing_of_a_reply(
     peers: Path, service: HoldfastService, rm: Rm
 ) -> None:
@@ -204,6 +212,7 @@ def hurried_source(url: str, directory: Path, versions: holdfast.Versions) -> ho
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="source", pattern="one-way", network=BAD)
 async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
     peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
 ) -> None:
@@ -225,6 +234,11 @@ async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
+@cell(
+    role="source",
+    pattern="request/reply",
+    network=BAD,
+)
 async def test_holdfast_asks_gsoap_and_gets_every_reply_through_a_bad_network(
     peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
 ) -> None:
@@ -252,6 +266,7 @@ WHAT_IS_EXPECTED: list[tuple[Mode, Expects | None]] = [
 @pytest.mark.parametrize("network", ["clean", "bad"])
 @pytest.mark.parametrize(("mode", "expects"), WHAT_IS_EXPECTED)
 @pytest.mark.parametrize("rm", RMS)
+@cell(role="both", broker="broker", network=(Faults(), BAD), soap="1.2")
 async def test_gsoap_asks_through_a_broker_though_its_requests_name_no_reply_to(
     peers: Path, tmp_path: Path, rm: Rm, mode: Mode, expects: Expects | None, network: str
 ) -> None:

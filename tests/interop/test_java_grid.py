@@ -15,6 +15,7 @@ from typing import Any
 import processes
 import pytest
 from calling_process import calling_process, written
+from interop_cells import cell
 from java_contract import (
     CLEAN,
     COUNT,
@@ -95,6 +96,7 @@ def peer(request: pytest.FixtureRequest, stack: Stack) -> JavaPeer:
 @every_pair
 @every_work
 @every_route
+@cell(role="destination")
 async def test_a_client_sends_to_holdfast(
     peer: JavaPeer, tmp_path: Path, stack: Stack, versions: holdfast.Versions, work: Work, brokered: bool
 ) -> None:
@@ -120,6 +122,7 @@ async def test_a_client_sends_to_holdfast(
 @every_operation
 @every_route
 @pytest.mark.crash
+@cell(role="destination", fault="Holdfast killed", network=Faults(lose_response=0.1))
 async def test_holdfast_is_killed_under_the_load_of_a_client_which_does_not_notice(
     peer: JavaPeer,
     tmp_path: Path,
@@ -182,6 +185,7 @@ async def kill_and_start(victim: Served | processes.Process) -> None:
 @every_pair
 @every_work
 @every_route
+@cell(role="source")
 async def test_holdfast_sends_to_a_service(
     peer: JavaPeer, tmp_path: Path, stack: Stack, versions: holdfast.Versions, work: Work, brokered: bool
 ) -> None:
@@ -214,6 +218,7 @@ async def test_holdfast_sends_to_a_service(
 @every_pair
 @every_operation
 @pytest.mark.crash
+@cell(role="source", addressing="2005/08", soap="1.1", fault="Holdfast killed", network=Faults(lose_response=0.1))
 async def test_holdfast_is_killed_while_it_sends_to_a_service_and_goes_on(
     peer: JavaPeer, tmp_path: Path, stack: Stack, versions: holdfast.Versions, operation: Operation
 ) -> None:
@@ -233,6 +238,7 @@ async def test_holdfast_is_killed_while_it_sends_to_a_service_and_goes_on(
 @every_pair
 @every_operation
 @pytest.mark.crash
+@cell(role="source", broker="broker", fault="Holdfast killed", network=Faults(lose_response=0.1))
 async def test_a_broker_is_killed_while_it_forwards_to_a_service_and_goes_on(
     peer: JavaPeer, tmp_path: Path, stack: Stack, versions: holdfast.Versions, operation: Operation
 ) -> None:

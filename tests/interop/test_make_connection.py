@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     CLEAN,
     HURRIED,
@@ -28,7 +29,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 
-pytestmark = [*LIVE, pytest.mark.nightly]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Sandesha2", setup="MakeConnection", pattern="request/reply")]
 
 SOAP11 = holdfast.Versions("1.1", "2005/08", "1.1")
 SOAP12 = holdfast.Versions("1.1", "2005/08", "1.2")
@@ -50,6 +51,7 @@ def replies_acknowledged(shop: Shop) -> str:
 @each_soap
 @each_network
 @pytest.mark.parametrize("sleep", [0.0, 1.5], ids=["quick", "slow"])
+@cell(role="destination")
 async def test_a_sandesha_client_polls_a_destination_for_its_replies(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults, sleep: float
 ) -> None:
@@ -62,6 +64,7 @@ async def test_a_sandesha_client_polls_a_destination_for_its_replies(
 
 
 @pytest.mark.crash
+@cell(role="destination", fault="Holdfast killed", network=Faults(lose_response=0.1), versions=[SOAP11])
 async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(sandesha: JavaPeer, tmp_path: Path) -> None:
     many = 12
     with Served(tmp_path) as service:
@@ -81,6 +84,7 @@ async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(sand
 
 @each_soap
 @each_network
+@cell(role="source", service="slow")
 async def test_a_source_polls_a_slow_sandesha_service_for_its_replies(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults
 ) -> None:

@@ -9,6 +9,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     BAD,
     CLEAN,
@@ -32,7 +33,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [*LIVE, pytest.mark.nightly]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro")]
 
 VERSIONS = [holdfast.Versions(rm, "2005/08", soap) for rm in ("1.0", "1.1") for soap in ("1.1", "1.2")]
 every_version = pytest.mark.parametrize(
@@ -45,6 +46,7 @@ every_network = pytest.mark.parametrize("faults", [CLEAN, BAD], ids=["clean", "b
 @every_version
 @every_operation
 @every_network
+@cell(role="destination")
 async def test_metro_sends_to_holdfast(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
 ) -> None:
@@ -60,6 +62,7 @@ async def test_metro_sends_to_holdfast(
 
 @every_version
 @pytest.mark.parametrize("ordered", [True, False])
+@cell(role="destination", pattern="request/reply", service="slow")
 async def test_metro_gets_its_replies_from_a_handler_slower_than_the_reply_patience(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, ordered: bool
 ) -> None:
@@ -77,6 +80,7 @@ async def test_metro_gets_its_replies_from_a_handler_slower_than_the_reply_patie
 
 
 @every_version
+@cell(role="destination", setup="a queue without replies", pattern="request/reply")
 async def test_metro_hears_a_fault_from_a_queue_that_nobody_replies_for(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -90,6 +94,7 @@ async def test_metro_hears_a_fault_from_a_queue_that_nobody_replies_for(
 @every_version
 @every_operation
 @every_network
+@cell(role="source")
 async def test_holdfast_sends_to_metro(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
 ) -> None:
@@ -113,6 +118,7 @@ async def test_holdfast_sends_to_metro(
 
 @every_version
 @pytest.mark.parametrize("loss", [0.0, 0.2])
+@cell(role="source", pattern="request/reply", service="slow")
 async def test_a_slow_service_answers_every_request_and_the_sequence_ends(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, loss: float
 ) -> None:
@@ -128,6 +134,7 @@ async def test_a_slow_service_answers_every_request_and_the_sequence_ends(
         await source.end(timeout=PATIENCE)
 
 
+@cell(role="source", pattern="request/reply", fault="the answer to LastMessage lost", versions=VERSIONS[:1])
 async def test_the_sequence_ends_where_the_answer_to_last_message_is_lost(metro: JavaPeer, tmp_path: Path) -> None:
     """Metro answers each repeat of LastMessage with a fault: WSRM1146."""
     seen: list[bytes] = []

@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from java_contract import (
     CLEAN,
     COUNT,
@@ -36,7 +37,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [*LIVE, pytest.mark.nightly]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Sandesha2")]
 
 RM10 = holdfast.Versions("1.0", "2005/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
@@ -70,6 +71,7 @@ async def assert_it_ends(shop: Shop) -> None:
 @every_operation
 @every_network
 @every_way_back
+@cell(role="destination")
 async def test_sandesha_sends_to_holdfast(
     sandesha: JavaPeer,
     tmp_path: Path,
@@ -90,6 +92,7 @@ async def test_sandesha_sends_to_holdfast(
 
 @both_rm
 @pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
+@cell(role="destination", setup="listener", service="slow", pattern="request/reply")
 async def test_a_handler_slower_than_sandeshas_retransmission_timeout_answers_every_request(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults
 ) -> None:
@@ -105,6 +108,7 @@ async def test_a_handler_slower_than_sandeshas_retransmission_timeout_answers_ev
 @both_rm
 @every_operation
 @pytest.mark.crash
+@cell(role="destination", setup="listener", fault="Holdfast killed", network=Faults(lose_response=0.1))
 async def test_holdfast_is_killed_under_the_load_of_a_sandesha_client_with_a_listener(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
@@ -125,6 +129,7 @@ async def test_holdfast_is_killed_under_the_load_of_a_sandesha_client_with_a_lis
 
 @both_rm
 @pytest.mark.crash
+@cell(role="destination", pattern="request/reply", setup="calls at once", fault="Holdfast killed")
 async def test_requests_beyond_a_gap_leave_sandesha_a_connection_for_what_closes_it(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
@@ -156,6 +161,7 @@ async def send_all(url: str, store: Path, versions: holdfast.Versions, operation
 @every_version
 @every_operation
 @every_network
+@cell(role="source")
 async def test_holdfast_sends_to_sandesha(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, faults: Faults
 ) -> None:
@@ -170,6 +176,7 @@ async def test_holdfast_sends_to_sandesha(
 @both_rm
 @pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
 @pytest.mark.parametrize("ordered", [False, True], ids=["any-order", "ordered"])
+@cell(role="source", service="slow", pattern="request/reply")
 async def test_a_slow_service_of_sandeshas_answers_every_request_and_the_sequence_ends(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults, ordered: bool
 ) -> None:
@@ -184,6 +191,7 @@ async def test_a_slow_service_of_sandeshas_answers_every_request_and_the_sequenc
 
 
 @both_rm
+@cell(role="source", pattern="request/reply", fault="CreateSequenceResponse lost")
 async def test_requests_are_answered_where_the_first_create_sequence_response_is_lost(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:

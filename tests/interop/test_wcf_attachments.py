@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from interop_cells import SIX, cell
 from waiting import until
 from wcf.destination import CONTRACT, running_destination
 from wcf.grids import RM11
@@ -15,7 +16,13 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire.attachments.references import XOP_NS
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(300),
+    needs_the_client,
+    cell(peer="WCF", role="destination", setup="MTOM", pattern="mixed"),
+]
 
 SIZE = 3000
 DATA = bytes(7 * index % 256 for index in range(SIZE))
@@ -58,6 +65,7 @@ async def test_attachments_of_wcf_arrive_and_it_reads_ours(profile: Profile) -> 
 
 
 @pytest.mark.nightly
+@cell(pattern="one-way", network=Faults(lose_request=0.1, lose_response=0.1), versions=[SIX[3]])
 async def test_attachments_of_wcf_arrive_once_and_in_order_through_a_bad_network(tmp_path: Path) -> None:
     service = Service(tmp_path / "inbox")
     async with running_destination(service.app) as url:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interop_cells import cell
 from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.grids import each_version
@@ -27,7 +28,13 @@ from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, L
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(300),
+    needs_the_client,
+    cell(peer="WCF", role="destination"),
+]
 
 ORDERS = "http://tempuri.org/IOrders"
 PROBLEM = "http://schemas.example.org/orders"
@@ -69,6 +76,7 @@ def assert_typed(line: dict[str, Any], profile: Profile) -> None:
 
 
 @each_version
+@cell(pattern="mixed")
 async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_order(profile: Profile) -> None:
     handled: list[tuple[int, str]] = []
     app = contract_app(":memory:", lambda message: handled.append((message.message_number, text_of(message)[:10])))
@@ -82,6 +90,7 @@ async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_orde
 
 
 @each_version
+@cell(pattern="mixed", setup="orders: a void operation, a typed fault")
 async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_client(profile: Profile) -> None:
     orders = Orders()
     async with running_destination(orders.app) as url:
@@ -94,6 +103,7 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
 
 
 @each_version
+@cell(pattern="mixed", setup="orders: a one-way operation whose handler returns a text")
 async def test_a_handler_that_returns_a_text_makes_no_request_of_a_one_way_operation(profile: Profile) -> None:
     orders = Orders()
     del orders.app.handlers[f"{ORDERS}/Submit"]
@@ -111,6 +121,7 @@ async def test_a_handler_that_returns_a_text_makes_no_request_of_a_one_way_opera
 
 
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(pattern="mixed", setup="the bindings of the guide")
 async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
     orders = Orders()
     async with running_destination(orders.app) as url:
@@ -122,6 +133,7 @@ async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
 
 
 @each_version
+@cell(pattern="mixed", setup="orders: unknown actions")
 async def test_an_operation_that_nobody_handles_is_refused_and_the_session_continues(profile: Profile) -> None:
     orders = Orders()
     del orders.app.handlers[f"{ORDERS}/Submit"], orders.app.handlers[f"{ORDERS}/Price"]
@@ -151,6 +163,7 @@ async def broker_before(url: str, store: Path, **told: Any) -> AsyncIterator[str
 
 @each_version
 @pytest.mark.parametrize("service", [{}, {"rm": "1.0", "addressing": "2004/08", "soap": "1.1"}], ids=["any", "old"])
+@cell(broker="broker", pattern="mixed", setup="orders")
 async def test_orders_through_a_broker_are_answered_as_without_one(
     profile: Profile, service: dict[str, str], tmp_path: Path
 ) -> None:
@@ -169,6 +182,7 @@ async def test_orders_through_a_broker_are_answered_as_without_one(
 
 @each_version
 @pytest.mark.parametrize("script", ["notify 1; abort", "notify 1; echo 2; abort"])
+@cell(fault="the session aborted")
 async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, script: str) -> None:
     app = contract_app(":memory:", lambda message: None)
     async with running_destination(app) as url:
@@ -183,6 +197,7 @@ async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, sc
 
 
 @each_version
+@cell(pattern="mixed", fault="the client killed")
 async def test_a_two_way_client_that_was_killed_leaves_no_open_sequence(profile: Profile) -> None:
     app = contract_app(":memory:", lambda message: None, policy=holdfast.DestinationPolicy(keep_alive_timeout=1.0))
     async with running_destination(app) as url:
@@ -200,6 +215,7 @@ async def killed(client: LiveWCFClient, script: str) -> None:
 
 @each_version
 @pytest.mark.nightly
+@cell(pattern="request/reply", fault="the client waits longer than its keep-alive time")
 async def test_a_two_way_client_that_only_waits_keeps_its_session(profile: Profile) -> None:
     app = contract_app(":memory:", lambda message: None, policy=holdfast.DestinationPolicy(keep_alive_timeout=6.0))
     async with running_destination(app) as url:
@@ -226,6 +242,7 @@ async def run_over_a_bad_network(profile: Profile, faults: Faults, script: str, 
 
 @each_version
 @pytest.mark.nightly
+@cell(pattern="mixed", network=Faults(lose_request=0.2, lose_response=0.2))
 async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_doubled(profile: Profile) -> None:
     faults = Faults(lose_request=0.2, lose_response=0.2)
     client, handled = await run_over_a_bad_network(profile, faults, "open; notify 1..10; echo 11..20; close")
@@ -245,6 +262,7 @@ async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_d
     ],
     ids=["one-way", "two-way", "one-way first", "two-way first"],
 )
+@cell(network=Faults(double=1))
 async def test_every_request_served_twice_is_handled_once(profile: Profile, contract: str, script: str) -> None:
     client, handled = await run_over_a_bad_network(profile, Faults(double=1.0), script, contract)
     assert client.failed == []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, running_destination
@@ -29,7 +30,13 @@ from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, L
 from holdfast.core.policy import ForwardingPolicy, OnRefused
 from holdfast.testing.proxy import Faults
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(900), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(900),
+    needs_the_client,
+    cell(peer="WCF", role="destination", pattern=("one-way", "request/reply", "mixed"), versions=SIX),
+]
 
 KEYS = sorted(cell.key for cell in grid())
 
@@ -175,19 +182,23 @@ def test_every_message_of_every_client_arrives_once_and_in_order(direct: Run) ->
     direct.check(0, CLEAN)
 
 
+@cell(network=Faults(double=1))
 def test_every_request_that_is_served_twice_is_handled_once(direct: Run) -> None:
     direct.check(1, TWICE)
 
 
+@cell(service="slow")
 def test_operations_of_1_and_8_and_25_s_are_called_once_and_answered(direct: Run) -> None:
     direct.check(2, SLOW)
 
 
+@cell(fault="the session aborted")
 def test_clients_that_abort_leave_no_open_sequence(direct: Run) -> None:
     direct.check(3, ABORT)
     assert direct.left_open == [] and "sequence.lost" not in direct.incidents
 
 
+@cell(network=LOSS.faults)
 def test_with_a_fifth_of_requests_and_of_answers_lost_no_message_is_lost(direct: Run) -> None:
     direct.check(4, LOSS)
 
@@ -232,10 +243,12 @@ def through_the_broker(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return asyncio.run(run_through_the_broker(tmp_path_factory.mktemp("broker")))
 
 
+@cell(broker="broker")
 def test_through_a_broker_every_message_arrives_once_and_in_order(through_the_broker: Run) -> None:
     through_the_broker.check(0, CLEAN)
 
 
+@cell(broker="broker", fault="the session aborted")
 def test_through_a_broker_clients_that_abort_leave_no_open_sequence(through_the_broker: Run) -> None:
     through_the_broker.check(1, ABORT)
     assert through_the_broker.left_open == []
@@ -297,6 +310,7 @@ async def run_with_outages(outage: Outage, first: Process, victims: Victims) -> 
 
 
 @pytest.mark.crash
+@cell(fault="Holdfast killed")
 async def test_no_client_notices_that_the_service_is_killed(tmp_path: Path) -> None:
     with outages(tmp_path) as outage:
         run = await run_with_outages(outage, outage.service, [(KILL, outage.service)])
@@ -313,6 +327,7 @@ def behind_the_broker(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.crash
+@cell(broker="broker", fault="the service killed, then away for 40 s")
 def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(behind_the_broker: Run) -> None:
     behind_the_broker.check(0, KILL)
     behind_the_broker.check(1, AWAY)
@@ -320,6 +335,7 @@ def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(behin
 
 
 @pytest.mark.crash
+@cell(broker="broker", fault="Holdfast killed")
 def test_no_client_notices_that_the_broker_is_killed(behind_the_broker: Run) -> None:
     behind_the_broker.check(2, BROKER_KILL)
     assert behind_the_broker.kills == 5
@@ -347,6 +363,7 @@ def check_orders(orders: Orders, said: dict[str, list[list[Line]]], unknown_acti
     assert list(orders.called.values()) == [HANDLED] * len(said), "each operation once, each client in its order"
 
 
+@cell(pattern="mixed", setup="orders")
 async def test_void_operations_and_typed_faults_and_unknown_actions_reach_every_client() -> None:
     orders = Orders(clients=len(grid(["orders"])))
     async with running_destination(orders.app) as url:
@@ -359,6 +376,7 @@ async def test_void_operations_and_typed_faults_and_unknown_actions_reach_every_
     check_orders(orders, said, exceptions)
 
 
+@cell(broker="broker", pattern="mixed", setup="orders")
 async def test_the_same_answers_reach_every_client_through_a_broker(tmp_path: Path) -> None:
     orders = Orders(clients=len(grid(["orders"])))
     policy = ForwardingPolicy(on_refused=OnRefused.DEAD_LETTER)

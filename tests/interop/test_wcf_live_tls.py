@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from interop_cells import SIX, cell
 from wcf.destination import contract_app
 from wcf.https import certificate_in
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
@@ -19,7 +20,13 @@ from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.http.tls import ServerTLS
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(300),
+    needs_the_client,
+    cell(peer="WCF", role="destination", security="https", pattern="no session", versions=[SIX[3]]),
+]
 
 
 @contextlib.asynccontextmanager
@@ -41,6 +48,7 @@ async def opening(client: LiveWCFClient) -> Line:
     return (await client.run("open; close"))[0]
 
 
+@cell(pattern="mixed")
 async def test_over_https_the_client_has_its_session(tmp_path: Path) -> None:
     async with https_service(tmp_path) as url:
         client = LiveWCFClient(url, binding="ws", trust_any="")
@@ -48,6 +56,7 @@ async def test_over_https_the_client_has_its_session(tmp_path: Path) -> None:
     assert client.failed == []
 
 
+@cell(setup="a user name that the service does not demand")
 async def test_a_client_with_a_user_name_in_its_messages_reads_that_this_is_not_supported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,6 +69,7 @@ async def test_a_client_with_a_user_name_in_its_messages_reads_that_this_is_not_
     assert "fault.raised" in caplog.text and "MustUnderstand" in caplog.text
 
 
+@cell(setup="http at a port for https")
 async def test_a_client_that_speaks_http_to_a_port_for_https_reads_what_to_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,6 +81,7 @@ async def test_a_client_that_speaks_http_to_a_port_for_https_reads_what_to_chang
     assert "request.refused" in caplog.text
 
 
+@cell(setup="a demanded certificate missing")
 async def test_a_client_without_the_demanded_certificate_is_refused_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, text_of
@@ -28,7 +29,13 @@ from holdfast.security.users import Users
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(600), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(600),
+    needs_the_client,
+    cell(peer="WCF", role="destination", security="secure conversation", pattern="mixed"),
+]
 
 LOSS = Faults(lose_request=0.2, lose_response=0.2)
 PASSWORDS = {"alice": "secret"}
@@ -91,6 +98,7 @@ async def test_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(pattern="one-way")
 async def test_a_client_with_one_way_operations_only_sends_with_a_user_name(tmp_path: Path, binding: str) -> None:
     shop = Shop(tmp_path)
     async with shop.served(tmp_path) as url:
@@ -101,6 +109,7 @@ async def test_a_client_with_one_way_operations_only_sends_with_a_user_name(tmp_
     assert shop.ledger.numbers == {"wcf": list(range(1, 21))}
 
 
+@cell(pattern="no session", setup="a wrong password", versions=[SIX[3]])
 async def test_a_client_with_a_wrong_password_reads_that_it_is_refused(tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     async with shop.served(tmp_path) as url:
@@ -111,6 +120,7 @@ async def test_a_client_with_a_wrong_password_reads_that_it_is_refused(tmp_path:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(setup="the token renewed")
 async def test_a_client_renews_its_token_and_keeps_its_session(tmp_path: Path, binding: str) -> None:
     """With a token of ten seconds instead of fifteen hours, and clocks that agree."""
     shop = Shop(tmp_path, session=10, skew=2)
@@ -146,6 +156,7 @@ async def lossy_path(url: str, seed: int, directory: Path) -> AsyncIterator[tupl
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(network=LOSS)
 async def test_with_a_fifth_of_requests_and_of_answers_lost_no_secured_message_is_lost(
     tmp_path: Path, binding: str
 ) -> None:
@@ -167,6 +178,7 @@ async def test_with_a_fifth_of_requests_and_of_answers_lost_no_secured_message_i
 @pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(fault="Holdfast killed")
 async def test_no_client_with_a_user_name_notices_that_the_service_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binding: str
 ) -> None:
@@ -201,6 +213,7 @@ async def test_no_client_with_a_user_name_notices_that_the_service_is_killed(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker")
 async def test_through_a_broker_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding: str) -> None:
     handled: list[str] = []
     inner = Service(contract_app(":memory:", lambda one: handled.append(text_of(one))), Listeners(port=0))

@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from interop_cells import cell
 from waiting import until
 from wcf.destination import contract_app, running_destination
 from wcf.live_client import LiveWCFClient, needs_the_client
@@ -18,10 +19,17 @@ import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 
-pytestmark = [pytest.mark.interop, pytest.mark.wcf, pytest.mark.timeout(300), needs_the_client]
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.wcf,
+    pytest.mark.timeout(300),
+    needs_the_client,
+    cell(peer="WCF", role="destination", broker="broker", addressing="2005/08", soap="1.2"),
+]
 
 
 @pytest.mark.parametrize("rm", ["10", "11"])
+@cell(pattern="mixed", setup="eight sessions at once", service="slow")
 async def test_each_session_of_the_client_is_one_at_the_service_and_a_slow_call_holds_up_no_other(
     rm: str, tmp_path: Path
 ) -> None:
