@@ -15,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,8 +75,6 @@ _REPORTS = frozenset(
         "saved",
         # The number of backoffs, irrelevant when all delays are equal.
         "tries",
-        # Requesters with patience beyond the horizon; ``_waiting`` lists the waiting requesters.
-        "_patience",
         "_waited",
     }
 )
@@ -236,6 +235,8 @@ class _Walk:
             part: Any = getattr(value, name, None)
             if name == "attempts":
                 parts.append(min(part, _MOST))
+            elif name == "_patience":
+                parts.append(self._of_patience(part))
             elif name not in _REPORTS and not (name == "flight" and kind is RMSource):
                 parts.append(self.of(part))
         return tuple(parts)
@@ -246,6 +247,11 @@ class _Walk:
             return "answered"
         self.arrivals.setdefault(position)
         return ("open", list(self.arrivals).index(position))
+
+    def _of_patience(self, waiting: list[tuple[float, int, float, str, int, Any]]) -> Any:
+        """Reduce the times at which requesters are answered: those within the horizon, in their order."""
+        near = sorted([one for one in waiting if one[0] <= self._now + HORIZON], key=itemgetter(0, 1))
+        return tuple([(self._time(at), self.of(name), number, self.of(back)) for at, _, _, name, number, back in near])
 
     def _of_flight(self, source: RMSource) -> Any:
         """Reduce the messages in flight.
@@ -273,8 +279,9 @@ class _Walk:
 
 
 def _fields(kind: type[Any]) -> tuple[str, ...] | None:
-    """Return the names of an object's fields; None: they are in its ``__dict__``."""
+    """Return the names of an object's fields, with those of its base classes; None: they are in its ``__dict__``."""
     if is_dataclass(kind):
         return tuple(field.name for field in fields(kind))
-    slots = getattr(kind, "__slots__", None)
-    return None if slots is None else tuple(slots)
+    if getattr(kind, "__slots__", None) is None:
+        return None
+    return tuple(name for base in reversed(kind.__mro__) for name in getattr(base, "__slots__", ()))
