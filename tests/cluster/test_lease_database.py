@@ -14,6 +14,7 @@ from databases import PostgreSQL
 from holdfast.cluster.lease_database import LeaseDatabase, space_of
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Claim, Declare, Enter, Entered, Join, Leave, Look, NoAnswer, Picture, Release
+from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.address import read_address
@@ -32,8 +33,8 @@ def sessions(server: PostgreSQL) -> Iterator[Sessions]:
     location = server.new_url()
     with ExitStack() as stack:
 
-        def open_session(name: str, lease: float = 60.0) -> LeaseDatabase:
-            session = LeaseDatabase(location, name, f"http://{name}/", PARTITIONS, LeasePolicy(lease))
+        def open_session(name: str) -> LeaseDatabase:
+            session = LeaseDatabase(location, name, f"http://{name}/", PARTITIONS, LeasePolicy(120.0))
             stack.callback(session.close)
             return session
 
@@ -59,9 +60,9 @@ def looked(session: LeaseDatabase, incarnation: int, *, renews: bool = False) ->
     return picture
 
 
-def let_declare(server: PostgreSQL) -> None:
-    """Pretend that the server started long ago: with a lease of a second, that is a second."""
-    server.sql("SELECT pg_sleep(greatest(0, 1.1 - extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())))")
+def let_declare(session: LeaseDatabase) -> None:
+    """Let a session judge as if the server had been running for more than a lease."""
+    session._values["lease"] = 0.0
 
 
 def test_nodes_that_start_at_once_create_one_cluster(sessions: Sessions) -> None:
@@ -96,6 +97,16 @@ def test_claims_at_once_give_each_partition_to_one_node(sessions: Sessions) -> N
     with ThreadPoolExecutor(4) as pool:
         claimed = [one for found in pool.map(claim, nodes, incarnations) for one in found]
     assert sorted(claimed) == list(range(PARTITIONS))
+
+
+def test_a_claim_that_waits_too_long_for_another_one_claims_nothing(server: PostgreSQL, sessions: Sessions) -> None:
+    a = sessions("a")
+    incarnation = joined(a)
+    with psycopg.connect(server.url()) as paused:
+        paused.execute(CLAIM_LOCK.encode(), a._values)
+        assert a.run(Claim(incarnation, (0,), 1)) == {}
+    assert a.run(Claim(incarnation, (0,), 1)) == {0: 1}, "the session is the same"
+    assert a._is_locked
 
 
 def test_a_claim_follows_the_order_of_preference(sessions: Sessions) -> None:
@@ -138,10 +149,10 @@ def waits(future: Future[object], server: PostgreSQL) -> None:
 
 @pytest.mark.parametrize("is_renewed", [True, False])
 def test_a_declaration_waits_for_a_renewal_that_runs(server: PostgreSQL, sessions: Sessions, is_renewed: bool) -> None:
-    let_declare(server)
-    a, b = sessions("a", 1.0), sessions("b", 1.0)
+    a, b = sessions("a"), sessions("b")
     incarnation = joined(a)
     joined(b)
+    let_declare(b)
     server.sql("UPDATE holdfast_node SET expires_at = clock_timestamp() - interval '1 second' WHERE name = 'a'")
     with psycopg.connect(server.url()) as renewal, ThreadPoolExecutor(1) as pool:
         renewal.execute("UPDATE holdfast_node SET expires_at = clock_timestamp() + interval '60 s' WHERE name = 'a'")
@@ -164,11 +175,10 @@ def test_a_renewal_that_waits_for_a_declaration_fails(server: PostgreSQL, sessio
 
 
 def test_only_the_absence_of_the_lock_without_a_renewal_is_death(server: PostgreSQL, sessions: Sessions) -> None:
-    let_declare(server)
-    a, b = sessions("a", 1.0), sessions("b", 1.0)
+    a, b = sessions("a"), sessions("b")
     incarnation = joined(a)
     looker = joined(b)
-    server.sql("UPDATE holdfast_node SET expires_at = clock_timestamp() + interval '60 s' WHERE name = 'a'")
+    let_declare(b)
     (end,) = [node.lease_end for node in looked(b, looker).nodes if node.name == "a"]
     assert b.run(Declare("a", incarnation)) is False, "its lease has not ended"
     assert b.run(Declare("a", incarnation, end)) is False, "it has the lock"

@@ -25,7 +25,7 @@ def server(servers: Callable[[str], PostgreSQL]) -> PostgreSQL:
 def location(server: PostgreSQL) -> str:
     """A cluster of two partitions, each with a store of five records, of which two are trimmed."""
     found = server.new_url()
-    session = LeaseDatabase(found, "a", "http://a/", 2, LeasePolicy())
+    session = LeaseDatabase(found, "a", "http://a/", 2, LeasePolicy(120.0))
     session.run(Enter())
     incarnation = session.run(Join(False))
     assert isinstance(incarnation, int)

@@ -332,9 +332,12 @@ class LeaseDatabase:
 
     def _claim(self, connection: psycopg.Connection[tuple[Any, ...]], request: Claim) -> Mapping[int, int]:
         values = {"partitions": list(request.partitions), "most": request.most, "incarnation": request.incarnation}
-        with connection.transaction():
-            self._execute(connection, tables.CLAIM_LOCK)
-            rows = self._execute(connection, tables.CLAIM, **values).fetchall()
+        try:
+            with connection.transaction():
+                self._execute(connection, tables.CLAIM_LOCK)
+                rows = self._execute(connection, tables.CLAIM, **values).fetchall()
+        except psycopg.errors.LockNotAvailable:  # a node was paused in its claim; the server ends that session soon
+            return {}
         taken_over = [space_of(self._space, partition) for partition, _, before in rows if before]
         if taken_over:
             self._end_sessions(connection, taken_over)

@@ -63,7 +63,8 @@ def test_the_status_is_a_table_or_json(run: Any, cluster: Cluster, tmp_path: Pat
         ["b", "live", "1", "3", "http://b:8082"],
     ]
     assert table[3].startswith("Warning: One server has the data.")
-    (tmp_path / "broker.toml").write_text(f'store = "{cluster.location}"\n')
+    (tmp_path / "broker.toml").write_text(f'store = "{cluster.location}"\nstore_password_file = "password"\n')
+    (tmp_path / "password").write_text("of no use to a server that trusts everyone\n")
     facts = json.loads(run("cluster", "status", "broker.toml", "--json").out)
     assert [one["partitions"] for one in facts["nodes"]] == [[0, 1, 2], [3]]
 

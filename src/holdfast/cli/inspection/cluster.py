@@ -161,7 +161,7 @@ def location_of(cluster: str) -> str:
         )
     from holdfast.broker.config_file import read_config
 
-    store = str(read_config(cluster).store)
+    store = read_config(cluster).store_location()
     if not is_sql(store):
         raise ConfigurationError(
             f"the brokers of {cluster} are no cluster: their store is {shown(store)!r}",
