@@ -23,6 +23,7 @@ from holdfast.endpoint.handling import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import enqueued_messages
 from holdfast.endpoint.workers import identifier_table as identifiers
+from holdfast.endpoint.workers import placement
 from holdfast.endpoint.workers import routing as neighbours
 from holdfast.http import tls_transport
 from holdfast.http.client import answer_room
@@ -192,6 +193,16 @@ WORKER = [
         "`HTTPLimits.max_buffered`, `endpoint.workers.routing.HEAD_ROOM`",
     ),
     Buffer(
+        "requests that another node of a cluster passes on",
+        LIMITS.max_buffered // WORKERS + neighbours.HEAD_ROOM, 1, "503; the sender retries",
+        "`HTTPLimits.max_buffered`, `endpoint.workers.routing.HEAD_ROOM`",
+    ),
+    Buffer(
+        "where the workers of a cluster are, which all processes of a node share",
+        placement.MOST_BYTES, 1, "a node with a longer URL is refused",
+        "`endpoint.workers.placement.MOST_BYTES`",
+    ),
+    Buffer(
         "records of another worker in transit to readers",
         3 * merged_admin.RELAYED, LIMITS.max_connections // WORKERS, "the next piece follows when this one has left",
         "`endpoint.admin.merged.application.RELAYED`, `HTTPLimits.max_connections`",
@@ -229,6 +240,7 @@ NO_BUFFERS = {
         "_TAIL": "of a separate process",
     },
     "endpoint.workers.identifier_table": {"_SEGMENT": "MOST_CLAIMS, in bytes"},
+    "endpoint.workers.agent_link": {"MOST_BYTES": "of a supervisor, which stores nothing"},
     "endpoint.workers.loads": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
@@ -291,6 +303,7 @@ HERE = {
     "endpoint.handling.dead_letters": {"PAGE_BYTES"},
     "endpoint.journal.writer": {"MOST_GATHERED"},
     "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
+    "endpoint.workers.placement": {"MOST_BYTES"},
     "endpoint.workers.routing": {"HEAD_ROOM"},
     "endpoint.source.enqueued_messages": {"ROUND_BYTES"},
     "endpoint.admin.resources.queues": {"PEEKED_BYTES"},

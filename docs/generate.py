@@ -372,6 +372,7 @@ BROKER = {
     "ListenConfig": "[listen]",
     "ServerTLS": "[listen.tls], [admin.tls]",
     "AdminConfig": "[admin]",
+    "ClusterConfig": "[cluster]",
     "SecurityConfig": "[security]",
     "SignatureConfig": "[security.signature], [forwarders.NAME.security.signature]",
     "signature_config.EncryptionConfig": (

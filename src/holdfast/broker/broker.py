@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, public_secrets
 from holdfast.broker.config_changes import what_changes
@@ -25,6 +26,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
+from holdfast.store import IN_MEMORY
 
 
 class Broker:
@@ -50,6 +52,7 @@ class Broker:
     ) -> None:
         self.config = config = config or BrokerConfig()
         check_config(config)
+        config = self._own(config, post)
         self._read_again = read_again
         self._post = post
         self._heard = post.hang_ups() if post is not None else 0
@@ -77,6 +80,16 @@ class Broker:
         self.service = Service(self.destination, _listeners(config), post)
         self._warn_of_public_secrets()
 
+    @staticmethod
+    def _own(config: BrokerConfig, post: Post | None) -> BrokerConfig:
+        """Return what this process does of a configuration: the gateway of a node stores and sends nothing."""
+        if post is None or not post.place.worker.is_gateway:
+            return config
+        off = replace(config.journal, enabled=False)
+        return replace(
+            config, store=IN_MEMORY, store_password_file=None, store_password_env=None, forwarders=(), journal=off
+        )
+
     def _recovered(self) -> None:
         self._limit_queues(self.config)
         self.forwarders.begin(self.destination)
@@ -103,7 +116,8 @@ class Broker:
             raise ConfigurationError(
                 "this broker was started without a configuration file", remedy="Restart it with --config broker.toml."
             )
-        new = self._read_again(self.config)
+        read = self._read_again(self.config)
+        new = self._own(read, self._post)
         # Every step that can fail comes before the first change.
         listeners, forwarders = _listeners(new), Forwarders(new.forwarders)
         router = _router(new, forwarders)
@@ -118,14 +132,14 @@ class Broker:
         retentions = {one.name: (one.retention_policy, one.retention is None) for one in new.queues}
         self.destination.use(new.sequences, new.http(), router, retentions)
         self._limit_queues(new)
-        changed = what_changes(self.config, new)
-        self.config = new
+        changed = what_changes(self.config, read)
+        self.config = read
         self._warn_of_public_secrets()
         log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
 
     def _warn_of_public_secrets(self) -> None:
-        if self._post is None or self._post.place.worker.number == 0:  # one warning is enough
+        if self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count):  # once is enough
             for file in public_secrets(self.config):
                 log.warning("secret.public", file=file, remedy="Every user can read the file: chmod o= FILE")
 
@@ -133,6 +147,9 @@ class Broker:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
         assert self._read_again is not None
         new = self._read_again(self.config)
+        if self._post is not None and self._post.place.worker.is_gateway:
+            os.kill(os.getppid(), signal.SIGHUP)
+            return what_changes(self.config, new)
         Forwarders(new.forwarders).check(self.destination)
         os.kill(os.getppid(), signal.SIGHUP)
         return what_changes(self.config, new)
@@ -184,11 +201,12 @@ def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
 
 
 def _listeners(config: BrokerConfig) -> Listeners:
-    listen, admin = config.listen, config.admin
+    listen, admin, cluster = config.listen, config.admin, config.cluster
     return Listeners(
         listen.host,
         listen.port,
         listen.tls.context() if listen.tls is not None else None,
         config.limits.http,
         admin.listener() if admin.enabled else None,
+        node_secret=cluster.secret.reveal() if cluster is not None and cluster.secret is not None else None,
     )

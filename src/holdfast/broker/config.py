@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from holdfast.broker.cluster_config import ClusterConfig
 from holdfast.broker.destinations import nearness
 from holdfast.broker.signature_config import SignatureConfig
 from holdfast.config.values import (
@@ -420,6 +421,7 @@ class BrokerConfig:
         namespaces: Prefixes that routes use, each with its namespace.
         listen: The listener for messages.
         admin: The listener for operators and Spark.
+        cluster: Makes the broker one of several nodes that share the database of ``store``.
         security: Who may send messages.
         journal: The event journal.
         sequences: Limits and timers of inbound Sequences.
@@ -444,6 +446,7 @@ class BrokerConfig:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     listen: ListenConfig = field(default_factory=ListenConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)
+    cluster: ClusterConfig | None = None
     security: SecurityConfig = field(default_factory=SecurityConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     sequences: DestinationPolicy = field(default_factory=DestinationPolicy)

@@ -22,6 +22,7 @@ _FIXED = (
     "admin.enabled",
     "admin.host",
     "admin.port",
+    "cluster",
     "security.nonces",
     "journal.enabled",
     "journal.directory",

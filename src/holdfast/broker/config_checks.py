@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.broker.cluster_config import SHORTEST_SECRET
 from holdfast.broker.config import (
     MAX_ROUTES,
     AdminConfig,
@@ -33,6 +34,7 @@ from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.address import read_address
 
+_DATABASE = 'Write store = "postgresql://user@host/name", or remove [cluster].'
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -63,6 +65,7 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
     yield from readable(
         _of_the_store(config),
         _of_workers(config),
+        _of_the_cluster(config),
         _of_addresses(config),
         _of_the_token(config),
         _of_server_tls(config, "listen"),
@@ -108,6 +111,30 @@ def _of_workers(config: BrokerConfig) -> Iterator[Wrong]:
     if config.store == ":memory:" and config.workers > 1:
         what = "several worker processes cannot share a store in memory"
         yield ("workers",), what, "Set store to a directory, or remove workers."
+
+
+def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
+    cluster = config.cluster
+    if cluster is None:
+        return
+    if not config.store.startswith(("postgresql:", "postgresql+", "postgres:")):
+        yield ("store",), "the nodes of a cluster need a common PostgreSQL database", _DATABASE
+    if config.workers > 1:
+        yield ("workers",), "a node of a cluster runs one process for each of its partitions", "Remove workers."
+    given = [key for key in ("secret_file", "secret_env") if is_given(cluster, key)]
+    yield from _one_secret(("cluster",), given, "the secret of the nodes")
+    if not given:
+        yield ("cluster",), "the secret that the nodes share is missing", "Write secret_file or secret_env there."
+    elif len(given) == 1 and len(getattr(cluster, given[0]).reveal()) < SHORTEST_SECRET:
+        what = f"the secret is shorter than {SHORTEST_SECRET} characters"
+        yield ("cluster", given[0]), what, "Write a random one: openssl rand -hex 32"
+    for name, one in (("listen", config.listen), ("admin", config.admin)):
+        if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
+            what = f"both listeners use {one.host}:{one.port}"
+            yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port, such as 8082."
+    if config.security != SecurityConfig():
+        what = "the nodes of a cluster have no common memory of nonces and sessions, so a message could be replayed"
+        yield ("security",), what, "Remove one of [security] and [cluster]. Use client certificates: listen.tls."
 
 
 def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:

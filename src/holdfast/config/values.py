@@ -282,10 +282,15 @@ def _queue_name(value: Any, base: Path) -> str:
     return _name(name, base)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text is valid in a URL, a metric and a command line."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _name(value: Any, base: Path) -> str:
     """Return a name that is valid in a URL, a metric and a command line."""
     name = _text(value, base)
-    if _NAME.fullmatch(name) is None:
+    if not is_name(name):
         raise Unfit(
             f"{told_value(name)} is not a valid name",
             "Use up to 64 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit.",

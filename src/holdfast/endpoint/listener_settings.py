@@ -80,6 +80,7 @@ class Listeners(MessageAddress):
         ssl_context: For messages over https.
         limits: Limits for peers.
         admin: The admin listener; None: no listener for operators.
+        node_secret: The secret of the cluster that this process belongs to; None: of none.
         spare_files: File descriptors reserved for the rest of the program: handlers, logs. The store gets its
             descriptors first, then connections to peers; the remaining ones are for connections from peers, up to
             ``max_connections``.
@@ -91,6 +92,7 @@ class Listeners(MessageAddress):
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits = field(default_factory=HTTPLimits)
     admin: AdminListener | None = None
+    node_secret: str | None = field(default=None, repr=False)
     spare_files: int = SPARE_FILES
 
     def __post_init__(self) -> None:

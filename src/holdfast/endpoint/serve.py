@@ -30,6 +30,10 @@ from holdfast.http.server.server import HTTPServer
 
 _START: Final = "the start"
 
+GRACE: Final = 10.0
+"""Seconds that requests in progress and handlers have to end."""
+MOVE_GRACE: Final = 1.0
+"""The same for a process of a cluster's node: another node waits for its work, and repeated requests find it there."""
 COLLECT_EVERY = 20_000
 """Objects that may become garbage in cycles before a collection: a few megabytes."""
 
@@ -84,9 +88,9 @@ class Service:
         try:
             handler: Handler = self.app.handle
             if self.post is not None:
-                self._neighbours = Neighbours(self.post.place, self.app, self._server)
+                self._neighbours = Neighbours(self.post.place, self.app, self._server, where.node_secret)
                 handler = self._neighbours.handle
-                await self._neighbours.start(shares.messages)
+                await self._neighbours.start(shares.messages, self.post.nodes)
             with listening_at(where.host, where.port):
                 await self._server.start(
                     handler,
@@ -182,7 +186,7 @@ class Service:
         scheme = "https" if admin.ssl_context is not None else "http"
         return f"{scheme}://{_in_url(admin.host)}:{self._admin_server.port}"
 
-    async def close(self, grace: float = 10.0) -> None:
+    async def close(self, grace: float = GRACE) -> None:
         """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
         if self._admin is not None:
             self._admin.is_draining = True
@@ -274,7 +278,7 @@ class Service:
                 on_ready()
                 await stop.wait()
             finally:
-                await self.close()
+                await self.close(GRACE if self._listeners.node_secret is None else MOVE_GRACE)
             if self.app.engine.failure is not None:
                 raise self.app.engine.failure
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,8 @@ class Worker:
         is_restart: Whether this worker ran before, since its server was started.
         partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
         claims: The Identifiers that other workers use; None for a single worker.
+        is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
+            nothing, sends nothing, and answers 503. None: always.
     """
 
     number: int
@@ -47,6 +49,13 @@ class Worker:
     is_restart: bool = False
     partitions: tuple[int, int] | None = None
     claims: IdentifierClaims | None = None
+    is_trusted: Callable[[], bool] | None = None
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether this process has no Sequences of its own, and only passes requests to the workers: the one process
+        that a node of a cluster always has."""
+        return self.number >= self.count
 
     def new_identifier(self) -> str:
         """Return a new URI that names its worker and cannot be guessed: a UUID of version 8 (RFC 9562) with this

@@ -161,6 +161,31 @@ async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
     assert url in problems[0]
 
 
+async def test_a_process_that_is_not_trusted_sends_nothing_and_tries_again_later() -> None:
+    recorder, problems, asked = Recorder(), list[str](), list[str]()
+    trusted = [False]
+
+    def answer(exchange: Exchange) -> None:
+        asked.append(exchange.request.target)
+        exchange.respond(202)
+
+    async with answering(answer) as url:
+        sender = Sender(
+            recorder,  # type: ignore[arg-type]
+            HTTPClient(),
+            Envelopes("source", Counter()),
+            on_transport_error=lambda sent, reason: problems.append(reason),
+            is_trusted=lambda: trusted[0],
+        )
+        sender.transmit(message(url))
+        await until(lambda: recorder.told == ["failed"])
+        assert (asked, problems) == ([], ["another node may have taken over this message"])
+        trusted[0] = True
+        sender.transmit(message(url))
+        await until(lambda: asked == ["/"])
+        await sender.stop()
+
+
 async def test_headers_go_with_soaps_own() -> None:
     seen: list[dict[bytes, bytes]] = []
 

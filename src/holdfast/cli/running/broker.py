@@ -15,11 +15,12 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
 from holdfast.cli.running.serve import journal_option, restored_option
-from holdfast.cli.running.workers import become_worker, tell_ready, worker_options
+from holdfast.cli.running.workers import become_node, become_worker, tell_ready, worker_options
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
+    from holdfast.broker.cluster_config import ClusterConfig
     from holdfast.broker.config import BrokerConfig, QueueConfig
 
 
@@ -70,11 +71,16 @@ def broker(
     told = read_config(config, instead=instead) if config is not None else replace(BrokerConfig(), **instead)
     read_again = partial(_read_again, config, instead) if config is not None else None
     ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
-    admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
-    at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections
-    post = become_worker(told.workers, *at, ready, passes_hang_up=read_again is not None)
+    passes = read_again is not None
+    if told.cluster is not None:
+        post = become_node(told, ready, passes_hang_up=passes)
+    else:
+        admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
+        at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections
+        post = become_worker(told.workers, *at, ready, passes_hang_up=passes)
     if post is not None:
-        configure_logs(log_level, json=log_json, worker=post.place.worker.number)
+        worker = post.place.worker
+        configure_logs(log_level, json=log_json, worker=None if worker.is_gateway else worker.number)
         ready = post.tell_ready
         if post.hang_ups() and read_again is not None:  # this worker replaces one that died after a reload
             told = _newest(told, read_again)
@@ -153,6 +159,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "partitions": config.partitions,
         "sessions": config.sessions,
         "workers": config.workers,
+        "cluster": _node(config.cluster) if config.cluster is not None else None,
         "listen": _url(config.listen.host, config.listen.port, config.listen.tls is not None),
         "admin": _url(config.admin.host, config.admin.port, config.admin.tls is not None)
         if config.admin.enabled
@@ -164,6 +171,15 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "routes": len(config.routes),
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
         "forwarders": {one.name: {"queue": one.queue, "to": one.to, "paused": one.paused} for one in config.forwarders},
+    }
+
+
+def _node(cluster: ClusterConfig) -> dict[str, Any]:
+    return {
+        "node": cluster.node_name(),
+        "partitions": cluster.partitions,
+        "listen": _url(cluster.host, cluster.port, False),
+        "url": cluster.node_url(cluster.port) if cluster.port or cluster.url else None,
     }
 
 
@@ -179,7 +195,11 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
     facts = _facts(config)
-    lines = [f"store       {facts['store']}, {_partitions(config)}, {_many(config.workers, 'worker')}"]
+    node = facts["cluster"]
+    processes = _many(config.workers, "worker") if node is None else f"{node['partitions']} workers in the cluster"
+    lines = [f"store       {facts['store']}, {_partitions(config)}, {processes}"]
+    if node is not None:
+        lines.append(f"node        {node['node']}, for other nodes at {node['url'] or node['listen']}")
     if with_addresses:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     if facts["users"] is not None:

@@ -1,9 +1,10 @@
-"""``--workers``: the option, and becoming several processes behind one address."""
+"""``--workers``: the option, and becoming several processes behind one address, or those of a cluster's node."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,8 @@ import click
 if TYPE_CHECKING:
     import socket
 
+    from holdfast.broker.config import BrokerConfig
+    from holdfast.cluster.trust import Trust
     from holdfast.endpoint.workers.supervisor import Post
 
 
@@ -59,6 +62,68 @@ def become_worker(
     post = Supervisor(count, bound, admin_bound, ready, passes_hang_up=passes_hang_up).run()
     post.end_with_supervisor()
     return post
+
+
+def become_node(
+    config: BrokerConfig, ready: Callable[[Mapping[str, Any]], None], *, passes_hang_up: bool
+) -> Post | None:
+    """Become the processes of a node of a cluster: its agent, a gateway, and a worker for each partition that it owns
+    now. A supervisor stays behind, which ends with them.
+
+    Args:
+        config: The configuration. Without a cluster there is nothing to become.
+        ready: Called in the supervisor when the node first serves the partitions that it owns.
+        passes_hang_up: Whether SIGHUP is passed on to the gateway and the workers.
+
+    Returns:
+        In the gateway and in each worker, where it stands; None without a cluster.
+
+    Raises:
+        ConfigurationError: The system does not let us listen there.
+    """
+    cluster = config.cluster
+    if cluster is None:
+        return None
+    import holdfast.endpoint.serve
+    import holdfast.store.sql.store  # noqa: F401 # as above
+    from holdfast.cluster.trust import Trust
+    from holdfast.endpoint.workers.agent_link import AgentLink
+    from holdfast.endpoint.workers.supervisor import Supervisor
+
+    most = config.limits.http.max_connections
+    nodes = _bind((cluster.host, cluster.port), most)
+    trust = Trust(cluster.partitions)
+    node, url = cluster.node_name(), cluster.node_url(nodes[0].getsockname()[1])
+    link = AgentLink.start(partial(_run_agent, config, node, url, nodes, trust), trust)
+    messages = _bind((config.listen.host, config.listen.port), most)
+    admin = _bind((config.admin.host, config.admin.port), most) if config.admin.enabled else []
+    supervisor = Supervisor(
+        cluster.partitions, messages, admin, ready, passes_hang_up=passes_hang_up, agent=link, nodes=nodes
+    )
+    post = supervisor.run()
+    post.end_with_supervisor()
+    return post
+
+
+def _run_agent(
+    config: BrokerConfig, node: str, url: str, nodes: list[socket.socket], trust: Trust, link: socket.socket
+) -> None:
+    """Be the agent of a node, which listens to no other node."""
+    for one in nodes:
+        one.close()
+    run_agent(config, node, url, trust, link)
+
+
+def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: socket.socket) -> None:
+    """Keep the lease of a node, until its supervisor ends."""
+    from holdfast.cluster import agent
+    from holdfast.cluster.lease_policy import LeasePolicy
+    from holdfast.endpoint.logs import log
+
+    assert config.cluster is not None
+    partitions, policy = config.cluster.partitions, LeasePolicy(config.cluster.lease)
+    settings = agent.AgentSettings(config.store_location(), node, url, partitions, policy)
+    agent.run_agent(settings, link, trust, log.info)
 
 
 def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]:

@@ -71,7 +71,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
-from holdfast.exceptions import ConfigurationError, StoreError
+from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.asgi import Buffered
 from holdfast.store import Store, shown
@@ -281,6 +281,11 @@ class Destination(HandlerRegistration, ASGIApplication):
 
     async def _start(self) -> None:
         worker, location = self.worker, self.store_location
+        if worker is not None and worker.is_trusted is not None and not worker.is_trusted():
+            raise StoreLocked(
+                f"worker {worker.number} may not open its store: another node may have taken it over",
+                remedy="It starts again when this node has a new claim on it.",
+            )
         count = worker.count if worker is not None else 1
         await patiently(lambda: in_thread(lambda: check_stores(location, count)))
         self.store = await open_off_loop(location if worker is None else worker.store_of(location))
@@ -366,6 +371,7 @@ class Destination(HandlerRegistration, ASGIApplication):
             self.http.new_client(max_connections=outgoing(soft_limit())),
             self._envelopes,
             self.http.headers,
+            is_trusted=self.worker.is_trusted if self.worker is not None else None,
         )
         self.reception.begin(self.engine, self.sender)
 

@@ -59,6 +59,7 @@ class Sender:
         headers: Added to every request, e.g. Authorization.
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
         on_answer: Called for each other answer.
+        is_trusted: Whether this process may still send; None: always.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Sender:
         headers: Mapping[str, str] | None = None,
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
         on_answer: Callable[[Transmit], None] = lambda _sent: None,
+        is_trusted: Callable[[], bool] | None = None,
     ):
         self._engine = engine
         self._usual = Way(http, dict(headers or {}))
@@ -81,6 +83,7 @@ class Sender:
         self._extra = ExtraRequests(envelopes, self._post_extra, self._post_again, self._extra_failed)
         self._on_transport_error = on_transport_error
         self._on_answer = on_answer
+        self._is_trusted = is_trusted
         self._paused: dict[int, asyncio.Handle] = {}
         self._came: list[tuple[Transmit, Envelope | TransportError | None, str]] = []
         self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
@@ -135,6 +138,9 @@ class Sender:
             sent: The message.
             is_last: Whether a processor has had its request before it, so that another one is of no use.
         """
+        if self._is_trusted is not None and not self._is_trusted():
+            self._come(sent, TransportError("another node may have taken over this message", connected=False))
+            return
         media = ""
         try:
             content, notes, following = self._envelopes.write(sent)

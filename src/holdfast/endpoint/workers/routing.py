@@ -3,8 +3,10 @@
 A request for another worker's Sequence goes to that worker with its connection, so that later requests on the
 connection reach the owner at once. If the connection cannot be passed on, because it uses TLS, has more requests in
 progress or was passed on before, only the request goes to the owner, over a Unix socket, and the response comes back
-here. Either way the request makes one hop: the worker that receives it answers it. Owns these hops. Knows only the
-owner of a message.
+here. Either way the request makes one hop: the worker that receives it answers it.
+
+In a cluster, the owner may be at another node. Then the request goes to a process of that node, which passes it to the
+owner: two hops. Owns these hops. Knows only the owner of a message.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -30,7 +32,11 @@ from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
-from holdfast.endpoint.workers.loads import Loads
+from holdfast.endpoint.workers.loads import AWAY, Loads
+from holdfast.endpoint.workers.node_listener import NodeListener
+from holdfast.endpoint.workers.node_proof import NodeProof
+from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.relays import Relays, put_off
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
     Said,
@@ -42,17 +48,15 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_in,
     worker_of_address,
 )
-from holdfast.http.client.client import HTTPClient
+from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
-from holdfast.http.outcome import Outcome, Response, TransportError
+from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import HTTPServer
 
 MOST_GIVEN: Final = 128 * 1024
 """Bytes of a request that goes with its connection; with a larger one, the connection stays."""
 HEAD_ROOM: Final = 256 * 1024
 """Bytes that a request's head may need where it is passed on as content."""
-PATIENCE: Final = 90.0
-"""Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
 NOTHING: Final = b"0"
 """Goes with a connection that brought nothing yet."""
 LOADS_SECONDS: Final = 0.5
@@ -61,8 +65,6 @@ MOST_KNOWN: Final = 4096
 """Number of remembered Sequences of other workers, among those with Identifiers that the peer created."""
 
 _EMPTY = (Acknowledge, RequestAcknowledgement)
-_OWN = (b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive")
-"""Headers that every response of this worker sets itself."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Place:
         taking: Socket on which it receives connections from other workers.
         giving: Socket for transferring connections to each worker, in their order.
         loads: Number of connections of each worker.
+        placements: Where each worker is now.
     """
 
     worker: Worker
@@ -84,6 +87,7 @@ class Place:
     taking: socket.socket
     giving: tuple[socket.socket, ...]
     loads: Loads
+    placements: Placements
 
 
 class Neighbours:
@@ -93,46 +97,55 @@ class Neighbours:
         place: Where this one stands.
         app: What it serves.
         server: The listener for messages, which takes over the connections that others give away.
+        secret: The secret of the nodes of its cluster; None on a single host.
     """
 
-    def __init__(self, place: Place, app: Destination, server: HTTPServer) -> None:
+    def __init__(self, place: Place, app: Destination, server: HTTPServer, secret: str | None = None) -> None:
         self._place = place
         self._app = app
         self._server = server
+        self._worker = place.worker
         self._number, self._count = place.worker.number, place.worker.count
+        self._proof = NodeProof(secret) if secret is not None else None
         self.on_admin: Callable[[Exchange], None] | None = None
         """Takes what another worker's admin listener asks of this one."""
         app.reception.sort_out = self.sort_out
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._client: HTTPClient | None = None
+        self._workers: WorkerClient | None = None
+        self._relays: Relays | None = None
+        self._nodes: NodeListener | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def start(self, limits: HTTPLimits) -> None:
+    async def start(self, limits: HTTPLimits, nodes: Sequence[socket.socket] = ()) -> None:
         """Take the requests that the others pass on.
 
         Args:
             limits: Of the listener for messages.
+            nodes: The shared listening sockets for the other nodes of the cluster.
         """
-        self._client = HTTPClient(
-            total_timeout=PATIENCE,
-            connections_per_host=limits.max_connections,
-            max_connections=limits.max_connections,
-            unix={host_of(number): path for number, path in enumerate(self._place.paths)},
-        )
-        await self._inbox.start(self._take, None, 0, sockets=[self._place.inbox], limits=_within(limits))
+        place = self._place
+        self._workers = WorkerClient(place.paths, place.placements, self._proof, limits.max_connections)
+        self._relays = Relays(self._workers, place.placements, self._number)
+        await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
+        if self._proof is not None:
+            self._nodes = NodeListener(self._workers, place.placements, self._proof)
+            await self._nodes.start(nodes, _within(limits))
 
     def take_connections(self) -> None:
         """Accept connections from other workers, once the listener of this one exists."""
         self._place.taking.setblocking(False)
         asyncio.get_running_loop().add_reader(self._place.taking.fileno(), self._adopt)
         self._server.give = self._even_out
-        self._tell_load()
+        if not self._worker.is_gateway:
+            self._tell_load()
 
     def use(self, limits: HTTPLimits) -> None:
         """Replace the limits of requests from other workers, after those of the listener for messages."""
         self._inbox.use(_within(limits), None)
+        if self._nodes is not None:
+            self._nodes.use(_within(limits))
 
     async def close(self) -> None:
         """Stop accepting connections and requests, and let the requests in progress finish."""
@@ -142,14 +155,21 @@ class Neighbours:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._relays is not None:
+            self._relays.close()
+        if self._nodes is not None:
+            await self._nodes.close()
         await self._inbox.close(1.0)
-        if self._client is not None:
-            await self._client.close()
+        if self._workers is not None:
+            await self._workers.close()
 
     # --- what comes from peers ------------------------------------------------------------------------------------
 
     def handle(self, exchange: Exchange) -> None:
         """Answer one HTTP request of a peer, or relay it to its owner."""
+        if not self._may_act:
+            put_off(exchange)
+            return
         if exchange.is_passed_on:
             self._app.handle(exchange)
             return
@@ -163,6 +183,11 @@ class Neighbours:
             self._app.handle(exchange)
         else:
             self._pass_on(exchange, owner % self._count)
+
+    @property
+    def _may_act(self) -> bool:
+        """Whether no other node may have taken over the work of this worker."""
+        return self._worker.is_trusted is None or self._worker.is_trusted()
 
     def _is_here(self, owner: int) -> bool:
         """Whether this worker is the owner. In WS-RM 2003/03 a peer's server makes the Identifier, and that server may
@@ -178,9 +203,15 @@ class Neighbours:
             self._pass_on(exchange, named.worker % self._count)
             return True
         if not named.identifiers or any(self._app.reception.knows(one) for one in named.identifiers):
-            return False
+            return self._is_not_for_gateway(exchange)
         self._do(self._look_for(exchange, named))
         return True
+
+    def _is_not_for_gateway(self, exchange: Exchange) -> bool:
+        """Whether this process is the gateway, which lets any worker answer an envelope without an owner."""
+        if self._worker.is_gateway:
+            self._relay(exchange, None)
+        return self._worker.is_gateway
 
     async def _look_for(self, exchange: Exchange, named: Named) -> None:
         """Find the worker that knows a Sequence with an Identifier that the peer created; without one, keep it here."""
@@ -196,17 +227,15 @@ class Neighbours:
                 self._remember(identifier, owner)
                 self._pass_on(exchange, owner)
                 return
-        if is_sure:
+        if not is_sure:
+            put_off(exchange)
+        elif not self._is_not_for_gateway(exchange):
             self._app.handle(exchange)
-        else:
-            _put_off(exchange)
 
     async def _ask(self, number: int, identifier: str) -> bool | None:
         """Whether a worker knows a Sequence; None if it does not say."""
         try:
-            answer = await self.client.fetch(
-                "GET", f"http://{host_of(number)}/knows/{quote(identifier, safe='')}", b"", {}
-            )
+            answer = await self.workers.fetch(number, "GET", f"knows/{quote(identifier, safe='')}")
         except TransportError:
             return None
         return {204: True, 404: False}.get(answer.status)
@@ -244,7 +273,7 @@ class Neighbours:
         content = encode_said(said)
         for number in range(self._count):
             if number != self._number:
-                self.client.request("POST", f"http://{host_of(number)}/heard", content, {}, lambda _outcome: None)
+                self.workers.request(number, "POST", "heard", content, lambda _outcome: None)
 
     def _of_ours(self, envelope: Envelope) -> tuple[tuple[SequenceAcknowledgement, ...], tuple[AckRequested, ...]]:
         knows = self._app.reception.knows
@@ -268,14 +297,19 @@ class Neighbours:
         return self._place
 
     @property
-    def client(self) -> HTTPClient:
-        """Client for requests to the other workers, at the hosts ``worker-0`` and so on."""
-        assert self._client is not None
-        return self._client
+    def workers(self) -> WorkerClient:
+        """Client for requests to the other workers."""
+        assert self._workers is not None
+        return self._workers
 
     def _pass_on(self, exchange: Exchange, owner: int) -> None:
-        if not exchange.give_away(partial(self._give, owner)):
-            self._ask_for_answer(exchange, owner, encode_request(exchange.request))
+        is_here = owner in self._place.placements.now.local
+        if not (is_here and exchange.give_away(partial(self._give, owner))):
+            self._relay(exchange, owner)
+
+    def _relay(self, exchange: Exchange, owner: int | None) -> None:
+        assert self._relays is not None
+        self._relays.pass_on(exchange, owner, encode_request(exchange.request))
 
     def _tell_load(self) -> None:
         self._place.loads.set(self._number, len(self._server.connections))
@@ -284,7 +318,10 @@ class Neighbours:
     def _even_out(self, connection: socket.socket) -> bool:
         """Give a new connection to who has fewest: of a wave of them, who wakes first accepts all."""
         loads, ours = self._place.loads, len(self._server.connections)
-        loads.set(self._number, ours)
+        if self._worker.is_gateway:
+            ours = AWAY  # any worker saves a hop
+        else:
+            loads.set(self._number, ours)
         other = loads.least()
         if other == self._number or loads.of(other) >= ours or not self._send(other, NOTHING, connection):
             return False
@@ -301,27 +338,14 @@ class Neighbours:
             return False
         return True
 
-    def _ask_for_answer(self, exchange: Exchange, owner: int, content: bytes, *, is_repeat: bool = False) -> None:
-        now = asyncio.get_running_loop().time
-        begun = now()
-
-        def done(outcome: Outcome) -> None:
-            if isinstance(outcome, Response):
-                _relay(exchange, outcome)
-            elif not is_repeat and not exchange.closed and now() < begun + PATIENCE / 2:
-                # It died, and will be back: what it stored it knows, so asking again does no harm.
-                self._ask_for_answer(exchange, owner, content, is_repeat=True)
-            else:
-                log.warning("worker.unreachable", to=owner, error=outcome.message)
-                _put_off(exchange)
-
-        self.client.request("POST", f"http://{host_of(owner)}/message", content, {}, done)
-
     # --- what comes from the others -------------------------------------------------------------------------------
 
     def _take(self, exchange: Exchange) -> None:
         """Process a request on this worker's Unix socket."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
+        if not self._may_act:
+            exchange.respond(MISDIRECTED)
+            return
         if what == "admin":
             exchange.request.target = f"/{name}"
             (self.on_admin or _not_yet)(exchange)
@@ -360,23 +384,6 @@ class Neighbours:
         task = asyncio.get_running_loop().create_task(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def host_of(number: int) -> str:
-    """Return the host name of a worker in URLs."""
-    return f"worker-{number}"
-
-
-def _relay(exchange: Exchange, response: Response) -> None:
-    """Answer with what another worker answered."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
-    content_type = response.content_type.encode("latin-1") or None
-    exchange.respond(response.status, response.body, content_type, [one for one in headers if one[0] not in _OWN])
-
-
-def _put_off(exchange: Exchange) -> None:
-    why = b"The process that this Sequence is in does not answer; send it again.\n"
-    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"1"),))
 
 
 def _not_yet(exchange: Exchange) -> None:

@@ -3,6 +3,9 @@
 Forks, so that they share the memory of what is loaded; the supervisor therefore runs no event loop, no thread and no
 store. It holds every socket that must outlive a worker: what peers send to one that is being started again waits there.
 It also holds the memory that the workers share. Knows nothing of what a worker does.
+
+A server on one host has the same workers from its start to its end. A node of a cluster has those that its agent
+claims now, and always one more process without Sequences, the gateway, which answers while the node has no worker.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
+from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
 from holdfast.endpoint.workers.loads import AWAY, Loads
+from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
 from holdfast.exceptions import ConfigurationError
@@ -37,8 +43,13 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds until a worker that died is started again: doubled each time, up to the longest."""
 STEADY: Final = 60.0
 """Seconds of running after which earlier deaths of a worker no longer count."""
+STOP_SECONDS: Final = 5.0
+"""Seconds that a worker has to stop when its node gives it away or ends. Then it is killed: what it acknowledged is
+stored."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
+
+_AGAIN = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 @dataclass
@@ -46,8 +57,10 @@ class _Process:
     """The supervisor's state of one worker."""
 
     number: int
-    inbox: socket.socket
+    path: str
     taking: socket.socket
+    inbox: socket.socket
+    epoch: int = 0
     pid: int = 0
     control: socket.socket | None = None
     told: bytes = b""
@@ -56,6 +69,7 @@ class _Process:
     deaths: int = 0
     started_at: float = 0.0
     start_at: float | None = None
+    kill_at: float | None = None
 
 
 @dataclass
@@ -68,6 +82,8 @@ class Post:
         directory: The directory of all workers' Unix sockets.
         messages, admin: The shared listening sockets, for messages and for the admin listener.
         hang_ups: How many SIGHUPs have arrived so far, until this process handles the signal itself.
+        nodes: The shared listening sockets for the other nodes of a cluster.
+        revoke: Called when the supervisor has ended, before anything else: this process may act no longer.
     """
 
     place: Place
@@ -76,6 +92,8 @@ class Post:
     messages: Sequence[socket.socket]
     admin: Sequence[socket.socket]
     hang_ups: Callable[[], int]
+    nodes: Sequence[socket.socket] = ()
+    revoke: Callable[[], None] = lambda: None
 
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
         """Report that the worker serves, with facts for the user and for the other workers."""
@@ -91,6 +109,7 @@ class Post:
             with contextlib.suppress(ConnectionError):
                 while self.control.recv(64):
                     pass
+            self.revoke()
             shutil.rmtree(self.directory, ignore_errors=True)
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(ORPHAN_GRACE)
@@ -107,6 +126,8 @@ class Supervisor:
         messages, admin: The shared listening sockets, which the supervisor closes when it tells the workers to stop.
         ready: Called once, in the supervisor, when all workers serve, with what worker 0 reported about itself.
         passes_hang_up: Whether the supervisor passes SIGHUP to the workers; otherwise it ends them all, the default.
+        agent: Decides which workers run here, as a node of a cluster; None: all of them.
+        nodes: The shared listening sockets for the other nodes.
 
     Raises:
         ConfigurationError: There are too many workers, or the system does not support fork.
@@ -120,6 +141,8 @@ class Supervisor:
         ready: Callable[[Mapping[str, Any]], None],
         *,
         passes_hang_up: bool = False,
+        agent: AgentLink | None = None,
+        nodes: Sequence[socket.socket] = (),
     ) -> None:
         if not hasattr(os, "fork"):
             raise ConfigurationError("workers need fork, which this system does not have", remedy="Omit --workers.")
@@ -128,28 +151,40 @@ class Supervisor:
         self._count = count
         self._messages = messages
         self._admin = admin
+        self._nodes = nodes
         self._ready = ready
         self._passes_hang_up = passes_hang_up
+        self._agent = agent
         self._hang_ups = self._passed = 0
         self._directory = SocketDirectory()
-        self._paths = tuple(os.path.join(self._directory.path, str(number)) for number in range(count))
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
         self._identifiers = IdentifierTable(count)
+        self._placements = Placements()
+        self._remote: Mapping[int, str] = {}
         self._processes: list[_Process] = []
-        for number, path in enumerate(self._paths):
-            inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            inbox.bind(path)
-            inbox.listen(1024)
+        for number in range(count if agent is None else count + 1):
             taking, giving = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
             giving.setblocking(False)
+            taking.setblocking(False)  # recv_fds takes no account of flags
             self._giving.append(giving)
-            self._processes.append(_Process(number, inbox, taking))
+            path = os.path.join(self._directory.path, str(number))
+            self._processes.append(_Process(number, path, taking, _inbox(path)))
+        self._paths = tuple(process.path for process in self._processes)
         self._facts: Mapping[str, Any] = {}
-        self._are_ready = False
+        self._wanted: dict[int, int] = {}
+        """Number of a worker that is to run -> epoch of the claim."""
+        self._is_complete = self._are_ready = False
         self._signals = 0  # that told us to end
         self._is_ending = False
         self._code = 0
+        if agent is None:
+            self._placements.set(Placement(frozenset(range(count))))
+            self._want({0: 0})
+        else:
+            for number in range(count):
+                self._identifiers.set_away(number)
+            self._want({count: 0})
 
     def run(self) -> Post:
         """Start the workers and watch over them. Returns in each worker; in the supervisor it ends the process: with 0
@@ -168,7 +203,6 @@ class Supervisor:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         gc.freeze()  # no collection in a worker is to touch, and so to copy, what they share
-        self._processes[0].start_at = 0.0
         while any(process.pid or process.start_at is not None for process in self._processes):
             for process in self._processes:
                 if process.start_at is not None and process.start_at <= time.monotonic():
@@ -178,17 +212,28 @@ class Supervisor:
                         wake.close()
                         return post
             self._wait(woken)
-            for process in self._processes:
-                self._look_after(process)
-            if self._passed < self._hang_ups:
-                self._passed = self._hang_ups
-                for process in self._processes:
-                    if process.pid:
-                        os.kill(process.pid, signal.SIGHUP)
-            if self._signals:
-                self._end(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
+            self._look_around()
+        self._leave()
         self._directory.delete()
         raise SystemExit(self._code)
+
+    def _look_around(self) -> None:
+        """Process everything that has happened since the last time."""
+        for process in self._processes:
+            self._look_after(process)
+        self._follow()
+        if self._passed < self._hang_ups:
+            self._passed = self._hang_ups
+            for process in self._processes:
+                if process.pid:
+                    os.kill(process.pid, signal.SIGHUP)
+        if self._signals:
+            self._end(signal.SIGKILL if self._signals > 1 else signal.SIGTERM)
+        for process in self._processes:
+            if process.pid and process.kill_at is not None and process.kill_at <= time.monotonic():
+                process.kill_at = None
+                log.warning("worker.killed", number=process.number, why="it did not stop in time")
+                os.kill(process.pid, signal.SIGKILL)
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._signals += 1
@@ -211,6 +256,7 @@ class Supervisor:
             process.pid, process.control, process.told = pid, ours, b""
             process.starts += 1
             process.is_ready = False
+            process.kill_at = None
             process.started_at = time.monotonic()
             return None
         signal.set_wakeup_fd(-1)
@@ -219,33 +265,132 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor tells us
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         ours.close()
+        if self._agent is not None:
+            self._agent.close()
         for other in self._processes:
             if other.control is not None:
                 other.control.close()  # else it would not see that the supervisor is gone
             if other is not process:
                 other.inbox.close()
                 other.taking.close()
-        epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
-        first = tuple(partitions) if partitions is not None and process.number else None
-        claims = self._identifiers.of(process.number) if self._count > 1 else None
-        worker = Worker(
-            process.number, self._count, epochs, is_restart=process.starts > 0, partitions=first, claims=claims
+        place = Place(
+            self._worker(process),
+            self._paths,
+            process.inbox,
+            process.taking,
+            tuple(self._giving),
+            self._loads,
+            self._placements,
         )
-        place = Place(worker, self._paths, process.inbox, process.taking, tuple(self._giving), self._loads)
-        return Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
+        post = Post(place, theirs, self._directory.path, self._messages, self._admin, lambda: self._hang_ups)
+        if self._agent is not None:
+            post.nodes, post.revoke = self._nodes, self._agent.revoke
+        return post
+
+    def _worker(self, process: _Process) -> Worker:
+        number, is_restart, agent = process.number, process.starts > 0, self._agent
+        if number == self._count:
+            return Worker(number, self._count, is_restart=is_restart)
+        claims = self._identifiers.of(number) if self._count > 1 else None
+        if agent is not None:
+            # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
+            # that read the queues of all workers as one find an epoch for all of them together.
+            trusted = partial(agent.is_trusted, number)
+            return Worker(number, self._count, claims=claims, is_restart=is_restart, is_trusted=trusted)
+        epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
+        first = tuple(partitions) if partitions is not None and number else None
+        return Worker(number, self._count, epochs, is_restart=is_restart, partitions=first, claims=claims)
+
+    # --- which workers run ----------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Start and stop workers as the agent says."""
+        if self._agent is None:
+            return
+        try:
+            views = self._agent.read()
+        except AgentEnded as ended:
+            self._agent.revoke()
+            if not self._is_ending:
+                log.error("cluster.left", why=ended.problem, remedy=ended.remedy)
+                self._code = 1
+                self._end(signal.SIGTERM)
+            return
+        for view in views if not self._is_ending else ():
+            self._remote = urls_of_others(view)
+            self._want({**view.mine, self._count: 0})
+            self._is_complete = True
+            self._tell_ready()
+
+    def _want(self, wanted: dict[int, int]) -> None:
+        """Start the workers that are missing, and stop those that are not to run, or no longer in the same epoch."""
+        before, self._wanted = self._wanted, wanted
+        self._place()  # before a worker stops, so that none gets what it cannot answer
+        for process in self._processes:
+            number = process.number
+            epoch = wanted.get(number)
+            if epoch == process.epoch and number in before:
+                continue
+            if process.pid:
+                self._stop(process)
+            elif epoch is not None:
+                self._schedule(process, epoch)
+            elif number in before:
+                process.start_at = None
+                self._give_up(process)
+
+    def _schedule(self, process: _Process, epoch: int) -> None:
+        process.epoch, process.start_at, process.deaths = epoch, 0.0, 0
+        if self._agent is not None and process.number < self._count:
+            self._identifiers.set_expected(process.number)
+
+    def _stop(self, process: _Process) -> None:
+        if process.kill_at is None:
+            process.kill_at = time.monotonic() + STOP_SECONDS
+            os.kill(process.pid, signal.SIGTERM)
+
+    def _give_up(self, process: _Process) -> None:
+        """Let another node have a worker that no longer runs here, and refuse what still waits for it."""
+        assert self._agent is not None
+        _refuse_connections(process.taking)
+        process.inbox.close()  # which cuts the requests that wait in it: the others ask again, elsewhere
+        os.unlink(process.path)
+        process.inbox = _inbox(process.path)
+        self._identifiers.set_away(process.number)
+        self._agent.stopped(process.number)
+
+    def _place(self) -> None:
+        """Publish where the workers are."""
+        if self._agent is not None:
+            ready = (process.number for process in self._processes if process.is_ready)
+            local = frozenset(number for number in ready if number in self._wanted and number < self._count)
+            remote = {number: url for number, url in self._remote.items() if number not in self._wanted}
+            self._placements.set(Placement(local, remote))
+
+    def _leave(self) -> None:
+        """Wait until the agent has left the cluster, when all workers have ended."""
+        if self._agent is None:
+            return
+        deadline = time.monotonic() + STOP_SECONDS
+        while os.waitpid(self._agent.pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(self._agent.pid, signal.SIGKILL)
+            time.sleep(0.01)
 
     # --- watching -------------------------------------------------------------------------------------------------
 
     def _wait(self, woken: socket.socket) -> None:
         """Wait for an event of a worker, a signal, or the next scheduled start."""
         now = time.monotonic()
-        starts = [process.start_at for process in self._processes if process.start_at is not None]
+        times = [one for process in self._processes for one in (process.start_at, process.kill_at) if one is not None]
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
             for process in self._processes:
                 if process.control is not None:
                     selector.register(process.control, selectors.EVENT_READ)
-            selector.select(max(0.0, min(starts) - now) if starts else None)
+            if self._agent is not None and not self._is_ending:
+                selector.register(self._agent, selectors.EVENT_READ)
+            selector.select(max(0.0, min(times) - now) if times else None)
         with contextlib.suppress(BlockingIOError):
             woken.recv(4096)
 
@@ -279,23 +424,43 @@ class Supervisor:
         if process.is_ready or not process.told.endswith(b"\n"):
             return
         process.is_ready = True
-        if process.number == 0 and not self._facts:
+        if not self._facts:
             self._facts = json.loads(process.told)
-            for other in self._processes[1:]:
-                other.start_at = 0.0
-        if not self._are_ready and all(one.is_ready for one in self._processes):
+            if self._agent is None:
+                self._want(dict.fromkeys(range(self._count), 0))
+                self._is_complete = True
+        self._place()
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        """Report once that all workers serve that were to run first."""
+        wanted = [process for process in self._processes if process.number in self._wanted]
+        if self._is_complete and not self._are_ready and all(one.is_ready for one in wanted):
             self._are_ready = True
             self._ready(self._facts)
 
     def _died(self, process: _Process, code: int) -> None:
         process.is_ready = False
-        self._loads.set(process.number, AWAY)
+        if process.number < self._count:
+            self._loads.set(process.number, AWAY)
+        epoch = self._wanted.get(process.number)
         if self._is_ending:
             if code not in (0, -signal.SIGTERM, -signal.SIGKILL):
                 self._code = self._code or 1
-            return
+            if self._agent is not None and process.number < self._count:
+                self._give_up(process)
+        elif epoch is None:
+            self._give_up(process)
+        elif epoch != process.epoch:
+            self._schedule(process, epoch)
+        else:
+            self._has_failed(process, code)
+
+    def _has_failed(self, process: _Process, code: int) -> None:
+        """Start a worker again that has failed."""
+        self._place()
         how = signal.Signals(-code).name if code < 0 else code
-        if not self._are_ready:
+        if not self._are_ready and (self._agent is None or process.number == self._count):
             # What keeps it from starting will not pass: a mistake in the options, another that has its store.
             log.error("worker.start_failed", number=process.number, code=how)
             self._code = code if code > 0 else 1
@@ -312,8 +477,10 @@ class Supervisor:
         """Send a signal to all workers. Once they are ending, only SIGKILL has an effect."""
         if self._is_ending and number != signal.SIGKILL:
             return
+        if self._agent is not None and not self._is_ending:
+            self._agent.end()  # first, so that it claims nothing that a worker gives up
         self._is_ending = True
-        for shared in (*self._messages, *self._admin):
+        for shared in (*self._messages, *self._admin, *self._nodes):
             shared.close()
         for process in self._processes:
             process.start_at = None
@@ -321,3 +488,24 @@ class Supervisor:
                 os.kill(process.pid, number)
         if number == signal.SIGKILL:
             self._code = 130
+
+
+def _inbox(path: str) -> socket.socket:
+    """Return a socket that listens at a path for the other workers' requests."""
+    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inbox.bind(path)
+    inbox.listen(1024)
+    return inbox
+
+
+def _refuse_connections(taking: socket.socket) -> None:
+    """Answer the requests that came with their connections to a worker that has ended: they may be sent again."""
+    while True:
+        try:
+            _, descriptors, _, _ = socket.recv_fds(taking, 1, 1)
+        except BlockingIOError:
+            return
+        for descriptor in descriptors:
+            with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
+                connection.setblocking(False)
+                connection.send(_AGAIN)

@@ -31,6 +31,7 @@ from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker, worker_of
 from holdfast.endpoint.workers.loads import Loads
+from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.pipeline.reader.journal import JournalReader
@@ -51,12 +52,14 @@ def posts(directory: str) -> list[Post]:
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in paths]
     for _, giving in pairs:
         giving.setblocking(False)
-    loads, made = Loads(COUNT), []
+    loads, placements, made = Loads(COUNT), Placements(), []
+    placements.set(Placement(frozenset(range(COUNT))))
     for number, path in enumerate(paths):
         inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         inbox.bind(path)
         inbox.listen(64)
-        place = Place(Worker(number, COUNT), paths, inbox, pairs[number][0], tuple(one for _, one in pairs), loads)
+        giving = tuple(one for _, one in pairs)
+        place = Place(Worker(number, COUNT), paths, inbox, pairs[number][0], giving, loads, placements)
         control, _ = socket.socketpair()
         made.append(Post(place, control, directory, [listening()], [listening()], lambda: 0))
     return made

@@ -22,6 +22,7 @@ from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.loads import Loads
+from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.routing import Neighbours, Place
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import HTTPLimits, Request
@@ -77,7 +78,9 @@ async def joined(workers: Workers, tmp_path: Path) -> AsyncIterator[JoinedAdmin]
     inbox, (taking, giving) = socket.socket(socket.AF_UNIX), socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     inbox.bind(str(tmp_path / "inbox"))
     inbox.listen()
-    place = Place(Worker(0, COUNT), workers.paths, inbox, taking, (giving,) * COUNT, Loads(COUNT))
+    placements = Placements()
+    placements.set(Placement(frozenset(range(COUNT))))
+    place = Place(Worker(0, COUNT), workers.paths, inbox, taking, (giving,) * COUNT, Loads(COUNT), placements)
     neighbours = Neighbours(place, Destination(":memory:"), HTTPServer())
     await neighbours.start(HTTPLimits())
     yield JoinedAdmin(neighbours, Numbering(0, COUNT, 2))

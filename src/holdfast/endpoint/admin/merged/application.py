@@ -22,7 +22,8 @@ from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.worker import worker_of
-from holdfast.endpoint.workers.routing import Neighbours, host_of
+from holdfast.endpoint.workers.routing import Neighbours
+from holdfast.endpoint.workers.worker_client import MISDIRECTED
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 
@@ -143,11 +144,12 @@ class JoinedAdmin:
         return await self._fetch(worker, request.route.method, request.target, request.body)
 
     async def _fetch(self, worker: int, method: str, target: str, body: bytes) -> _Answer:
-        url = f"http://{host_of(worker)}/admin/{target}"
         try:
-            answer = await self._neighbours.client.fetch(method, url, body, {})
+            answer = await self._neighbours.workers.fetch(worker, method, f"admin/{target}", body)
         except TransportError as error:
             raise _away(worker, error.message) from None
+        if answer.status == MISDIRECTED:
+            raise _away(worker, "it is moving to another process")
         return _Answer(worker, answer)
 
     async def _ask_all(self, requests: list[_Request]) -> list[_Answer]:
@@ -301,7 +303,16 @@ class JoinedAdmin:
         return answer | {"count": len(rows), "next": None}
 
     async def _health(self, request: _Request) -> Any:
-        return self._joined(list(await asyncio.gather(*(self._ask_soon(one, request) for one in range(self._count)))))
+        """Answer for this host: another node's trouble is for its own probes to find."""
+        placement = self._neighbours.place.placements.now
+        if placement.local:
+            asked = (self._ask_soon(one, request) for one in sorted(placement.local))
+            return self._joined(list(await asyncio.gather(*asked)))
+        is_liveness = request.route.path == "healthz"
+        if not placement.remote and not is_liveness:
+            what = "this node has no partition, and knows no other node that has one"
+            raise Refused(503, what, "Check the database, and the logs of the nodes.")
+        return {"status": "ok" if is_liveness else "ready"}
 
     async def _metrics(self, request: _Request) -> bytes:
         """Merge the metrics of the workers that respond, so that a starting worker does not hide the others'."""
@@ -320,9 +331,15 @@ class JoinedAdmin:
             raise Refused(503, f"worker {worker} does not answer", "Check its log.") from None
 
     async def _stream(self, request: _Request) -> int:
-        """Relay the response of the owner piece by piece."""
+        """Relay the response of the owner piece by piece; that of another node as a whole."""
         worker, one = await self._to_owner(request)
         exchange = request.exchange
+        if worker not in self._neighbours.place.placements.now.local:
+            answer = await self._ask(worker, one)
+            if answer.status != 200:
+                raise self._refused(worker, answer.status, answer.refusal())
+            exchange.respond(200, answer.response.body, str(request.route.answer).encode())
+            return 200
         try:
             path = self._neighbours.place.paths[worker]
             reader, writer = await asyncio.open_unix_connection(path, limit=RELAYED)

@@ -1,0 +1,83 @@
+"""Settings of a cluster: what a broker needs to be one of its nodes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from holdfast.config.values import Name, Secret, SecretFile, SecretVariable, Url, is_name
+from holdfast.endpoint.arguments import check_url
+from holdfast.exceptions import ConfigurationError
+from holdfast.settings import Port, Unit, Within
+
+NODE_VARIABLE: Final = "HOLDFAST_NODE"
+URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
+SHORTEST_SECRET: Final = 16
+"""Characters of the secret that the nodes share."""
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Several brokers that share one database, and carry on each other's work. Each of them has the same file.
+
+    Args:
+        secret_file: File with the secret that the nodes share, at least 16 characters. A node accepts requests only
+            from nodes that have it.
+        secret_env: Environment variable with the secret.
+        partitions: Number of partitions of the cluster, fixed when it is created. A node runs one process for each
+            partition that it owns.
+        lease: How long a node that stopped answering keeps its partitions. If its processes were killed, it
+            loses them within a second.
+        node: Name of this node, different on each. The default is the environment variable HOLDFAST_NODE, or the
+            machine's name.
+        host: Address to listen on for the other nodes.
+        port: Port to listen on for the other nodes. 0 chooses a free port.
+        url: URL of that listener, as the other nodes reach it. The default is the environment variable
+            HOLDFAST_NODE_URL, or ``host`` and ``port``, with the machine's name instead of ``0.0.0.0``.
+    """
+
+    secret_file: SecretFile | None = None
+    secret_env: SecretVariable | None = None
+    partitions: Annotated[int, Within(1, 64)] = 24
+    lease: Annotated[float, Unit.SECONDS, Within(1, 120)] = 6.0
+    node: Name | None = None
+    host: str = "127.0.0.1"
+    port: Port = 8082
+    url: Url | None = None
+
+    @property
+    def secret(self) -> Secret | None:
+        """The secret that the nodes share."""
+        return self.secret_file or self.secret_env
+
+    def node_name(self) -> str:
+        """Return the name of this node.
+
+        Raises:
+            ConfigurationError: The environment variable contains no valid name.
+        """
+        name = self.node or os.environ.get(NODE_VARIABLE) or socket.gethostname()
+        if not is_name(name):
+            raise ConfigurationError(
+                f"{name[:80]!r} is not a valid name of a node",
+                remedy=f"Set {NODE_VARIABLE} to 1 to 64 letters, digits, dots, hyphens and underscores.",
+            )
+        return name
+
+    def node_url(self, port: int) -> str:
+        """Return the URL at which other nodes reach this one.
+
+        Args:
+            port: The port on which it listens.
+
+        Raises:
+            ConfigurationError: The environment variable contains no valid URL.
+        """
+        given = self.url or os.environ.get(URL_VARIABLE)
+        if given:
+            check_url(URL_VARIABLE, given)
+            return given.rstrip("/")
+        host = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,145 @@
+"""AgentLink: a node's supervisor and the agent, the process that keeps the node's lease, talk through it.
+
+One JSON object a line, in both directions. The agent sends a view at each change, or why it cannot be in the cluster.
+The supervisor sends which workers have stopped, so that other nodes may have them, and that the node ends. If either
+process ends, the other finds the link closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.cluster.trust import Trust
+from holdfast.cluster.view import View
+
+MOST_BYTES: Final = 1024 * 1024
+"""Bytes of one line: a view with the most partitions and the longest URLs."""
+
+
+class AgentEnded(Exception):
+    """No further view will come: this host is not a node of the cluster, or no longer.
+
+    Args:
+        problem: Why.
+        remedy: What the operator should do.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy = problem, remedy
+
+
+class AgentLink:
+    """The supervisor's end.
+
+    Args:
+        pid: The agent.
+        link: The socket.
+        trust: Until when each worker may act, which the agent writes.
+    """
+
+    def __init__(self, pid: int, link: socket.socket, trust: Trust) -> None:
+        self.pid = pid
+        self._link = link
+        self._trust = trust
+        self._received = b""
+
+    @classmethod
+    def start(cls, run: Callable[[socket.socket], None], trust: Trust) -> AgentLink:
+        """Fork the agent.
+
+        Args:
+            run: What the agent does with its end, until it returns. It begins with the signals of a terminal ignored:
+                it ends with the supervisor.
+            trust: Until when each worker may act.
+        """
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            return cls(pid, ours, trust)
+        code = 1
+        try:
+            ours.close()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            run(theirs)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which is readable when there is something new."""
+        return self._link.fileno()
+
+    def read(self) -> list[View]:
+        """Return the views that have arrived, in their order. Never waits.
+
+        Each counts: the agent waits for the end of a worker that was in one of them and is not in a later one.
+
+        Raises:
+            AgentEnded: No further view will come.
+        """
+        is_over = False
+        while not is_over:
+            try:
+                data = self._link.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            self._received += data
+            is_over = not data or len(self._received) > MOST_BYTES
+        *lines, self._received = self._received.split(b"\n")
+        messages: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        for message in messages:
+            if "refused" in message:
+                raise AgentEnded(message["refused"]["problem"], message["refused"]["remedy"])
+        if is_over:
+            raise AgentEnded("the process that keeps the node's lease has ended", "Start the broker again.")
+        return [View.from_json(message["view"]) for message in messages if "view" in message]
+
+    def stopped(self, number: int) -> None:
+        """Report that no process serves a worker any longer, so that other nodes may."""
+        self._send({"stopped": [number]})
+
+    def end(self) -> None:
+        """Let the agent leave the cluster when the workers have stopped, and end."""
+        self._send({"end": True})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # it has ended, which the next read shows
+            self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close this process's copy of the link. Each worker does, so that its end shows the supervisor's."""
+        self._link.close()
+
+    def is_trusted(self, number: int) -> bool:
+        """Whether a worker may act now. Called in its process."""
+        return self._trust.of(number).is_trusted()
+
+    def revoke(self) -> None:
+        """Let no worker of this node act any longer. Called in any of its processes."""
+        self._trust.revoke()
+
+
+def urls_of_others(view: View) -> dict[int, str]:
+    """Return partition -> URL of its node, for the partitions of other nodes."""
+    return {
+        partition: view.nodes[node]
+        for partition, node in view.owners.items()
+        if node != view.node and node in view.nodes
+    }

@@ -1,0 +1,64 @@
+"""Where each worker is: in a process of this host, at another node, or nowhere. In memory that all workers share.
+
+A server on one host has all its workers there, always. A node of a cluster has some of them, and the supervisor writes
+the memory again whenever that changes. This module moves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST_BYTES: Final = 1024 * 1024
+"""Bytes of the memory: for the most partitions, each at a node with the longest URL."""
+
+_HEAD = struct.Struct("=QII")
+"""The number of the version, the length of the text, and its checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where each worker is.
+
+    Args:
+        local: The workers that accept requests on this host.
+        remote: Worker -> URL of the node that has it.
+    """
+
+    local: frozenset[int] = frozenset()
+    remote: Mapping[int, str] = field(default_factory=dict)
+
+
+class Placements:
+    """The memory with the present placement. Create it before the workers are forked; one process writes it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, MOST_BYTES)
+        self._version = -1
+        self._known = Placement()
+        self.set(self._known)
+
+    def set(self, placement: Placement) -> None:
+        """Publish a placement."""
+        self._known = placement
+        text = json.dumps([sorted(placement.local), sorted(placement.remote.items())]).encode()
+        version = _HEAD.unpack_from(self._memory)[0] + 1
+        end = _HEAD.size + len(text)
+        self._memory[_HEAD.size : end] = text
+        _HEAD.pack_into(self._memory, 0, version, len(text), zlib.crc32(text))
+
+    @property
+    def now(self) -> Placement:
+        """The present placement. While it is being written, the one before."""
+        version, length, checksum = _HEAD.unpack_from(self._memory)
+        if version != self._version:
+            text = self._memory[_HEAD.size : _HEAD.size + length]
+            if zlib.crc32(text) == checksum:
+                local, remote = json.loads(text)
+                self._known, self._version = Placement(frozenset(local), dict(remote)), version
+        return self._known

@@ -1,0 +1,162 @@
+"""Relays: requests of peers that another worker answers, wherever it is now.
+
+A worker that dies is started again, and one of a cluster's nodes may be taken over by another node. So a request that
+brought no answer is sent again, and one to a worker that has moved meanwhile is sent to its new place without waiting
+for the old one: what a worker stored it knows, so asking again does no harm. While no process serves a worker, its
+requests wait for a moment. After that, the answer asks the peer to send again later. It never says that the Sequence
+does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from holdfast.endpoint.logs import log
+from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.worker_client import MISDIRECTED, PATIENCE, WorkerClient
+from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Outcome, Response, TransportError
+
+LONGEST_WAIT: Final = 2.0
+"""Seconds that a request waits for a worker that no process serves, or that has failed it."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at where the workers of unanswered requests are."""
+
+_OWN = frozenset(
+    {b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive"}
+)
+"""Headers that every response of this worker sets itself."""
+
+
+@dataclass(slots=True, eq=False)
+class _Relay:
+    """One request.
+
+    Attributes:
+        exchange: The peer's request, which waits for its answer.
+        owner: The worker; None: any.
+        content: The request, encoded.
+        asked: The worker to which the request was sent, and its place; None: it waits for one.
+        attempt: Counts the requests to workers: only the answer to the last one counts.
+        sent_at: When it was last sent.
+        failed_at: When it failed, or had no worker, for the first time in a row; None: it has not.
+        error: Why.
+    """
+
+    exchange: Exchange
+    owner: int | None
+    content: bytes
+    begun: float
+    sent_at: float = 0.0
+    asked: tuple[int, str] | None = None
+    attempt: int = 0
+    failed_at: float | None = None
+    error: str = ""
+
+
+class Relays:
+    """The requests that other workers answer.
+
+    Args:
+        workers: Sends requests to the workers.
+        placements: Where the workers are now.
+        number: The number of this worker.
+    """
+
+    def __init__(self, workers: WorkerClient, placements: Placements, number: int) -> None:
+        self._workers = workers
+        self._placements = placements
+        self._number = number
+        self._open: set[_Relay] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def pass_on(self, exchange: Exchange, owner: int | None, content: bytes) -> None:
+        """Answer an exchange with what its owner answers; None: any other worker."""
+        relay = _Relay(exchange, owner, content, asyncio.get_running_loop().time())
+        self._open.add(relay)
+        self._ask(relay)
+        if self._open and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        """Answer the requests that still wait: they may be sent again."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for relay in list(self._open):
+            self._give_up(relay)
+
+    def _ask(self, relay: _Relay) -> None:
+        """Send the request to its worker, if a process serves it."""
+        number = relay.owner if relay.owner is not None else self._any()
+        place = self._workers.place_of(number) if number is not None else None
+        if number is None or place is None:
+            relay.asked = None
+            self._wait(relay, "no process serves it now")
+            return
+        relay.asked, relay.sent_at = (number, place), asyncio.get_running_loop().time()
+        relay.attempt += 1
+        self._workers.request(number, "POST", "message", relay.content, partial(self._told, relay, relay.attempt))
+
+    def _any(self) -> int | None:
+        placement = self._placements.now
+        others = [one for one in (*placement.local, *placement.remote) if one != self._number]
+        return random.choice(others) if others else None  # any will do
+
+    def _told(self, relay: _Relay, attempt: int, outcome: Outcome) -> None:
+        if attempt != relay.attempt or relay not in self._open:
+            return
+        if isinstance(outcome, Response) and outcome.status != MISDIRECTED:
+            self._open.discard(relay)
+            _respond(relay.exchange, outcome)
+            return
+        if asyncio.get_running_loop().time() > relay.sent_at + LONGEST_WAIT:
+            relay.failed_at = None  # the worker had it for a while: this is another failure
+        is_first = relay.failed_at is None
+        relay.asked = None
+        self._wait(relay, outcome.message if isinstance(outcome, TransportError) else "it has moved")
+        if is_first and isinstance(outcome, TransportError):
+            self._ask(relay)  # it died, and will be back: the request waits in its socket
+
+    def _wait(self, relay: _Relay, error: str) -> None:
+        relay.error = error
+        if relay.failed_at is None:
+            relay.failed_at = asyncio.get_running_loop().time()
+
+    def _look(self) -> None:
+        """Ask again where that may help now, and give up where it has not helped for too long."""
+        loop = asyncio.get_running_loop()
+        for relay in list(self._open):
+            if relay.exchange.closed:
+                self._open.discard(relay)
+            elif relay.asked is None:
+                since = relay.failed_at if relay.failed_at is not None else relay.begun
+                if loop.time() > min(since + LONGEST_WAIT, relay.begun + PATIENCE):
+                    self._give_up(relay)
+                else:
+                    self._ask(relay)
+            elif self._workers.place_of(relay.asked[0]) not in (None, relay.asked[1]):
+                self._ask(relay)
+        self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._open else None
+
+    def _give_up(self, relay: _Relay) -> None:
+        self._open.discard(relay)
+        log.warning("worker.unreachable", to=relay.owner, error=relay.error)
+        put_off(relay.exchange)
+
+
+def put_off(exchange: Exchange) -> None:
+    """Let a peer send its request again later."""
+    why = b"The process that this Sequence is in does not answer; send it again.\n"
+    seconds = b"%d" % random.choice((1, 2, 3))  # so that peers do not come back all at once
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", seconds),))
+
+
+def _respond(exchange: Exchange, response: Response) -> None:
+    """Answer with what another worker answered."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    content_type = response.content_type.encode("latin-1") or None
+    exchange.respond(response.status, response.body, content_type, [one for one in headers if one[0] not in _OWN])

@@ -1,0 +1,95 @@
+"""WorkerClient: requests to the other workers of a server, at their Unix sockets or at their nodes.
+
+Knows where each worker is now, and no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.endpoint.workers.node_proof import NONCE, NodeProof
+from holdfast.endpoint.workers.placement import Placements
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.outcome import Done, Outcome, Response, TransportError
+
+PATIENCE: Final = 90.0
+"""Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
+MISDIRECTED: Final = 421
+"""Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
+
+
+class WorkerClient:
+    """Sends requests to workers.
+
+    Args:
+        paths: Paths of the Unix sockets of the workers on this host.
+        placements: Where each worker is now.
+        proof: The proof that this is a node of its cluster; None on a single host.
+        connections: Maximum number of connections.
+    """
+
+    def __init__(self, paths: Sequence[str], placements: Placements, proof: NodeProof | None, connections: int) -> None:
+        self._placements = placements
+        self._proof = proof
+        self._client = HTTPClient(
+            total_timeout=PATIENCE,
+            connections_per_host=connections,
+            max_connections=connections,
+            unix={_host_of(number): path for number, path in enumerate(paths)},
+        )
+
+    def place_of(self, number: int) -> str | None:
+        """Return where requests to a worker go now: the base of their URLs; None: no process serves it."""
+        placement = self._placements.now
+        if number in placement.local:
+            return f"http://{_host_of(number)}"
+        url = placement.remote.get(number)
+        return f"{url}/{number}" if url is not None else None
+
+    def request(self, number: int, method: str, path: str, body: bytes, done: Done) -> None:
+        """Send a request to a worker, once. ``done`` gets the answer or the error."""
+        place = self.place_of(number)
+        if place is None:
+            done(TransportError(f"no process serves worker {number} now", connected=False, remedy="Repeat it later."))
+        elif number in self._placements.now.local:
+            self.request_here(number, method, path, body, done)
+        else:
+            self._request_there(f"{place}/{path}", method, body, done)
+
+    def request_here(self, number: int, method: str, path: str, body: bytes, done: Done) -> None:
+        """Send a request to a worker on this host."""
+        self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done)
+
+    def _request_there(self, url: str, method: str, body: bytes, done: Done) -> None:
+        assert self._proof is not None, url
+        proof = self._proof
+        target = "/" + url.split("/", 3)[3]
+        headers = proof.headers(method, target, body)
+
+        def told(outcome: Outcome) -> None:
+            done(proof.open(headers[NONCE], outcome, url) if isinstance(outcome, Response) else outcome)
+
+        self._client.request(method, url, body, headers, told)
+
+    async def fetch(self, number: int, method: str, path: str, body: bytes = b"") -> Response:
+        """Return a worker's answer.
+
+        Raises:
+            TransportError: The worker does not answer.
+        """
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.request(number, method, path, body, lambda told: None if answer.done() else answer.set_result(told))
+        outcome = await answer
+        if isinstance(outcome, TransportError):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """Close all connections; what is in progress fails."""
+        await self._client.close()
+
+
+def _host_of(number: int) -> str:
+    return f"worker-{number}"

@@ -1,0 +1,114 @@
+"""The table [cluster]: what a broker needs to be one of several nodes, and what is refused there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.cluster_config import ClusterConfig
+from holdfast.broker.config import BrokerConfig
+from holdfast.broker.config_file import parse_config
+from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
+
+SECRET = "0123456789abcdef" * 2
+STORE = "store = 'postgresql://u@h/n'\n"
+CLUSTER = f"{STORE}[cluster]\nsecret_env = 'CLUSTER_SECRET'\n"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLUSTER_SECRET", SECRET)
+    monkeypatch.setenv("SHORT_SECRET", SECRET[:15])
+    monkeypatch.delenv("HOLDFAST_NODE", raising=False)
+    monkeypatch.delenv("HOLDFAST_NODE_URL", raising=False)
+
+
+def parse(text: str, running: BrokerConfig | None = None) -> BrokerConfig:
+    return parse_config(text.encode(), "broker.toml", Path("."), running=running)
+
+
+def test_a_file_without_the_table_is_one_of_a_single_broker() -> None:
+    assert parse(STORE).cluster is None
+
+
+def test_a_node_is_named_after_its_machine_unless_something_else_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = parse(CLUSTER).cluster
+    assert cluster is not None
+    assert cluster.secret is not None
+    assert cluster.secret.reveal() == SECRET
+    assert cluster.node_name() == socket.gethostname()
+    monkeypatch.setenv("HOLDFAST_NODE", "b")
+    assert cluster.node_name() == "b"
+    assert ClusterConfig(node="a").node_name() == "a"
+
+
+@pytest.mark.parametrize("name", ["a b", "-a", "a" * 65])
+def test_a_name_in_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("HOLDFAST_NODE", name)
+    with pytest.raises(ConfigurationError, match="is not a valid name of a node") as caught:
+        ClusterConfig().node_name()
+    assert "HOLDFAST_NODE" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("keys", "url"),
+    [
+        ({}, "http://127.0.0.1:9"),
+        ({"host": "::1"}, "http://[::1]:9"),
+        ({"host": "0.0.0.0"}, f"http://{socket.gethostname()}:9"),
+        ({"host": "0.0.0.0", "url": "http://b.example:7/"}, "http://b.example:7"),
+    ],
+)
+def test_the_url_of_a_node_follows_from_its_listener(keys: dict[str, str], url: str) -> None:
+    assert ClusterConfig(**keys).node_url(9) == url  # type: ignore[arg-type]
+
+
+def test_the_environment_gives_the_url_that_the_file_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_NODE_URL", "http://c.example:7/")
+    assert ClusterConfig().node_url(9) == "http://c.example:7"
+    assert ClusterConfig(url="http://d.example").node_url(9) == "http://d.example"
+    monkeypatch.setenv("HOLDFAST_NODE_URL", "c.example:7")
+    with pytest.raises(ConfigurationError, match="HOLDFAST_NODE_URL"):
+        ClusterConfig().node_url(9)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "what", "remedy"),
+    [
+        (
+            "[cluster]\nsecret_env='CLUSTER_SECRET'",
+            "store",
+            "common PostgreSQL database",
+            "postgresql://user@host/name",
+        ),
+        (CLUSTER.replace("postgresql", "mysql"), "store", "common PostgreSQL database", "postgresql://"),
+        ("workers = 2\n" + CLUSTER, "workers", "one process for each of its partitions", "Remove workers"),
+        (f"{STORE}[cluster]", "cluster", "the secret that the nodes share is missing", "secret_file"),
+        (f"{STORE}[cluster]\nsecret_env='SHORT_SECRET'", "cluster.secret_env", "shorter than 16", "openssl rand"),
+        (f"{STORE}[cluster]\nsecret_file='secret'", "cluster.secret_file", "cannot be read", "Relative paths"),
+        (f"{CLUSTER}partitions = 65", "cluster.partitions", "it cannot be 65", "at most 64"),
+        (f"{CLUSTER}lease = '500ms'", "cluster.lease", 'it cannot be "500ms"', "at least 1"),
+        (f"{CLUSTER}port = 8081", "cluster.port", "both listeners use 127.0.0.1:8081", "than admin.port"),
+        (f"{CLUSTER}node = 'a b'", "cluster.node", "not a valid name", "letters"),
+        (f"{CLUSTER}[security]\nusers = {{}}", "security.users", "not the path", "quotes"),
+    ],
+)
+def test_each_mistake_names_its_key_and_the_remedy(text: str, key: str, what: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(text)
+    (one,) = caught.value.mistakes
+    assert (one.key, what in one.what, remedy in one.remedy) == (key, True, True), one
+
+
+def test_a_cluster_does_not_accept_security_whose_memory_is_one_machines(tmp_path: Path) -> None:
+    (tmp_path / "users.txt").write_text("alice:s3cret\n")
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse_config(f"{CLUSTER}[security]\nusers = 'users.txt'".encode(), "broker.toml", tmp_path)
+    assert {"security"} == {one.key for one in caught.value.mistakes if "common memory" in one.what}
+
+
+def test_a_running_broker_does_not_change_its_cluster() -> None:
+    with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs"):
+        parse(f"{CLUSTER}lease = 9", running=parse(CLUSTER))

@@ -1,0 +1,323 @@
+"""Nodes of a cluster as processes on a real database: any of them takes any request, and partitions move between them.
+
+A test scripts which node has which partition; the tests of ``holdfast.cluster`` are about who decides that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+from crew import stored, texts, wait_until
+from databases import PostgreSQL
+from scripted_nodes import Cluster
+from waiting import until
+
+import holdfast
+from holdfast.core.messages import CreateSequenceResponse
+from holdfast.endpoint.worker import worker_of
+from holdfast.http.outcome import TransportError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+Start = Callable[..., Cluster]
+
+
+@pytest.fixture
+def postgresql(servers: Callable[[str], Any]) -> PostgreSQL:
+    return servers("postgresql")  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Start]:
+    """Starts nodes; nothing of them outlives the test."""
+    started: list[Any] = []
+
+    def start(partitions: int, **owners: list[int]) -> Cluster:
+        made = Cluster(tmp_path, postgresql, partitions)
+        made.start(*owners)
+        started.extend(made.nodes.values())
+        made.own({one: name for name, several in owners.items() for one in several})
+        return made
+
+    yield start
+    for one in started:
+        one.clean()
+
+
+def arrived(made: Cluster) -> dict[int, list[int]]:
+    """Which messages of each source are stored, in the order of its partition."""
+    found: dict[int, list[int]] = {}
+    for records in stored(made.store, made.partitions).values():
+        for text in texts(records):
+            name, number = text.split("-")
+            found.setdefault(int(name), []).append(int(number))
+    return found
+
+
+def ask(admin: str, path: str) -> Any:
+    """What an admin listener answers."""
+    with urlopen(admin + path, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def refusal(admin: str, path: str) -> str:
+    """Why an admin listener refuses; "" if it does not."""
+    try:
+        ask(admin, path)
+    except HTTPError as error:
+        return str(json.loads(error.read())["error"])
+    return ""
+
+
+def unread(url: str) -> int:
+    """How many bytes a listener's connections have brought that its process has not read."""
+    port = f":{urlsplit(url).port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port) and row[3] == "01")
+
+
+class Sources:
+    """Sources that send to some nodes in turn, each its own Sequence."""
+
+    def __init__(self, urls: list[str], count: int) -> None:
+        self.sources = [holdfast.Source(urls[name % len(urls)], ":memory:") for name in range(count)]
+        self.sent = 0
+
+    async def __aenter__(self) -> Sources:
+        for source in self.sources:
+            await source.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.gather(*(source.__aexit__(*error) for source in self.sources))
+
+    async def send(self, count: int) -> None:
+        """Send so many more in each Sequence, and wait until all are acknowledged."""
+        for number in range(self.sent, self.sent + count):
+            for name, source in enumerate(self.sources):
+                await source.send(f"<n>{name}-{number}</n>", action="urn:test:submit")
+        self.sent += count
+        await asyncio.gather(*(source.flush(60) for source in self.sources))
+
+
+async def test_any_node_takes_any_message_while_partitions_move(cluster: Start) -> None:
+    made = cluster(4, a=[0, 1], b=[2, 3])
+    urls = [await asyncio.to_thread(node.url) for node in made]
+    async with Sources(urls, 8) as sources:
+        await sources.send(20)
+        for partition, to in ((0, "b"), (2, "a"), (0, "a")):
+            sending = asyncio.create_task(sources.send(20))
+            await asyncio.to_thread(made.move, partition, to)
+            await sending
+    assert [await asyncio.to_thread(node.end) for node in made] == [0, 0]
+    assert arrived(made) == {name: list(range(80)) for name in range(8)}
+
+
+async def test_a_worker_that_is_starting_may_be_given_away(cluster: Start) -> None:
+    made = cluster(2, a=[1], b=[])
+    for _ in range(3):
+        made.own({0: "a"})
+        await asyncio.to_thread(made.move, 0, "b")
+        await asyncio.to_thread(made.move, 0, "a")
+        await asyncio.to_thread(made.move, 0, "b")
+        del made.owners[0]
+        made.tell()
+        assert await asyncio.to_thread(made.nodes["b"].heard) == {"stopped": [0]}
+    made.own({0: "a"})
+    url = await asyncio.to_thread(made.nodes["b"].url)
+    async with Sources([url], 4) as sources:
+        await sources.send(5)
+    assert [await asyncio.to_thread(node.end) for node in made] == [0, 0]
+    assert arrived(made) == {name: list(range(5)) for name in range(4)}
+
+
+async def test_a_node_without_a_partition_takes_messages_too(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1], b=[])
+    urls = [await asyncio.to_thread(node.url) for node in made]
+    async with Sources(urls[1:], 4) as sources:
+        await sources.send(10)
+    assert [await asyncio.to_thread(node.end) for node in made] == [0, 0]
+    assert arrived(made) == {name: list(range(10)) for name in range(4)}
+
+
+async def test_another_node_carries_on_for_one_that_is_killed(cluster: Start) -> None:
+    made = cluster(3, a=[0, 1], b=[2], c=[])
+    urls = [await asyncio.to_thread(node.url) for node in made]
+    dead = made.nodes["a"]
+    async with Sources(urls[1:], 6) as sources:
+        await sources.send(10)
+        sending = asyncio.create_task(sources.send(30))
+        await asyncio.to_thread(dead.kill)
+        lost = made.lose("a")
+        await asyncio.to_thread(made.own, dict(zip(lost, ("b", "c"), strict=True)))
+        await sending
+    assert [await asyncio.to_thread(node.end) for node in made] == [0, 0]
+    assert arrived(made) == {name: list(range(40)) for name in range(6)}
+
+
+async def test_a_paused_owner_that_wakes_after_its_takeover_accepts_nothing(cluster: Start, peer: Any) -> None:
+    made = cluster(2, a=[0], b=[1])
+    a, b = made.nodes["a"], made.nodes["b"]
+    url_a, url_b = await asyncio.to_thread(a.url), await asyncio.to_thread(b.url)
+    one = peer(url_b)
+    while worker_of(one.identifier or "") != 0:
+        await one.create()
+    assert (await one.message(1)).ranges == ((1, 1),)
+    a.signal(signal.SIGSTOP)
+    asked = asyncio.create_task(one.message(2))  # by way of a node that asks the paused one
+    await until(lambda: unread(a.node_url))
+    made.lose("a")
+    await asyncio.to_thread(made.own, {0: "b"})
+    assert (await asked).ranges == ((1, 2),)
+    for number in (3, 4):
+        assert (await one.message(number)).ranges == ((1, number),)
+    a.signal(signal.SIGCONT)
+    # Nobody has told it yet that it has lost the partition: the store does.
+    with contextlib.suppress(TransportError):
+        answer = await peer(url_a).message(5, identifier=one.identifier, body=b"<never/>")
+        assert (answer.status, answer.envelope) == (503, None), answer
+    await asyncio.to_thread(a.kill)
+    for number in (5, 6):
+        while (answer := await one.message(number)).status == 503:
+            assert answer.envelope is None
+        assert answer.ranges == ((1, number),)
+    assert await asyncio.to_thread(b.end) == 0
+    bodies = [record.body for records in stored(made.store, 2).values() for record in records]
+    assert len(bodies) == 6
+    assert not any(b"never" in body for body in bodies)
+
+
+async def test_a_node_that_nobody_vouches_for_accepts_nothing(cluster: Start, peer: Any) -> None:
+    made = cluster(1, a=[0])
+    (node,) = made
+    one = peer(await asyncio.to_thread(node.url))
+    await one.create()
+    node.tell({"revoke": True})
+    number = 1
+    while (answer := await one.message(number)).status != 503:
+        assert answer.ranges == ((1, number),)
+        number += 1
+    assert answer.envelope is None
+    assert (await one.message(number)).status == 503
+    await asyncio.to_thread(made.tell)  # the agent vouches for it again
+    while (answer := await one.message(number)).status == 503:
+        assert answer.envelope is None
+    assert answer.ranges == ((1, number),)
+
+
+async def test_a_repeated_create_sequence_finds_the_first_answer_at_any_node(cluster: Start, peer: Any) -> None:
+    made = cluster(4, a=[0, 1], b=[2, 3], c=[])
+    urls = [await asyncio.to_thread(node.url) for node in made]
+    workers = set()
+    for number in range(8):
+        found = set()
+        for url in urls:
+            answer = await peer(url).create(message_id=f"urn:test:create:{number}")
+            assert isinstance(answer.envelope.control, CreateSequenceResponse), answer
+            found.add(answer.envelope.control.identifier)
+        assert len(found) == 1
+        workers.add(worker_of(found.pop()))
+    assert len(workers) > 1
+
+
+async def test_without_an_owner_a_request_waits_and_is_then_put_off(cluster: Start, peer: Any) -> None:
+    made = cluster(2, a=[0, 1], b=[])
+    a, b = made.nodes["a"], made.nodes["b"]
+    one = peer(await asyncio.to_thread(b.url))
+    await asyncio.to_thread(a.url)
+    while worker_of(one.identifier or "") != 0:
+        await one.create()
+    del made.owners[0]
+    await asyncio.to_thread(made.tell)
+    assert await asyncio.to_thread(a.heard) == {"stopped": [0]}
+    answer = await one.message(1)
+    assert (answer.status, answer.envelope) == (503, None)
+    asking = asyncio.create_task(one.message(1))
+    await asyncio.to_thread(made.own, {0: "b"})
+    while (answer := await asking).status == 503:
+        asking = asyncio.create_task(one.message(1))
+    assert answer.ranges == ((1, 1),)
+
+
+def test_any_node_answers_operators_for_all_and_names_what_it_cannot_reach(cluster: Start) -> None:
+    made = cluster(2, a=[0], b=[1], c=[])
+    a, b, c = made
+    urls = [(node.url(), node.url()) for node in (a, b, c)]
+    sent, found = 0, list[list[str]]()
+    while not found or {worker_of(one) for one in found[0]} != {0, 1}:
+        for url, _ in urls:
+            with holdfast.sync.Source(url, store=":memory:") as source:
+                source.send(f"<n>{sent}-0</n>", action="urn:test:submit").acknowledged(60)
+            sent += 1
+        found = [[one["identifier"] for one in ask(admin, "/sequences")["sequences"]] for _, admin in urls]
+    assert len(found[0]) == sent
+    assert found[0] == found[1] == found[2]
+    assert [len(ask(admin, "/queues")["queues"]["inbox"]["partitions"]) for _, admin in urls] == [34] * 3
+    assert [ask(admin, "/readyz")["status"] for _, admin in urls] == ["ready"] * 3
+    b.kill()
+    made.lose("b")
+    made.tell()
+    for _, admin in (urls[0], urls[2]):
+        wait_until(lambda admin=admin: "worker 1 does not answer" in refusal(admin, "/sequences"))
+    assert [ask(admin, "/readyz")["status"] for _, admin in (urls[0], urls[2])] == ["ready"] * 2
+    a.tell({"view": {"node": "a", "mine": {}, "owners": {}, "nodes": {}, "is_draining": True}})
+    assert a.heard() == {"stopped": [0]}
+    wait_until(lambda: "knows no other node" in refusal(urls[0][1], "/readyz"))
+    assert ask(urls[0][1], "/healthz") == {"status": "ok"}
+
+
+def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> None:
+    made = cluster(1, a=[0])
+    (node,) = made
+    node.url()
+    for headers in ({}, {"Holdfast-Nonce": "0" * 32, "Holdfast-Proof": "0" * 64}):
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(Request(f"{node.node_url}/0/knows/urn:x", headers=headers), timeout=60)
+
+
+def test_a_node_whose_agent_ends_ends_too(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1])
+    (node,) = made
+    node.url()
+    node.end_agent()
+    assert node.process.wait(60) == 1
+    assert "cluster.left" in node.errors.read_text()
+
+
+def test_a_node_that_the_cluster_refuses_says_why_and_ends(cluster: Start) -> None:
+    made = cluster(2, a=[])
+    (node,) = made
+    node.tell({"refused": {"problem": "the cluster has 24 partitions, not 2", "remedy": "Set partitions = 24."}})
+    assert node.process.wait(60) == 1
+    assert "the cluster has 24 partitions, not 2" in node.errors.read_text()
+    assert "Set partitions = 24." in node.errors.read_text()
+
+
+def test_a_worker_that_is_killed_starts_again_at_its_node(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1])
+    (node,) = made
+    url = node.url()
+    errors = node.errors
+    workers = re.findall(r"destination.ready.*?worker=(\d)", errors.read_text())
+    assert sorted(workers) == ["0", "1"]
+    children = Path(f"/proc/{node.process.pid}/task/{node.process.pid}/children")
+    before = [int(one) for one in children.read_text().split()]
+    for pid in before[2:]:  # the agent and the gateway come first
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: errors.read_text().count("destination.ready") >= 5)
+    with holdfast.sync.Source(url, store=":memory:") as source:
+        source.send("<n>0-0</n>", action="urn:test:submit").acknowledged(60)
+    assert node.end() == 0
+    assert arrived(made) == {0: [0]}

@@ -1,0 +1,66 @@
+"""Where the workers are, in memory that several processes share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.endpoint.workers.placement import MOST_BYTES, Placement, Placements
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+
+
+def in_child(call: Callable[[], bool]) -> bool:
+    """What a call returns in a process of its own."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            code = 0 if call() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_every_process_sees_the_latest_placement() -> None:
+    placements = Placements()
+    assert placements.now == Placement()
+    first = Placement(frozenset({0, 2}), {1: "http://b:1"})
+    placements.set(first)
+    assert in_child(lambda: placements.now == first)
+    second = Placement(frozenset(), {0: "http://a:1", 1: "http://b:1"})
+    assert in_child(lambda: placements.set(second) is None)
+    assert placements.now == second
+    placements.set(first)
+    assert placements.now == first
+
+
+def test_the_largest_placement_has_room() -> None:
+    placements = Placements()
+    large = Placement(frozenset(), {number: f"http://{'n' * 8000}:{number}" for number in range(64)})
+    placements.set(large)
+    assert in_child(lambda: placements.now == large)
+
+
+def test_a_placement_that_is_being_written_is_not_read() -> None:
+    placements, known = Placements(), Placement(frozenset({1}))
+    placements.set(known)
+    written = Placement(frozenset({3}))
+
+    class Torn(Placements):
+        """Another reader, which comes between the text and its head."""
+
+        def __init__(self) -> None:
+            self._memory, self._version, self._known = placements._memory, -1, known
+
+    reader = Torn()
+    text_at = 16
+    before = bytes(placements._memory[text_at : text_at + 20])
+    placements._memory[text_at + 2 : text_at + 3] = b"9"
+    assert reader.now == known
+    placements._memory[text_at : text_at + 20] = before
+    placements.set(written)
+    assert reader.now == written
+    assert len(placements._memory) == MOST_BYTES

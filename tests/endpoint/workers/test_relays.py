@@ -1,0 +1,183 @@
+"""Requests that another worker answers, while workers fail and move: real sockets, and workers that a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from holdfast.endpoint.workers.node_listener import NodeListener
+from holdfast.endpoint.workers.node_proof import NodeProof
+from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.relays import Relays
+from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
+from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.http.outcome import Response
+from holdfast.http.server.binding import bind
+from holdfast.http.server.server import HTTPServer
+
+PROOF = NodeProof("a secret that the nodes share")
+
+
+class Host:
+    """One host of workers 0 and 1: their sockets, and a front that passes every request to worker 0.
+
+    Attributes:
+        held: Requests that its workers have received and not answered.
+        answers: Whether its workers answer at once, with the content of the request.
+    """
+
+    def __init__(self, directory: Path, name: str, secret: NodeProof | None = PROOF) -> None:
+        self.name, self.held, self.answers = name, list[Exchange](), True
+        self.status = 200
+        self.placements = Placements()
+        self._paths = tuple(str(directory / f"{name}{number}") for number in range(2))
+        self._workers = [HTTPServer(), HTTPServer()]
+        self._front = HTTPServer()
+        self.client = WorkerClient(self._paths, self.placements, secret, 16)
+        self.relays = Relays(self.client, self.placements, 1)
+        self._listener = NodeListener(self.client, self.placements, PROOF)
+        self._http = HTTPClient()
+
+    async def __aenter__(self) -> Host:
+        for path, worker in zip(self._paths, self._workers, strict=True):
+            inbox = socket.socket(socket.AF_UNIX)
+            inbox.bind(path)
+            inbox.listen()
+            await worker.start(self._work, None, 0, sockets=[inbox])
+        await self._front.start(self._pass_on, "127.0.0.1", 0)
+        (listening,) = bind("127.0.0.1", 0, 16)
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        await self._listener.start([listening], HTTPLimits())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._http.close()
+        await self._listener.close()
+        await self.client.close()
+        for server in (*self._workers, self._front):
+            await server.close(0.0)
+
+    def _work(self, exchange: Exchange) -> None:
+        self.held.append(exchange)
+        if self.answers:
+            self.answer()
+
+    def answer(self) -> None:
+        """Answer what its workers hold: with the content, and the name of the host."""
+        for exchange in self.held:
+            body = decode_request(exchange.request.body).body
+            exchange.respond(self.status, body + f" at {self.name}".encode(), b"text/plain", ((b"x-other", b"1"),))
+        self.held.clear()
+
+    def _pass_on(self, exchange: Exchange) -> None:
+        owner = None if exchange.request.target == "/any" else 0
+        self.relays.pass_on(exchange, owner, encode_request(exchange.request))
+
+    async def ask(self, target: str = "") -> Response:
+        """Send a request to the front."""
+        return await self._http.fetch("POST", f"http://127.0.0.1:{self._front.port}/{target}", b"hello", {})
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[tuple[Host, Host]]:
+    async with AsyncExitStack() as stack:
+        a, b = Host(tmp_path, "a"), Host(tmp_path, "b")
+        yield await stack.enter_async_context(a), await stack.enter_async_context(b)
+
+
+HERE = Placement(frozenset({0, 1}))
+
+
+async def test_a_worker_here_or_at_another_node_answers(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    a.placements.set(HERE)
+    answer = await a.ask()
+    assert (answer.status, answer.body, answer.headers["x-other"]) == (200, b"hello at a", "1")
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    b.placements.set(HERE)
+    answer = await a.ask()
+    assert (answer.status, answer.body, answer.content_type) == (200, b"hello at b", "text/plain")
+    assert answer.headers["x-other"] == "1"
+
+
+async def test_a_request_to_a_worker_that_moves_does_not_wait_for_its_old_place(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    b.placements.set(HERE)
+    b.answers = False
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    asked = asyncio.create_task(a.ask())
+    await until(lambda: b.held)
+    a.placements.set(HERE)
+    assert (await asked).body == b"hello at a"
+    b.answer()  # too late, and nobody minds
+    assert (await a.ask()).body == b"hello at a"
+
+
+async def test_a_request_waits_for_an_owner_and_goes_where_it_is(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    asked = asyncio.create_task(a.ask())
+    await until(lambda: a.relays._open)
+    a.placements.set(Placement(frozenset(), {0: b.url}))  # which does not know it yet
+    b.placements.set(HERE)
+    assert (await asked).body == b"hello at b"
+
+
+async def test_a_request_without_an_owner_is_put_off_and_so_is_one_that_fails(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    for placement in (
+        Placement(),
+        Placement(frozenset(), {0: b.url}),
+        Placement(frozenset(), {0: "http://127.0.0.1:1"}),
+    ):
+        a.placements.set(placement)  # nowhere; at a node that does not have it; at no node
+        answer = await a.ask()
+        assert answer.status == 503
+        assert answer.headers["retry-after"] in ("1", "2", "3")
+    assert b.held == []
+
+
+async def test_a_worker_that_may_not_act_is_asked_again(hosts: tuple[Host, Host]) -> None:
+    a, _ = hosts
+    a.placements.set(HERE)
+    a.answers, a.status = False, MISDIRECTED
+    asked = asyncio.create_task(a.ask())
+    await until(lambda: a.held)
+    a.answer()
+    await until(lambda: a.held)
+    a.status = 200
+    a.answer()
+    assert (await asked).body == b"hello at a"
+
+
+async def test_a_node_with_another_secret_is_not_believed(tmp_path: Path) -> None:
+    async with Host(tmp_path, "a", NodeProof("another secret of other nodes")) as a, Host(tmp_path, "b") as b:
+        b.placements.set(HERE)
+        a.placements.set(Placement(frozenset(), {0: b.url}))
+        assert (await a.ask()).status == 503
+        assert b.held == []
+
+
+async def test_any_worker_but_this_one_answers_what_has_no_owner(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    b.placements.set(HERE)
+    a.placements.set(Placement(frozenset({1}), {0: b.url}))
+    for _ in range(5):
+        assert (await a.ask("any")).body == b"hello at b"
+
+
+async def test_requests_that_wait_at_the_end_are_put_off(hosts: tuple[Host, Host]) -> None:
+    a, _ = hosts
+    a.placements.set(HERE)
+    a.answers = False
+    asked = asyncio.create_task(a.ask())
+    await until(lambda: a.held)
+    a.relays.close()
+    assert (await asked).status == 503
