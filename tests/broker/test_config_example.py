@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import secrets
 from functools import cache
 from pathlib import Path
 
@@ -82,6 +83,7 @@ BLOCKS = [
 def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, block: str) -> None:
     (tmp_path / "users.txt").write_text("alice:s3cret\nshop-1:s3cret\n")
     (tmp_path / "warehouse.password").write_text("s3cret\n")
+    (tmp_path / "cluster.secret").write_text(f"{secrets.token_hex(32)}\n")
     write_certificates(tmp_path, ("broker",), ("authority", "gateway"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues
