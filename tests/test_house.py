@@ -177,7 +177,7 @@ def decides(path: Path) -> bool:
     )
 
 
-def test_every_module_that_decides_has_a_test_file_of_its_name_or_one_that_says_so() -> None:
+def test_each_module_that_decides_has_a_test_file_of_its_name_or_one_that_names_it() -> None:
     """A test file that covers modules with other names says so in its docstring: "Covers core/policy.py and …"."""
     package, tests = ROOT / "src" / "holdfast", ROOT / "tests"
     covered: set[str] = set()
