@@ -221,3 +221,17 @@ async def test_encryption_comes_with_a_reload(start: Start, tmp_path: Path) -> N
     assert broker.reload() == ["security.signature.encryption"]
     async with source(broker.service.url, ALICE, tmp_path, encrypt=Encryption()) as alice:
         await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+def test_a_forwarder_that_encrypts_must_know_for_whom(tmp_path: Path) -> None:
+    """An issuer can vouch for many: none of them is the destination by itself."""
+    table = "[forwarders.shop.security.signature.encryption]\n"
+    file = tmp_path / "broker.toml"
+    file.write_text(BASE + forwarder(tmp_path, "http://shop.example/", trusted=authority()) + table)
+    with pytest.raises(holdfast.ConfigurationError, match=r"shop\.security\.signature\.encryption: the cert"):
+        read_config(file)
+    file.write_text(file.read_text() + f'certificate = "{SHOP.files(tmp_path).certificate}"\n')
+    assert read_config(file).forwarders
+    file.write_text(file.read_text() + 'headers = "Customer"\n')
+    with pytest.raises(holdfast.ConfigurationError, match="not the name of a header"):
+        read_config(file)

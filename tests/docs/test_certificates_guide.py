@@ -16,7 +16,7 @@ GUIDE = "certificates.md"
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the guide makes its certificates with openssl")
 def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path) -> None:
     make, serve, *_ = blocks(GUIDE, "bash")
-    send, check, issuers, *_ = blocks(GUIDE, "python")
+    send, check, encrypt, issuers, *_ = blocks(GUIDE, "python")
     subprocess.run(["sh", "-ec", make], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "orders.py").write_text(check, encoding="utf-8")
     arguments = serve.replace("8080", "0").split()[1:]
@@ -37,4 +37,5 @@ def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path
         process.communicate(timeout=60)
     authority = make.splitlines()[0].replace("shop", "authority")
     subprocess.run(["sh", "-ec", authority], cwd=tmp_path, check=True, capture_output=True)
+    run(tmp_path, "-c", encrypt)
     run(tmp_path, "-c", issuers)

@@ -8,6 +8,7 @@ import pytest
 from interop_cells import cell
 from java_contract import BAD, CLEAN, COUNT, LIVE, PATIENCE, Operation, Shop, connected
 from java_peer import JavaPeer
+from java_signers import ours, signed_words
 from java_stacks import cxf as words
 from waiting import until
 from wcf.destination import running_destination
@@ -38,3 +39,26 @@ async def test_cxf_reads_the_generated_wsdl_and_sends_reliably(
         assert shop.numbers == list(range(1, COUNT + 1))
         (sequence,) = shop.sequences("destination")
         assert sequence["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2", "the first alternative of the policy"
+
+
+@cell(security="certificates and encryption", pattern="request/reply")
+@pytest.mark.parametrize(
+    "encrypt",
+    [
+        None,
+        holdfast.Encryption(),
+        holdfast.Encryption(signature=True),
+        holdfast.Encryption(before_signing=True),
+        holdfast.Encryption(cipher="aes128-cbc"),
+    ],
+    ids=["signed", "encrypted", "signature encrypted", "encrypted first", "aes128"],
+)
+async def test_cxf_signs_and_encrypts_as_the_generated_wsdl_demands(
+    cxf: JavaPeer, tmp_path: Path, encrypt: holdfast.Encryption | None
+) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, suite="Basic256Sha256", encrypt=encrypt)])
+    async with running_destination(shop.app) as url:
+        setup = {**signed_words(tmp_path, RM11), "security": "policy", "wsdl": f"{url.rstrip('/')}/?wsdl"}
+        caller = await connected(cxf, url, "echo", decoupled=False, **{**setup, "interval": 60_000})
+        await caller.call(1, 3, is_the_end=True)
+    assert shop.numbers == [1, 2, 3]

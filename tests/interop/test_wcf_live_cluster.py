@@ -15,6 +15,7 @@ import pytest
 from balancer import Balancer
 from broker_cluster import NAMES, Brokers
 from databases import Server
+from interop_cells import cell
 from waiting import until
 from wcf.grids import each_version
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
@@ -28,11 +29,13 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.timeout(600),
     needs_the_client,
+    cell(peer="WCF", role="destination", broker="broker"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
 ]
 
 
 @each_version
+@cell(pattern="mixed", setup="a cluster, six clients", fault="one of three brokers killed or paused")
 @pytest.mark.parametrize("trouble", ["killed", "paused"])
 async def test_wcf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or_paused(
     profile: Profile, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]

@@ -182,10 +182,11 @@ def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'
 
 
-def _of_a_signature(path: KeyPath, one: SignatureConfig | None) -> Iterator[Wrong]:
+def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False) -> Iterator[Wrong]:
     try:
-        if one is not None:
-            one.processor()
+        if one is not None and not one.processor().has_receiver and is_forwarder:
+            what = "the certificate of the destination is not known: 'trusted' has only issuers, or several"
+            yield (*path, "encryption"), what, 'Write certificate = "destination.pem" there.'
     except ConfigurationError as error:
         yield path, error.message, error.remedy
 
@@ -471,7 +472,7 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
                 "a token is requested with a user name, not a signature",
                 "Remove one of them.",
             )
-        yield from _of_a_signature((*path, "signature"), one.signature)
+        yield from _of_a_signature((*path, "signature"), one.signature, is_forwarder=True)
         return
     if not is_given(one, "username"):
         yield path, "'username' is missing", "Write username = … there, or a table signature."

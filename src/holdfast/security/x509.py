@@ -267,6 +267,11 @@ class X509(Processor):
     def __repr__(self) -> str:
         return f"X509({self._credential.certificate.subject!r}, …)"
 
+    @property
+    def has_receiver(self) -> bool:
+        """Whether it can write requests: without encryption, or if the receiver's certificate is known."""
+        return self._encryption is None or self._encrypting is not None
+
     def remember_with(self, other: X509) -> None:
         """Remember signatures together with another, which it replaces."""
         self._nonces = other._nonces

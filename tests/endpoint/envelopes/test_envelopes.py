@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from waiting import until
 
+from holdfast import MessageContext, Processor
 from holdfast.core.events import Transmit
 from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing
@@ -88,6 +90,34 @@ async def test_what_is_read_in_the_thread_is_waited_for_at_the_end() -> None:
         SENT, Response(200, {}, data), None, told.append
     )  # whoever is still answered after that is read all the same
     await until(lambda: len(told) == 2)
+    await envelopes.close()
+
+
+class Opening(Processor):
+    """Decrypts what is encrypted with base64."""
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        return base64.b64decode(context.envelope.body[len(b"<x>") : -len(b"</x>")])
+
+
+async def test_who_owns_a_message_is_asked_after_it_is_decrypted() -> None:
+    """The Body of TerminateSequence has its Identifier, which shows the worker."""
+    envelopes = Envelopes("destination", Counter(), [Opening()])
+    hidden = Envelope(
+        SOAP.V1_2, Addressing.V2005_08, body=b"<x>" + base64.b64encode(encode(acknowledgement())) + b"</x>"
+    )
+    asked: list[Envelope] = []
+    taken: list[Envelope] = []
+
+    def is_elsewhere(exchange: Exchange, envelope: Envelope) -> bool:
+        assert exchange.request.body == encode(hidden), "the other worker decrypts it itself"
+        asked.append(envelope)
+        return len(asked) == 1
+
+    for _ in range(2):
+        exchange = Answered(encode(hidden))
+        envelopes.receive(exchange, lambda _, read, refusal: taken.append(read), is_elsewhere)
+    assert [type(one.control) for one in (*asked, *taken)] == [Acknowledge] * 3
     await envelopes.close()
 
 

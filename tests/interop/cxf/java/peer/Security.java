@@ -17,6 +17,7 @@ import java.util.Map;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.callback.CallbackHandler;
 import org.apache.cxf.Bus;
+import org.apache.cxf.rt.security.SecurityConstants;
 import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
 import org.apache.cxf.ws.security.wss4j.WSS4JOutInterceptor;
 import org.apache.wss4j.common.crypto.Merlin;
@@ -43,6 +44,10 @@ final class Security {
         if (kind.equals("no")) {
             return;
         }
+        if (kind.equals("policy")) {
+            obey(bus, arguments);
+            return;
+        }
         if (kind.equals("signature") || kind.equals("encryption")) {
             sign(bus, arguments, isService);
             return;
@@ -65,6 +70,15 @@ final class Security {
                 ((WSPasswordCallback) callback).setPassword("secret");
             }
         };
+    }
+
+    /** Has keys for whatever the policy of a WSDL demands. */
+    private static void obey(Bus bus, Arguments arguments) {
+        bus.setProperty(SecurityConstants.SIGNATURE_CRYPTO, keys(arguments));
+        bus.setProperty(SecurityConstants.SIGNATURE_USERNAME, "own");
+        bus.setProperty(SecurityConstants.ENCRYPT_CRYPTO, keys(arguments));
+        bus.setProperty(SecurityConstants.ENCRYPT_USERNAME, "other");
+        bus.setProperty(SecurityConstants.CALLBACK_HANDLER, passwords());
     }
 
     /** Signs what leaves, and demands a signature of what comes, faults too; and encrypts it, if told how. */
