@@ -104,7 +104,10 @@ API: list[tuple[str, str, list[str]]] = [
     (
         "Processors",
         "holdfast",
-        ["Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "SecureConversation", "X509"],
+        [
+            *("Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "SecureConversation"),
+            *("X509", "Encryption"),
+        ],
     ),
     ("Traces", "holdfast", ["trace"]),
     ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),

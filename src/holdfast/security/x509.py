@@ -115,8 +115,8 @@ class Encryption:
     fault need not be: its sender may not know for whom.
 
     Args:
-        certificate: A file in PEM with the certificate of the receiver. None: the one in ``trusted``, if that has one
-            of a peer. An answer is encrypted for the certificate that signed its request, whatever this says.
+        certificate: A file in PEM with the certificate of the receiver. None: the one in ``trusted``, if only one
+            there is of a peer. An answer is encrypted for the certificate that signed its request, whatever this says.
         cipher: "aes256-cbc", which the policies Basic256 and Basic256Sha256 demand; "aes128-cbc"; or "aes256-gcm" and
             "aes128-gcm", which also protect the content by themselves. The endpoint accepts its cipher and aes256-gcm,
             and answers with that of the request.
