@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -117,6 +118,21 @@ def record_results(config: pytest.Config) -> None:
     if results_file.is_controller():
         recorder = results_file.Recorder(Path(config.option.results), results_file.named_tests())
         config.pluginmanager.register(recorder)
+
+
+# --- the garbage collector leaves the collected tests alone --------------------------------------------------------
+# Each worker has all fifteen thousand tests, half a million objects that live until its end. To walk through them took
+# the collector a sixth of the processor time of the core's tests.
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 # --- a test that configures the log changes it for no other ------------------------------------------------------
