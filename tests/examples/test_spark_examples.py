@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from quick_java import QUICK_JAVA
 
 import holdfast
 from demo.check import ACTION
@@ -25,7 +26,7 @@ FLIGHT = "<flight><carrier>{}</carrier><flight>{}</flight><delay>{}</delay></fli
 async def run(*arguments: str, cwd: Path) -> str:
     environment = os.environ | {
         "PYTHONPATH": str(ROOT / "src"),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g",
+        "JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g",
     }
     for _ in range(6):
         process = await asyncio.create_subprocess_exec(
@@ -68,7 +69,7 @@ async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.defpath}",
         "PYTHONPATH": str(ROOT / "src"),
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g",
+        "JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g",
     }
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"):
         environment.pop(name, None)

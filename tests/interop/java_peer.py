@@ -16,12 +16,14 @@ import threading
 from pathlib import Path
 from typing import Self
 
+from quick_java import FLAGS
+
 NAMESPACE = "urn:holdfast:interop"
 _HERE = Path(__file__).parent
 # A short life with little memory beside other tests; answers to addresses of the caller's own, which CXF 4.2 does not
 # send unless told to.
 _OPTIONS = (
-    *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Xmx256m", *FLAGS),
     "-Dorg.apache.cxf.ws.addressing.decoupled.enabled=true",
     "-Dcom.sun.xml.ws.monitoring.endpoint=false",  # Metro registers every service under one name, and the second fails
 )

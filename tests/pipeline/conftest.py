@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from quick_java import QUICK_JAVA
 
 if TYPE_CHECKING:
     from fake_server import FakeServer
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-
-# Tests are too short for the second compiler and for parallel collectors to pay.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture

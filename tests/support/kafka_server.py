@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from maven_build import build, fetch
+from quick_java import FLAGS
 
 from holdfast.testing.ports import free_ports
 
@@ -20,8 +21,7 @@ PROJECTS = Path(__file__).parents[1] / "pipeline" / "kafka"
 _JAVA = (
     "java",
     "-Xmx384m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *FLAGS,
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 _PROPERTIES = """\

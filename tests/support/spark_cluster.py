@@ -10,6 +10,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+from quick_java import QUICK_JAVA
 from waiting import until
 
 from holdfast.pipeline.spark.java import java_home
@@ -39,7 +40,7 @@ class Cluster:
         self.directory = directory
         self.environ = {
             "JAVA_HOME": str(java_home()),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
             "SPARK_HOME": str(_spark_home()),
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_LOCAL_IP": "127.0.0.1",

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from fake_server import FakeServer, record
 from processes import signal_session
+from quick_java import QUICK_JAVA
 
 from holdfast import Destination, Message, Source
 from holdfast.core.messages import Envelope, Sequence
@@ -28,7 +29,7 @@ from holdfast.wire.encoding.envelopes import encode
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 SOURCE = str(Path(__file__).parents[3] / "src")
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g"
+JAVA = f"{QUICK_JAVA} -Xmx1g"
 NOISE = ("Traceback", "Exception", "\tat ", "ERROR")
 PIPELINE = """
 name = "p"

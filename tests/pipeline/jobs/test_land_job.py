@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from fake_server import FakeServer, record
 from processes import signal_session
 from pyspark.errors import StreamingQueryException
+from quick_java import QUICK_JAVA
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import STARTS
@@ -44,7 +45,7 @@ class Job:
             **os.environ,
             "PYTHONPATH": source,
             "PYSPARK_PYTHON": sys.executable,
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         }
         self._arguments = ["--broker", server.url, "--queue", "orders", "--master", "local[2]"]
         self._arguments += ["--out", str(directory / "landed"), "--checkpoint", str(directory / "checkpoint")]

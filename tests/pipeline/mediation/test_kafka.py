@@ -22,6 +22,7 @@ import pytest
 from kafka_server import KafkaServer, connector_jars
 from meddler import Meddler
 from processes import Process, signal_session
+from quick_java import QUICK_JAVA
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -36,7 +37,7 @@ pytestmark = [
 ]
 
 SOURCE = str(Path(__file__).parents[3] / "src")
-QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g", "PYTHONPATH": SOURCE}
+QUICK = {"JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g", "PYTHONPATH": SOURCE}
 
 
 @pytest.fixture(scope="session")

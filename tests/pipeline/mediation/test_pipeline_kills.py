@@ -19,6 +19,7 @@ import deltalake
 import pytest
 from meddler import Meddler
 from processes import Process, signal_session
+from quick_java import QUICK_JAVA
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 SOURCE = str(Path(__file__).parents[3] / "src")
-QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx1g", "PYTHONPATH": SOURCE}
+QUICK = {"JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g", "PYTHONPATH": SOURCE}
 BODY = (
     "<order xmlns='urn:example:orders' id='{}'><customer>{}</customer><amount currency='EUR'>{}</amount>"
     "<line><article>a</article><pieces>1</pieces></line></order>"

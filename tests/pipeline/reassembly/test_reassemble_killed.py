@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from captured import Captured, Key, outcomes, wild_capture
 from processes import signal_session
+from quick_java import QUICK_JAVA
 
 from holdfast.pipeline.reassembly.rows import CAPTURE
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
@@ -40,7 +41,7 @@ class Job:
         command += ["--stream", "--out", str(self.directory / "out"), "--master", "local[2]", "--timeout", "36000"]
         command += ["--checkpoint", str(self.directory / "checkpoint"), *more]
         source = str(Path(__file__).parents[3] / "src")
-        java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx600m"
+        java = f"{QUICK_JAVA} -Xmx600m"
         environ = {**os.environ, "PYTHONPATH": source, "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": java}
         self.process = subprocess.Popen(command, stdout=output, env=environ, start_new_session=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_server import FakeServer, record
+from quick_java import QUICK_JAVA
 
 from holdfast.pipeline.spark.java import java_home
 
@@ -27,7 +28,7 @@ CHILD = Path(__file__).parents[2] / "support" / "connect_child.py"
 ENVIRON = {
     "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
     "PYSPARK_PYTHON": sys.executable,
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "JAVA_TOOL_OPTIONS": QUICK_JAVA,
 }
 
 

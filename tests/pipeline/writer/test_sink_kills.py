@@ -20,6 +20,7 @@ import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
+from quick_java import QUICK_JAVA
 from sink_steps import SERVED, Sent
 from spark_cluster import Cluster
 
@@ -33,7 +34,7 @@ CHILD = Path(__file__).parents[2] / "support" / "sink_child.py"
 SOURCE = str(Path(__file__).parents[3] / "src")
 ROWS = 40
 """In two partitions, 10 a batch: so 4 batches."""
-QUICK = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "PYTHONPATH": SOURCE}
+QUICK = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": SOURCE}
 
 
 class Child:
