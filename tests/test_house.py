@@ -14,6 +14,7 @@ LONGEST_FUNCTION = 70
 FULLEST_ROOM = 15
 """Files of a room, without its ``__init__``."""
 LONGEST_FILE = 600
+LONGEST_TEST_NAME = 80
 
 
 def lines_matching(pattern: str, paths: list[Path]) -> list[str]:
@@ -52,7 +53,7 @@ def test_nobody_touches_an_open_batch_but_the_group_commit_and_the_queues() -> N
     assert not touched, "\n".join(touched)
 
 
-def test_the_group_commit_knows_nothing_of_queues_and_the_queues_nothing_of_sequences() -> None:
+def test_the_group_commit_knows_no_queues_and_the_queues_no_sequences() -> None:
     """What the fields of a batch are called, where they are written: Sequences in one room, all else in the other."""
     core = ROOT / "src" / "holdfast" / "core"
     of_queues = r"\.(queues|cursors|trims|deletes|appends|releases|holds|drops)\b"
@@ -99,6 +100,16 @@ def test_no_function_is_longer_than_a_page() -> None:
 def test_no_file_is_longer_than_can_be_kept_in_mind() -> None:
     sizes = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
     too_long = [f"{path}: {lines} lines" for path, lines in sizes.items() if lines > LONGEST_FILE]
+    assert not too_long, "\n".join(too_long)
+
+
+def test_the_name_of_a_test_is_a_sentence_that_fits_a_line() -> None:
+    too_long = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in re.findall(r"\bdef (test_\w+)", path.read_text(encoding="utf-8"))
+        if len(name) > LONGEST_TEST_NAME
+    ]
     assert not too_long, "\n".join(too_long)
 
 

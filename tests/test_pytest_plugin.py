@@ -82,6 +82,6 @@ def test_options(holdfast_pair, tmp_path):
 """
 
 
-def test_the_fixture_gives_either_kind_of_source_its_own_directory_and_takes_every_option(tmp_path: Path) -> None:
+def test_the_fixture_gives_each_source_its_directory_and_takes_every_option(tmp_path: Path) -> None:
     pytest.importorskip("pytest_asyncio")
     assert "3 passed" in run_pytest(tmp_path, PAIRS)

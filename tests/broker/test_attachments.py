@@ -136,7 +136,7 @@ class Sender:
 @pytest.mark.crash
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-async def test_killed_with_attachments_in_flight_nothing_is_lost_and_every_byte_arrives_once(tmp_path):
+async def test_after_kills_in_flight_every_byte_of_the_attachments_arrives_once(tmp_path):
     draw = random.Random(3)
     behind = service(tmp_path)
     middle = broker(tmp_path, behind.url)

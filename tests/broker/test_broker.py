@@ -78,7 +78,7 @@ async def test_what_every_forwarder_has_passed_is_deleted(run_broker, run_servic
     await until(lambda: sum(one.durable_end - one.first for one in queue.partitions) < 64)
 
 
-async def test_a_forwarder_that_is_not_configured_any_more_sends_nothing_and_keeps_what_waits(run_broker):
+async def test_a_forwarder_removed_from_the_file_sends_nothing_and_keeps_its_backlog(run_broker):
     to = f"http://127.0.0.1:{free_ports(1)[0]}/"
     first = await run_broker(forwarders=(ForwarderConfig("next", "inbox", to),))
     await send(first.service.url, [b"<n>1</n>"])

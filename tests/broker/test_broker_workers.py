@@ -41,7 +41,7 @@ async def send(url: str, name: int, count: int) -> None:
         await source.flush(60)
 
 
-async def test_workers_of_a_broker_forward_each_message_once_and_in_order_though_they_are_killed(
+async def test_killed_workers_of_a_broker_forward_each_message_once_and_in_order(
     run_service: Any, tmp_path: Path
 ) -> None:
     got: list[tuple[int, int]] = []

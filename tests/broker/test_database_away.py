@@ -140,7 +140,7 @@ def back(database: Server) -> None:
         database.start()
 
 
-async def test_probes_and_metrics_answer_while_the_database_is_away_and_the_broker_recovers_by_itself(
+async def test_while_the_database_is_away_probes_answer_and_the_broker_then_recovers(
     crew: tuple[Crew, str, str], got: tuple[str, list[str]], away: Callable[[], None], postgresql: Server, workers: int
 ) -> None:
     server, url, admin = crew

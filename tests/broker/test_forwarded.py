@@ -90,7 +90,7 @@ async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run
     assert await ask() is (expects is not Expects.ONE_WAY)
 
 
-async def test_what_a_service_refuses_is_a_letter_and_goes_to_it_again_when_somebody_says_so(run_broker, run_service):
+async def test_a_message_that_the_service_refuses_is_a_dead_letter_to_be_retried(run_broker, run_service):
     app, got = echoing(), []
     service = await run_service(app)
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url, policy=HASTY),))

@@ -230,7 +230,7 @@ async def half_open(url: str, load: Load, told: Counter[str]) -> None:
         writer.close()
 
 
-async def test_when_every_connection_is_taken_who_comes_is_told_when_to_come_back_and_then_gets_through(
+async def test_beyond_the_last_connection_a_peer_hears_when_to_return_and_gets_through(
     tmp_path: Path,
 ) -> None:
     more = LIMITS.replace("128", "8").replace('body_timeout = "2s"', 'body_timeout = "60s"')
@@ -349,7 +349,7 @@ async def test_a_full_queue_holds_its_sources_back_until_the_destination_is_ther
     assert running.destination.incidents["queue.writable"] >= 1
 
 
-async def test_while_the_disk_is_full_sources_are_told_when_to_come_back_and_the_backlog_is_sent_on(
+async def test_a_full_disk_tells_sources_when_to_return_and_forwards_the_backlog(
     run_broker: Any, run_service: Any
 ) -> None:
     (port,) = free_ports(1)

@@ -61,9 +61,7 @@ def service_of(*processors: holdfast.Processor) -> holdfast.Destination:
 
 
 @pytest.mark.parametrize("versions", PASSED, ids=str)
-async def test_a_header_for_the_ultimate_receiver_reaches_the_service_and_that_of_its_reply_the_requester(
-    versions, run_broker, run_service
-):
+async def test_headers_for_the_ultimate_receiver_reach_the_service_and_the_requester(versions, run_broker, run_service):
     there, here = Understands("service"), Understands("client")
     service = await run_service(service_of(there))
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))

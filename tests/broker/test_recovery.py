@@ -80,9 +80,7 @@ async def loaded(url: str, directory: Path) -> AsyncIterator[Load]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_killed_again_and_again_at_any_moment_nothing_is_lost_or_doubled_and_order_is_kept(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_killed_at_any_moment_it_loses_and_doubles_nothing_and_keeps_the_order(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     async with chain(tmp_path, BAD, seed) as (running, url):
         await running.broker.start()
@@ -102,7 +100,7 @@ async def test_killed_again_and_again_at_any_moment_nothing_is_lost_or_doubled_a
 
 
 @pytest.mark.nightly
-async def test_a_broker_killed_while_its_service_is_down_keeps_the_backlog_and_sends_it_on_once(tmp_path: Path) -> None:
+async def test_a_broker_killed_while_its_service_is_down_forwards_the_backlog_once(tmp_path: Path) -> None:
     async with chain(tmp_path, Faults(), 0) as (running, url):
         await running.broker.start()
         async with loaded(url, tmp_path) as load:
@@ -118,7 +116,7 @@ async def test_a_broker_killed_while_its_service_is_down_keeps_the_backlog_and_s
         await running.arrived(load)
 
 
-async def test_a_stopped_service_holds_up_nobody_before_the_broker_and_gets_each_message_once(tmp_path: Path) -> None:
+async def test_a_stopped_service_delays_no_sender_and_gets_each_message_once(tmp_path: Path) -> None:
     async with chain(tmp_path, Faults(), 0) as (running, url):
         await running.broker.start()
         await running.service.start()

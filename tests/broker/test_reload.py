@@ -161,7 +161,7 @@ async def test_credentials_are_those_that_the_file_holds_now(start: Start, tmp_p
         await service.close(0.5)
 
 
-async def test_certificates_limits_and_the_token_count_for_new_connections_and_the_old_ones_stay(
+async def test_reloaded_certificates_limits_and_token_count_for_new_connections_only(
     start: Start, tmp_path: Path
 ) -> None:
     def issue(name: str) -> ssl.SSLContext:

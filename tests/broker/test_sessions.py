@@ -42,7 +42,7 @@ class Service:
         return sum(not one.is_over for one in self.app.engine.protocol.inbound.destinations.values())
 
 
-async def test_one_slow_session_holds_up_no_other_and_each_ends_at_the_service_with_its_client(run_broker, run_service):
+async def test_a_slow_session_delays_no_other_and_each_ends_with_its_client(run_broker, run_service):
     service = Service()
     url = (await run_service(service.app)).url
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", url),), sessions=8)
@@ -76,9 +76,7 @@ async def close(broker: Any) -> None:
     await broker.service.close(0.5)
 
 
-async def test_a_store_keeps_its_partitions_whatever_the_default_is_and_gets_more_for_sessions_when_told(
-    run_broker, tmp_path
-):
+async def test_a_store_keeps_its_partitions_until_the_file_asks_for_more_sessions(run_broker, tmp_path):
     def divided(broker: Any) -> tuple[int, int]:
         return broker.destination.queue.description.shared, broker.destination.queue.description.sessions
 

@@ -82,7 +82,7 @@ class Writer:
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-async def test_rows_arrive_once_and_each_keys_in_order_though_broker_and_service_are_killed_again_and_again(
+async def test_rows_arrive_once_and_in_order_of_each_key_through_kills_of_both_ends(
     tmp_path: Path,
 ) -> None:
     behind = service(tmp_path)
@@ -169,7 +169,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await running.service.close(0.0)
 
 
-async def test_behind_a_broker_that_was_put_back_each_row_arrives_that_the_store_has_and_none_twice(
+async def test_a_restored_broker_forwards_each_row_of_its_store_once(
     tmp_path: Path,
 ) -> None:
     app = Destination(":memory:", partitions=1)

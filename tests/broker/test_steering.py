@@ -75,7 +75,7 @@ async def test_an_operator_sees_that_a_destination_is_away_and_what_waits_for_it
     assert b'holdfast_forwarder_circuit_open{forwarder="next"}' in metrics
 
 
-async def test_a_forwarder_that_an_operator_holds_back_stays_so_over_a_restart_until_it_is_let_go_on(
+async def test_a_suspended_forwarder_stays_suspended_over_a_restart_until_resumed(
     run_broker: Any, run_service: Any, session: aiohttp.ClientSession
 ) -> None:
     got: list[bytes] = []

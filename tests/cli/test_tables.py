@@ -30,9 +30,7 @@ class Terminal(io.StringIO):
 
 @given(tables(), st.integers(1, 200))
 @example([["urn:uuid:2f0c7a6e-5d3b-4c1a-9e8f-112233445566", "1-3, 5-9, 12-40, 50-60, 70-80"]], 60)
-def test_no_word_is_broken_and_lines_are_longer_than_the_terminal_only_where_a_word_demands_it(
-    rows: list[list[str]], width: int
-) -> None:
+def test_no_word_is_broken_and_only_a_long_word_exceeds_the_terminal(rows: list[list[str]], width: int) -> None:
     widths = column_widths(rows, width)
     longest = [max(cell_len(word) for row in rows for word in row[column].split(" ")) for column in range(len(rows[0]))]
     assert all(wide >= word for wide, word in zip(widths, longest, strict=True))

@@ -1,7 +1,8 @@
 """Who owns which partition, in virtual time: clusters with faults, and memberships with mistakes that must be noticed.
 
 At every moment of every run, at most one process may act on a partition. After the faults, all partitions are served
-and evenly shared."""
+and evenly shared. Covers cluster/rows.py.
+"""
 
 from __future__ import annotations
 

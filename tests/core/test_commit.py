@@ -92,7 +92,7 @@ def test_a_forgotten_deadline_is_never_due_and_none_wants_nothing() -> None:
     assert deadlines.due(10.0) == []
 
 
-def test_who_loads_a_partition_has_its_sequences_and_by_what_they_say_those_that_answer_them() -> None:
+def test_a_loaded_partition_brings_its_sequences_and_those_that_answer_them() -> None:
     endpoint = Endpoint()
     first = endpoint.create(offer=Offer("urn:offered", ANONYMOUS_EPR))
     second = endpoint.create("urn:other")

@@ -35,7 +35,7 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
     assert answer is not None and answer.action == "no answer yet"
 
 
-def test_of_sequences_that_are_over_only_so_many_are_remembered_the_oldest_forgotten_first() -> None:
+def test_only_the_newest_ended_sequences_are_remembered_up_to_a_limit() -> None:
     endpoint = Endpoint(max_remembered=2)
     identifiers = []
     for number in range(4):
@@ -354,7 +354,7 @@ class TestRefusedSource:
         assert first is not None
         assert second is None
 
-    def test_a_refused_repeat_is_followed_by_another_offer_for_the_first_may_have_been_granted(self) -> None:
+    def test_a_refused_repeat_is_followed_by_another_offer(self) -> None:
         endpoint = self.asking()
         self.pump(endpoint, 60.0)
         self.refuse(endpoint)

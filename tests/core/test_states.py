@@ -194,7 +194,7 @@ def test_what_a_message_is_answered_with_follows_from_the_table(rm: RM, state: D
             assert not isinstance(verdict, Fault)
 
 
-def test_an_ended_sequence_answers_repeats_in_kind_and_ack_requested_with_unknown_sequence() -> None:
+def test_an_ended_sequence_answers_ack_requested_with_unknown_sequence() -> None:
     ended = DestinationState.TERMINATED
     for rm, answer in (
         (RM.V1_0, DestinationAction.TERMINATE_OFFERED),

@@ -284,7 +284,7 @@ def test_a_sequence_is_settled_when_it_ends_and_not_again(state: U) -> None:
 
 
 @pytest.mark.parametrize("state", [U.SETTLING, U.AWAITING, U.SETTLED])
-def test_its_source_may_waive_what_awaits_a_reply_and_that_is_durable_before_it_is_final(state: U) -> None:
+def test_a_waiver_of_awaited_replies_is_durable_before_it_is_final(state: U) -> None:
     one = ending(RM.V1_1, state, is_request=state is U.SETTLING)
     action, after = SETTLING_TABLE[state, UE.WAIVED]
     versions = Versions()
@@ -334,7 +334,7 @@ def test_its_source_is_told_once_it_may_know(state: U) -> None:
 
 
 @pytest.mark.parametrize("state", [U.SETTLING, U.AWAITING, U.SETTLED])
-def test_a_message_that_is_refused_because_of_the_end_is_answered_once_its_source_may_know(state: U) -> None:
+def test_a_message_refused_after_the_end_is_answered_once_that_is_durable(state: U) -> None:
     one = ending(RM.V1_1, state, is_request=False)
     versions = Versions()
     message = Envelope(versions.soap, versions.addressing, versions.rm, action="urn:a", body=b"<m/>")
@@ -349,7 +349,7 @@ def test_a_message_that_is_refused_because_of_the_end_is_answered_once_its_sourc
 
 
 @pytest.mark.parametrize("is_request", [False, True])
-def test_a_message_that_is_refused_for_its_number_is_told_so_once_the_end_that_it_brings_is_durable(
+def test_a_refused_number_is_answered_once_the_end_it_brings_is_durable(
     is_request: bool,
 ) -> None:
     one = ending(RM.V1_0, U.OPEN, is_request=is_request)

@@ -39,7 +39,7 @@ def bodies(relay: Relay, seconds: float = 0.0) -> list[bytes]:
 # --- outbound -----------------------------------------------------------------------------------------------------
 
 
-def test_a_suspended_forwarder_sends_nothing_also_after_a_restart_and_goes_on_where_it_was() -> None:
+def test_a_suspended_forwarder_sends_nothing_over_a_restart_and_then_continues() -> None:
     relay = Relay()
     relay.come("m0")
     relay.forward()
@@ -61,7 +61,7 @@ def test_a_suspended_forwarder_sends_nothing_also_after_a_restart_and_goes_on_wh
     assert Relay(relay).protocol.outbound.outboxes["next"].suspended is None
 
 
-def test_what_is_stopped_is_not_suspended_and_resuming_is_no_decision_about_what_may_have_arrived() -> None:
+def test_a_resumed_forwarder_does_not_decide_about_doubtful_messages() -> None:
     relay = Relay()
     relay.come("m0")
     relay.forward()
@@ -78,7 +78,7 @@ def test_what_is_stopped_is_not_suspended_and_resuming_is_no_decision_about_what
     assert outbox_of(relay).stopped == "given up"
 
 
-def test_an_outbound_sequence_is_closed_when_what_left_is_acknowledged_and_the_rest_goes_in_the_next() -> None:
+def test_a_sequence_closed_by_an_operator_leaves_the_rest_to_the_next() -> None:
     relay = Relay(window=2)
     relay.come(*names(4))
     relay.forward()
@@ -127,7 +127,7 @@ def test_a_forwarder_goes_back_in_a_new_sequence_from_number_one() -> None:
     assert said(relay.take())[:3] == again, "and the same after a crash"
 
 
-def test_a_forwarder_that_is_moved_ahead_gives_up_what_never_left_within_its_sequence() -> None:
+def test_a_forwarder_moved_ahead_discards_what_never_left_in_its_sequence() -> None:
     relay = Relay(window=1)
     relay.come(*names(4))
     relay.forward()
@@ -143,7 +143,7 @@ def test_a_forwarder_that_is_moved_ahead_gives_up_what_never_left_within_its_seq
     assert outbox_of(relay).stopped == ""
 
 
-def test_a_forwarder_that_is_moved_past_what_left_stops_if_more_of_it_may_have_arrived() -> None:
+def test_a_forwarder_moved_past_what_left_stops_if_more_may_have_arrived() -> None:
     relay = Relay()
     relay.come(*names(4))
     relay.forward()
@@ -168,7 +168,7 @@ def test_beyond_the_ends_a_forwarder_stands_at_them() -> None:
     assert bodies(relay) == [b"m1"]
 
 
-def test_a_forwarder_that_is_held_back_is_deleted_and_what_it_had_not_sent_is_kept_for_it_no_more() -> None:
+def test_records_are_kept_no_longer_for_a_deleted_suspended_forwarder() -> None:
     relay = Relay(drops_passed=True)
     relay.come("m0", "m1")
     relay.forward()
@@ -195,7 +195,7 @@ def test_a_forwarder_that_is_held_back_is_deleted_and_what_it_had_not_sent_is_ke
 # --- inbound ------------------------------------------------------------------------------------------------------
 
 
-def test_a_suspended_inbound_sequence_leaves_new_messages_to_their_source_and_takes_them_later() -> None:
+def test_a_suspended_inbound_sequence_accepts_new_messages_only_once_resumed() -> None:
     relay = Relay()
     relay.come("m0")
     destination = relay.protocol.inbound.destinations[relay.inbound]
@@ -260,7 +260,7 @@ def test_a_readers_cursor_goes_anywhere_within_what_is_there_and_stays_there() -
             steer(relay).reset_reader(relay.queue, name, 0, 0, relay.now)
 
 
-def test_a_purge_says_who_would_miss_what_and_deletes_nothing_that_is_still_to_be_sent() -> None:
+def test_a_purge_names_who_misses_records_and_deletes_none_still_to_be_sent() -> None:
     relay = Relay(retention=RetentionPolicy())
     relay.come(*names(10))
     relay.queue.advance("spark", {0: 4}, relay.now)
@@ -322,7 +322,7 @@ def test_a_cursor_that_is_rewound_offers_all_again_but_what_is_with_a_handler() 
 
 @settings(max_examples=examples(300))
 @given(st.booleans(), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 11)), max_size=60))
-def test_whatever_is_put_back_or_skipped_everything_is_handed_over_and_a_sequence_one_at_a_time(
+def test_whatever_is_moved_a_sequence_is_handed_over_whole_and_in_order(
     in_order: bool, steps: list[tuple[int, int]]
 ) -> None:
     """With records in memory as :class:`HandlerSchedule` keeps them: what is offered, until it is done with."""

@@ -379,9 +379,7 @@ def start(out: Path) -> Iterator[Callable[..., Run]]:
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_small_run_is_exact_at_both_ends_after_kills_of_all_parts_and_leaves_no_process(
-    out: Path, start: Callable[..., Run]
-):
+def test_a_small_run_with_kills_of_all_parts_is_exact_and_leaves_no_process(out: Path, start: Callable[..., Run]):
     run = start("--messages", "600", "--loss", "0.2", "--seed", "3")
     assert run.end(800) == 0, run.lines
     told = "\n".join(run.lines)

@@ -124,7 +124,7 @@ def test_a_handler_whose_annotation_says_that_it_returns_no_body_is_refused(hand
     refused(lambda: Destination(":memory:").on("urn:a")(handler), "is annotated to return .*one XML element")
 
 
-def test_a_handler_may_be_annotated_with_every_kind_of_body_and_with_what_cannot_be_found_out() -> None:
+def test_a_handler_may_have_any_annotation_even_an_unresolvable_one() -> None:
     def text(message: Message) -> str | None: ...
     async def octets(message: Message) -> bytes: ...  # type: ignore[empty-body]
     def element(message: Message) -> etree._Element: ...  # type: ignore[empty-body]

@@ -48,7 +48,7 @@ async def test_a_call_sends_binary_values_as_the_policy_or_the_setting_says(
         (True, False, True, False),
     ],
 )
-async def test_a_reply_has_attachments_if_its_request_had_some_or_as_the_policy_or_the_setting_says(
+async def test_a_reply_has_attachments_as_request_policy_or_setting_say(
     serve: Any, sends: bool, returns: bool | None, demands_mtom: bool, is_mtom: bool
 ) -> None:
     files = Files(demands_mtom=demands_mtom, mtom=returns)

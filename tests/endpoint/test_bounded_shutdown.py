@@ -150,7 +150,7 @@ def test_a_slow_stop_is_ended_only_when_it_makes_no_progress(monkeypatch: pytest
         (28.5, 0.0, True),  # Kubernetes would kill it soon
     ],
 )
-def test_a_stop_has_25_seconds_and_while_it_makes_progress_almost_the_30_of_kubernetes(
+def test_a_stop_has_25_seconds_and_almost_30_while_it_makes_progress(
     seconds: float, still: float, too_long: bool
 ) -> None:
     assert is_too_long(seconds, still) is too_long

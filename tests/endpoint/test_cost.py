@@ -75,7 +75,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
         yield counts
 
 
-async def test_messages_that_come_together_cost_one_commit_and_no_task_future_or_timer_each(
+async def test_messages_that_come_together_cost_one_commit_and_no_task_each(
     serve: Any, peer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "LONGEST_WAIT", 60.0)

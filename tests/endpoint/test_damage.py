@@ -57,7 +57,7 @@ async def damaged_inbox(path: Path, serve: Callable[..., Awaitable[Any]], handle
     spoil(path, SPOILT)
 
 
-async def test_a_damaged_record_is_refused_by_name_and_health_says_so_and_nothing_more_is_accepted(
+async def test_a_damaged_record_is_named_by_health_and_ends_acceptance(
     serve: Callable[..., Awaitable[Any]], peer: Any, tmp_path: Path
 ) -> None:
     await damaged_inbox(tmp_path / "inbox", serve)
@@ -89,7 +89,7 @@ async def test_a_damaged_record_is_refused_by_name_and_health_says_so_and_nothin
     assert (await one.create()).status == 503
 
 
-async def test_a_destination_whose_backlog_is_damaged_hands_on_what_is_whole_or_does_not_start(
+async def test_a_destination_with_a_damaged_backlog_delivers_the_rest_or_stays_down(
     serve: Callable[..., Awaitable[Any]], tmp_path: Path
 ) -> None:
     await damaged_inbox(tmp_path / "inbox", serve)
@@ -107,7 +107,7 @@ async def test_a_destination_whose_backlog_is_damaged_hands_on_what_is_whole_or_
     store.close()
 
 
-async def test_a_source_whose_outbox_is_damaged_says_so_and_sends_nothing_else_in_its_place(
+async def test_a_source_with_a_damaged_outbox_says_so_and_sends_no_substitute(
     serve: Callable[..., Awaitable[Any]], tmp_path: Path
 ) -> None:
     app = Destination(":memory:", partitions=1)
@@ -163,7 +163,7 @@ async def health(service: Any, path: str = "readyz") -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_when_the_disk_answers(
+async def test_a_hanging_sync_shows_in_health_and_log_until_the_disk_answers(
     serve: Any, peer: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(store_watch, "HANGING_SECONDS", 0.05)
@@ -185,9 +185,7 @@ async def test_a_sync_that_hangs_is_seen_by_health_and_in_the_log_and_goes_on_wh
     assert (await health(service))[0] == 200
 
 
-async def test_while_the_reserve_is_in_use_nothing_new_is_accepted_and_what_is_stored_can_be_read(
-    serve: Any, peer: Any
-) -> None:
+async def test_while_the_reserve_is_in_use_records_are_read_but_not_accepted(serve: Any, peer: Any) -> None:
     store = MemoryStore()
     service = await serve(Destination(store, partitions=1))
     one = peer(service.url)
@@ -208,7 +206,7 @@ async def test_while_the_reserve_is_in_use_nothing_new_is_accepted_and_what_is_s
     assert (await one.message(2)).status in (200, 202)
 
 
-async def test_while_the_reserve_is_in_use_a_source_stores_nothing_new_and_sends_what_it_has(serve: Any) -> None:
+async def test_while_the_reserve_is_in_use_a_source_only_sends_what_it_has(serve: Any) -> None:
     app = Destination(":memory:", partitions=1)
     service = await serve(app)
     store = MemoryStore()

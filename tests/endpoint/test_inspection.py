@@ -70,7 +70,7 @@ async def test_why_replies_are_stopped_is_shown_of_a_running_destination(serve: 
         replies.set_resumed()
 
 
-async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason_and_none_is_shown_for_an_empty_outbox(
+async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason(
     tmp_path: Path,
 ) -> None:
     url = "http://127.0.0.1:9/"

@@ -240,7 +240,7 @@ class Hostile:
         self._server.close()
 
 
-async def test_eight_destinations_that_answer_with_15_megabytes_cost_less_than_400_megabytes(tmp_path: Path) -> None:
+async def test_eight_answers_of_15_megabytes_cost_less_than_400_megabytes(tmp_path: Path) -> None:
     hostile = [Hostile() for _ in range(8)]
     first, *others = [await one.start() for one in hostile]
     more = 'queue = "inbox"\ntimeout = "60s"\n'

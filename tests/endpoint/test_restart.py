@@ -148,7 +148,7 @@ def stored(store: Path, sequences: dict[str, str]) -> tuple[dict[str, list[int]]
 
 
 @ONE_WAY_BY_DAY
-async def test_a_destination_killed_again_and_again_keeps_what_it_acknowledged_once_and_in_order(
+async def test_a_destination_killed_often_keeps_acknowledged_messages_once_in_order(
     tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LONGEST_WAIT", longest_wait)
@@ -199,7 +199,7 @@ def lives(journal: Path) -> list[dict[str, list[int]]]:
 
 
 @ONE_WAY_BY_DAY
-async def test_handlers_go_on_in_order_and_each_request_has_one_reply_when_the_destination_is_killed(
+async def test_a_killed_destination_handles_in_order_with_one_reply_for_each_request(
     tmp_path: Path, longest_wait: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("LONGEST_WAIT", longest_wait)

@@ -18,7 +18,7 @@ ACTION = "urn:test:submit"
 
 
 @pytest.mark.parametrize(("rm", "told"), [("1.0", "SequenceTerminated"), ("1.1", "SequenceClosed")])
-async def test_a_repair_that_gives_batches_up_closes_the_sequences_and_their_senders_are_told(
+async def test_a_repair_that_loses_batches_closes_their_sequences(
     serve: Any, tmp_path: Path, rm: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = await serve(Destination(tmp_path / "inbox", partitions=1))

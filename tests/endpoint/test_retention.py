@@ -87,9 +87,7 @@ async def test_a_server_starts_whatever_place_of_its_handlers_the_store_gives_ba
     assert service.app.store.load().cursors["inbox", 0, ASIDE + HANDLER] == state
 
 
-async def test_handlers_that_come_to_a_queue_whose_beginning_is_deleted_begin_where_it_begins(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_new_handlers_of_a_queue_begin_at_its_first_record_that_is_left(serve: Any, tmp_path: Path) -> None:
     service = await serve(made(tmp_path / "inbox"))
     await send(service.url, *range(10))
     await service.close()

@@ -155,7 +155,7 @@ async def test_in_order_a_handler_sees_what_the_one_before_it_committed(shop, se
     assert list(counted.values()) == [list(range(20))] * 3
 
 
-async def test_a_rule_of_the_database_that_is_looked_at_last_is_the_handlers_failure_and_not_the_stores(servers, serve):
+async def test_a_deferred_constraint_is_the_handlers_failure_and_not_the_stores(servers, serve):
     shop = Shop(servers("postgresql"))
     shop.run(f"ALTER TABLE {shop.table} ADD CONSTRAINT once{shop.table} UNIQUE (body) DEFERRABLE INITIALLY DEFERRED")
     app = Destination(shop.url, handling=HandlingPolicy(attempts=2, backoff=0.05))
@@ -176,7 +176,7 @@ async def test_a_rule_of_the_database_that_is_looked_at_last_is_the_handlers_fai
     shop.engine.dispose()
 
 
-async def test_a_connection_that_is_lost_while_a_handler_works_is_its_failure_and_it_is_called_again(shop, serve):
+async def test_a_connection_lost_while_a_handler_works_makes_it_run_again(shop, serve):
     app = Destination(shop.url, handling=SOON)
 
     @app.on(NOTE)
@@ -270,7 +270,7 @@ class Child:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("dies", ["before", "after"])
-async def test_killed_between_the_effect_and_the_commit_or_after_it_the_effect_is_there_once(shop, dies):
+async def test_killed_before_or_after_the_commit_the_effect_is_there_once(shop, dies):
     (port,) = free_ports(1)
     child = Child("inbox", shop.url, shop.table, port)
     await asyncio.to_thread(child.start, dies)
@@ -565,7 +565,7 @@ async def test_an_endpoint_that_starts_waits_for_its_database(own_server, caplog
 
 
 @pytest.mark.crash
-async def test_a_start_that_waits_for_its_database_can_be_ended_and_ends_after_the_patience(own_server):
+async def test_a_start_that_waits_for_its_database_ends_on_request_or_after_patience(own_server):
     url = own_server.new_url()
     own_server.kill()
     waiting = asyncio.create_task(Destination(f"{url}&patience=600").start())

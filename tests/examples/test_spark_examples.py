@@ -51,7 +51,7 @@ def readme_block(heading: str) -> str:
     return below.split("```python\n")[1].split("```")[0]
 
 
-async def test_the_readme_runs_as_it_stands_by_the_python_of_an_environment_that_is_not_on_the_path(
+async def test_the_readme_runs_in_an_environment_that_is_not_on_the_path(
     tmp_path: Path,
 ) -> None:
     """Spark looks for data sources with the first python3 on PATH, where nothing of ours is."""

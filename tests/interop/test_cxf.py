@@ -117,7 +117,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
 
 @each(CXF_DEFAULT, RM11)
 @cell(role="destination", setup="listener, two clients", pattern="request/reply")
-async def test_two_clients_of_cxf_that_share_a_decoupled_endpoint_each_hear_of_their_requests(
+async def test_two_cxf_clients_at_one_decoupled_endpoint_get_their_own_replies(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
     app = holdfast.Destination(tmp_path / "inbox", http=holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"]))
@@ -277,9 +277,7 @@ async def ask_through_a_broker(
     network=LOSSY,
     versions=[RM11],
 )
-async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service_on_a_bad_network(
-    cxf: JavaPeer, tmp_path: Path
-) -> None:
+async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service(cxf: JavaPeer, tmp_path: Path) -> None:
     assert await ask_through_a_broker(cxf, tmp_path, RM11, 5, 10, has_address=True) == 0
 
 
@@ -294,7 +292,7 @@ async def test_a_forwarder_with_an_address_loses_no_reply_of_a_slow_cxf_service_
     service="slow",
     network=LOSSY,
 )
-async def test_nor_does_it_in_any_version_while_without_an_address_the_requester_hears_a_fault(
+async def test_without_an_address_the_requester_of_a_slow_cxf_service_gets_a_fault(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, seed: int
 ) -> None:
     for has_address in (False, True):
@@ -356,7 +354,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
 
 @pytest.mark.crash
 @cell(role="destination", pattern="one-way", fault="the client killed", network=BAD, versions=[RM11])
-async def test_a_cxf_client_with_a_store_is_killed_and_what_it_had_sent_arrives_once_and_in_order(
+async def test_messages_of_a_killed_cxf_client_with_a_store_arrive_once_in_order(
     cxf_class_path: str, tmp_path: Path
 ) -> None:
     setup = words(RM11, store=tmp_path / "rm")

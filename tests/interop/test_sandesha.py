@@ -93,7 +93,7 @@ async def test_sandesha_sends_to_holdfast(
 @both_rm
 @pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
 @cell(role="destination", setup="listener", service="slow", pattern="request/reply")
-async def test_a_handler_slower_than_sandeshas_retransmission_timeout_answers_every_request(
+async def test_a_handler_slower_than_sandeshas_timeout_answers_every_request(
     sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions, faults: Faults
 ) -> None:
     """Of an addressed client. An anonymous one of Sandesha2's loses replies to requests that it repeats meanwhile."""

@@ -331,7 +331,7 @@ async def test_a_void_operation_and_a_declared_fault_are_replies_and_the_session
 
 
 @every_combination
-async def test_a_service_that_resets_the_connection_for_other_versions_is_found_all_the_same(profile: Profile) -> None:
+async def test_a_service_that_resets_connections_of_other_versions_is_found(profile: Profile) -> None:
     async with (
         ScriptedWCFServer(profile, resets=True) as server,
         holdfast.Source(server.url, ":memory:", policy=QUICK) as source,
@@ -345,7 +345,7 @@ async def test_a_service_that_resets_the_connection_for_other_versions_is_found_
 
 
 @every_combination
-async def test_a_one_way_message_that_the_service_refuses_is_told_with_code_reason_and_message_id(
+async def test_a_refused_one_way_message_is_reported_with_code_reason_and_message_id(
     profile: Profile, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -405,9 +405,7 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
 
 @every_combination
 @pytest.mark.parametrize("contract", ["oneway", "twoway"])
-async def test_after_a_service_forgot_its_sessions_what_it_surely_has_not_goes_on_by_itself(
-    profile: Profile, contract: str
-) -> None:
+async def test_messages_that_a_forgetful_service_surely_lacks_are_sent_again(profile: Profile, contract: str) -> None:
     async with (
         ScriptedWCFServer(profile, contract) as server,
         running_source(server.url, profile, contract) as source,
@@ -419,7 +417,7 @@ async def test_after_a_service_forgot_its_sessions_what_it_surely_has_not_goes_o
 
 
 @every_combination
-async def test_what_a_service_may_have_taken_before_it_forgot_its_sessions_is_told_and_not_sent_again_unasked(
+async def test_messages_that_a_forgetful_service_may_have_are_reported(
     profile: Profile,
 ) -> None:
     def forget(kind: str, body: bytes) -> bytes:

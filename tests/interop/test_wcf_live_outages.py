@@ -55,7 +55,7 @@ async def test_a_service_behind_a_broker_that_is_away_for_40_s_is_unseen(
 
 @each_version
 @cell(pattern="request/reply", fault="the service away for longer than the client waits")
-async def test_a_call_of_a_service_that_is_away_ends_before_the_client_does_and_is_not_executed_later(
+async def test_a_call_of_an_absent_service_ends_before_its_client_and_never_runs(
     profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outage = Outage(tmp_path, monkeypatch)

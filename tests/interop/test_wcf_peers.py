@@ -232,7 +232,7 @@ async def test_the_window_opens_from_one_to_eight() -> None:
         assert client.window_size == 8
 
 
-async def test_the_create_sequence_is_repeated_with_the_same_ids_and_brings_the_same_sequence() -> None:
+async def test_a_repeated_create_sequence_keeps_its_ids_and_gets_the_same_sequence() -> None:
     async with (
         ScriptedWCFServer(RM10) as server,
         ScriptedWCFClient(server.url, RM10, time_scale=FAST, drop_responses=["CreateSequence"]) as client,

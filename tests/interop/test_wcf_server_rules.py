@@ -167,7 +167,7 @@ async def test_the_recorded_requests_of_the_real_client_get_the_answers_it_needs
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if "refused" not in case])
-async def test_where_nobody_replies_the_recorded_requests_get_a_fault_and_one_way_messages_none(case: str) -> None:
+async def test_without_a_replier_recorded_requests_get_a_fault_and_one_ways_none(case: str) -> None:
     profile = profile_of(case)
     answered: Counter[str] = Counter()
     async with running_destination(holdfast.Destination(":memory:")) as url:

@@ -30,9 +30,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("rm", ["10", "11"])
 @cell(pattern="mixed", setup="eight sessions at once", service="slow")
-async def test_each_session_of_the_client_is_one_at_the_service_and_a_slow_call_holds_up_no_other(
-    rm: str, tmp_path: Path
-) -> None:
+async def test_each_client_session_is_one_at_the_service_and_a_slow_call_delays_none(rm: str, tmp_path: Path) -> None:
     came: dict[str, list[tuple[str, int]]] = defaultdict(list)
     is_called, may_answer = asyncio.Event(), asyncio.Event()
 

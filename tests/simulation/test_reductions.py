@@ -219,7 +219,7 @@ def test_the_order_of_packets_does_not_count() -> None:
     assert keys.of(other) == keys.of(situation)
 
 
-def test_packets_that_name_what_no_endpoint_knows_are_told_apart_by_whether_they_name_the_same() -> None:
+def test_packets_with_unknown_names_differ_only_by_which_names_are_equal() -> None:
     keys = Keys()
 
     def create(*numbers: int) -> bytes:

@@ -19,7 +19,7 @@ from holdfast.simulation.simulator import Simulator
 
 
 @worlds(40)
-def test_each_message_that_a_service_refuses_becomes_one_dead_letter_whoever_of_the_three_crashes(seeds: range) -> None:
+def test_each_refused_message_becomes_one_dead_letter_whoever_crashes(seeds: range) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)

@@ -74,7 +74,7 @@ def test_readers_of_several_queues_read_all_that_they_protect(retention: Retenti
     assert (counts["records missed, and reported"] > 0) == is_limited
 
 
-def test_held_messages_are_released_whole_by_a_destination_that_dies_between_two_blocks() -> None:
+def test_a_destination_that_dies_between_two_blocks_releases_held_messages_whole() -> None:
     counts: Counter[str] = Counter()
     for seed in range(40):
         options = Options(

@@ -74,7 +74,7 @@ def first_failure(seeds: Iterable[int]) -> SimulationFailed | None:
 
 
 @worlds(150)
-def test_everything_arrives_at_a_destination_that_acknowledges_only_what_it_is_asked_for(seeds: range) -> None:
+def test_everything_arrives_at_a_destination_that_acknowledges_only_on_request(seeds: range) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)
@@ -97,7 +97,7 @@ def test_nothing_is_doubled_where_a_rollover_names_no_limit(seeds: range) -> Non
 
 
 @worlds(150)
-def test_everything_arrives_where_a_destination_drops_early_messages_also_behind_a_broker(seeds: range) -> None:
+def test_everything_arrives_where_early_messages_drop_also_behind_a_broker(seeds: range) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)
@@ -110,7 +110,7 @@ def test_everything_arrives_where_a_destination_drops_early_messages_also_behind
 
 
 @worlds(60)
-def test_what_a_broker_forwards_arrives_once_and_in_order_whoever_of_the_three_crashes(seeds: range) -> None:
+def test_forwarded_messages_arrive_once_and_in_order_whoever_crashes(seeds: range) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:
         chance = random.Random(seed)
@@ -131,7 +131,7 @@ def with_sessions(seed: int) -> Options:
     return replace(options, sessions=1 + seed % 3, requests=0.7, source_limit=3, messages=12, **crashes)  # type: ignore[arg-type]
 
 
-def test_sessions_of_a_broker_never_share_a_sequence_one_after_the_other_whoever_crashes(
+def test_successive_sessions_of_a_broker_share_no_sequence_whoever_crashes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counts: Counter[str] = Counter()
@@ -269,7 +269,7 @@ def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.M
         Simulator(4).run()
 
 
-def test_the_options_are_drawn_from_the_seed_and_each_fault_is_missing_in_some_worlds() -> None:
+def test_options_come_from_the_seed_and_each_fault_is_missing_in_some_worlds() -> None:
     worlds = [Options.draw(random.Random(seed)) for seed in range(200)]
     assert worlds == [Options.draw(random.Random(seed)) for seed in range(200)]
     assert len({world.versions for world in worlds}) == 6

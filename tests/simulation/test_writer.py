@@ -53,7 +53,7 @@ def run(seeds: range) -> Counter[str]:
     return counts
 
 
-def test_rows_of_a_writer_that_dies_arrive_once_and_in_order_behind_a_broker_that_crashes() -> None:
+def test_rows_of_a_dying_writer_arrive_once_in_order_behind_a_crashing_broker() -> None:
     run(range(24))
 
 

@@ -69,7 +69,7 @@ def run_and_kill(location: str | Path, draw: random.Random) -> int:
     ("kind", "kills"),
     [*KILLS.items(), pytest.param("rocksdb", 36, marks=pytest.mark.nightly)],
 )
-def test_whenever_it_is_killed_everything_acknowledged_is_there_and_only_whole_batches(
+def test_whenever_killed_it_has_all_acknowledged_and_only_whole_batches(
     tmp_path, child, content, servers, monkeypatch, kind, kills
 ):
     location = tmp_path / "store" if kind == "rocksdb" else servers(kind).new_url()
@@ -184,7 +184,7 @@ def append_garbage(data: bytearray) -> None:
 
 
 @pytest.mark.parametrize(("spoil", "left"), [(zero_page, 19), (flip_bit, 19), (append_garbage, 20)])
-def test_a_log_whose_last_write_was_not_through_when_the_machine_went_down_is_cut_there(logged, spoil, left):
+def test_a_log_whose_last_write_was_incomplete_at_a_power_loss_is_cut_there(logged, spoil, left):
     log = log_file(logged)
     data = bytearray(log.read_bytes())
     spoil(data)

@@ -175,7 +175,7 @@ def cut_manifest(path: Path) -> None:
     manifest.write_bytes(data[: len(data) - 60])
 
 
-def test_a_manifest_cut_short_is_refused_before_anything_it_no_longer_names_is_deleted(stores, tmp_path):
+def test_a_manifest_cut_short_is_refused_before_any_unnamed_file_is_deleted(stores, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(stores["killed"], copy)
     cut_manifest(copy)
@@ -189,7 +189,7 @@ def test_a_manifest_cut_short_is_refused_before_anything_it_no_longer_names_is_d
     assert sorted(file.name for file in (copy / directory.ENGINE).iterdir()) == before
 
 
-def test_a_manifest_cut_short_is_refused_for_a_table_that_nothing_names_when_the_log_is_empty(stores, tmp_path):
+def test_a_manifest_cut_short_is_refused_for_an_unnamed_table_and_an_empty_log(stores, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(stores["killed"], copy)
     cut_manifest(copy)

@@ -30,7 +30,7 @@ def tree(path: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff\xfe", b'{"format": "one"}', None])
-def test_a_store_whose_holdfast_file_is_damaged_opens_again_by_the_command_that_the_error_names(damage, filled):
+def test_the_command_in_the_error_repairs_a_damaged_holdfast_file(damage, filled):
     marker = filled / "HOLDFAST"
     marker.unlink()
     if damage is not None:
@@ -47,7 +47,7 @@ def test_a_store_whose_holdfast_file_is_damaged_opens_again_by_the_command_that_
     store.close()
 
 
-def test_only_its_owner_may_look_into_a_new_store_and_one_that_is_there_keeps_its_mode(tmp_path, record):
+def test_only_its_owner_may_read_a_new_store_and_an_existing_one_keeps_its_mode(tmp_path, record):
     old = os.umask(0)
     try:
         RocksDBStore(tmp_path / "a" / "store").close()
@@ -104,7 +104,7 @@ def test_a_store_of_a_newer_format_is_refused_and_no_file_changes(filled, read_o
     assert tree(filled) == before
 
 
-def test_a_store_of_an_older_format_without_an_upgrade_is_refused_and_no_file_changes(filled):
+def test_an_older_format_without_an_upgrade_is_refused_and_no_file_changes(filled):
     set_format(filled, directory.FORMAT - 1)
     before = tree(filled)
     with pytest.raises(StoreFormatError, match="cannot upgrade format 0"):

@@ -65,7 +65,7 @@ def fill(store: RocksDBStore, count: int) -> None:
             store.commit(Batch(appends=[("q", partition, n + i, record(n + i)) for i in range(20)]))
 
 
-def test_what_was_consumed_leaves_the_disk_while_the_store_is_open_and_the_rest_stays(small, tmp_path):
+def test_consumed_records_leave_the_disk_while_the_store_is_open(small, tmp_path):
     store = RocksDBStore(tmp_path / "store")
     fill(store, 300)
     store.commit(Batch(trims={("q", 0): 300, ("q", 1): 200}))

@@ -273,9 +273,7 @@ def table_with(path: Path, prefix: bytes) -> Path:
 
 @pytest.mark.parametrize("state", ["closed", "killed"])
 @pytest.mark.parametrize("is_deleted", [True, False])
-def test_a_table_that_manifest_names_and_is_not_there_is_a_loss_and_what_can_be_read_is_saved(
-    templates, tmp_path, state, is_deleted
-):
+def test_a_missing_table_is_a_loss_and_what_can_be_read_is_saved(templates, tmp_path, state, is_deleted):
     path = tmp_path / "store"
     shutil.copytree(templates[False, state], path)
     table = sorted((path / directory.ENGINE).glob("*.sst"))[0]

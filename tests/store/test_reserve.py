@@ -58,7 +58,7 @@ def test_a_store_that_has_grown_keeps_a_reserve_and_a_small_one_none(small, tmp_
     assert ballast.exists()
 
 
-def test_the_reserve_is_given_up_at_a_start_without_space_and_filled_when_there_is_some(small, tmp_path, monkeypatch):
+def test_a_start_without_space_gives_the_reserve_up_and_fills_it_later(small, tmp_path, monkeypatch):
     store = RocksDBStore(tmp_path / "store")
     fill(store)
     ballast = tmp_path / "store" / directory.BALLAST

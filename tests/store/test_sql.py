@@ -263,7 +263,7 @@ def test_older_tables_are_brought_up_to_date_step_by_step(database, old, monkeyp
     assert database.sql("SELECT count(extra) FROM holdfast_queues", database="versions").strip() == "0"
 
 
-def test_a_migration_that_fails_leaves_the_old_version_and_postgresql_undoes_it_whole(database, old, monkeypatch):
+def test_a_failed_migration_leaves_the_old_version_and_postgresql_undoes_it(database, old, monkeypatch):
     def half(connection):
         connection.execute(text("ALTER TABLE holdfast_queues ADD COLUMN extra INTEGER"))
         connection.execute(text("SELECT nothing FROM nowhere"))
@@ -545,7 +545,7 @@ def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["by the fence", "after a lost connection"])
-def test_a_database_that_went_back_to_an_older_copy_is_told_from_a_space_that_was_taken_over(database, record, is_cut):
+def test_a_restored_database_is_told_from_a_space_that_was_taken_over(database, record, is_cut):
     """As by a standby that had not received everything, or a copy that was put back under a running process."""
     url = database.new_url()
     store = SQLStore(url)

@@ -58,7 +58,7 @@ def test_batches_come_once_and_in_order_through_deaths_at_any_moment(
     assert [name for _, _, name in left.cursors if name in (sinks.SINK, sinks.PART)] == [sinks.SINK]
 
 
-def test_what_was_staged_row_by_row_for_a_sink_that_knew_its_last_batch_only_still_moves(opened: Any) -> None:
+def test_rows_staged_by_an_older_version_still_move(opened: Any) -> None:
     """As stores have it from before there were blocks, and ranges of batches."""
     side = Side(reopen=opened.reopen)
     saved = {"query": "q", "batch": 4, "at": 1000.0, "bytes": 5 * (ROW_BYTES + 1)}

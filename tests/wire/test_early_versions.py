@@ -62,7 +62,7 @@ def test_a_message_of_2003_03_is_read_with_its_identifier_of_another_namespace()
     assert envelope.sequence == Sequence("urn:s", 3)
 
 
-def test_the_mark_of_the_last_message_is_read_although_the_schema_declares_it_as_an_entity() -> None:
+def test_the_last_message_mark_is_read_though_the_schema_has_an_entity() -> None:
     marked = f"<r:Sequence>{IDENTIFIER}<r:MessageNumber>3</r:MessageNumber><r:LastMessage/></r:Sequence>"
     for rm in ("2003/03", "2004/03"):
         assert read(marked, "<b/>", rm=rm).sequence == Sequence("urn:s", 3, True)

@@ -47,9 +47,7 @@ def test_action_to_and_sequence_are_mandatory_and_nothing_else_is(versions: Vers
 
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
 @pytest.mark.parametrize("what", ["an acknowledgement by itself", "an answer", "a reply", "a fault"])
-def test_an_answer_before_2005_08_goes_to_the_anonymous_role_and_later_need_not_say_so(
-    versions: Versions, what: str
-) -> None:
+def test_only_an_answer_before_2005_08_names_the_anonymous_role(versions: Versions, what: str) -> None:
     answer = Envelope(versions.soap, versions.addressing, versions.rm)
     if what == "an acknowledgement by itself":
         answer.control, answer.acknowledgements = Acknowledge(), (SequenceAcknowledgement("urn:s", ((1, 1),)),)

@@ -321,9 +321,7 @@ words = st.text(st.sampled_from(["a", "b", "é", "ñ", ":", " ", ".", "-", "1", 
 
 
 @given(words, st.dictionaries(st.sampled_from(["", "a", "b", "é", "aé", "éa", "a.b", "a-1", "_"]), st.just("urn:u")))
-def test_a_slice_needs_the_same_declarations_whether_each_is_looked_for_or_all_at_once(
-    content: str, scope: dict[str, str]
-) -> None:
+def test_a_slice_needs_the_same_declarations_however_they_are_looked_for(content: str, scope: dict[str, str]) -> None:
     raw = content.encode()
     each = [one.written for one in text.declarations(scope) if one.needed_by(raw)]
     together = list(text.needed_from(text.Scope({}, text.Scope(scope)), raw, [0], len(raw)))
@@ -358,7 +356,7 @@ def test_types_named_in_attributes_and_text_mean_the_same_when_a_body_stands_alo
     assert element.tag == "{urn:n1}a"
 
 
-def test_a_body_whose_elements_would_need_more_declarations_than_there_is_room_for_is_refused() -> None:
+def test_a_body_that_needs_too_many_declarations_is_refused() -> None:
     with pytest.raises(LimitExceeded, match="adjacent elements"):
         wire.decode(message("<n1:c/>" * 100_000, declared=prefixes(2)))
 

@@ -96,7 +96,7 @@ def test_a_poll_with_two_addresses_is_refused() -> None:
         wire.decode(poll("<m:Address>urn:a</m:Address><m:Address>urn:b</m:Address>"))
 
 
-def test_a_poll_with_another_action_and_its_action_on_another_body_are_contradictions() -> None:
+def test_a_poll_whose_action_and_body_disagree_is_a_contradiction() -> None:
     assert "is a MakeConnection message" in wire.decode(poll("", "urn:a")).contradiction
     other = poll("").replace(f'MakeConnection xmlns:m="{MC_NS}"'.encode(), b'x xmlns:m="urn:x"')
     assert wire.decode(other.replace(b"</m:MakeConnection>", b"</m:x>")).contradiction

@@ -35,9 +35,7 @@ def outcome(data: bytes) -> bytes | None:
 
 @settings(max_examples=examples(600))
 @given(st.sampled_from(ROOTS), st.lists(INSIDE, max_size=3).map("".join), st.sampled_from(["", " ", "<c/>", "x"]))
-def test_what_stands_behind_a_known_start_tag_is_taken_or_refused_as_behind_an_unknown_one(
-    root: str, inside: str, behind: str
-) -> None:
+def test_text_behind_a_known_start_tag_is_read_as_behind_an_unknown_one(root: str, inside: str, behind: str) -> None:
     assert_known_is_as_unknown(root, f"{inside}</{name_of(root)}>{behind}".encode(errors="surrogatepass"))
 
 
@@ -120,7 +118,7 @@ def test_whatever_is_taken_for_content_together_is_content_by_itself(parts: list
             assert body_content(data) == data
 
 
-def test_of_many_bodies_those_beside_a_bad_one_are_known_all_the_same_where_they_are_parsed_apart(
+def test_bodies_beside_a_bad_one_are_known_if_they_are_parsed_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     good = [f"<a>{number}<b/></a>" for number in range(40)]

@@ -69,7 +69,7 @@ def test_lines_are_json_with_all_that_is_known(tmp_path: Path) -> None:
     }
 
 
-def test_a_message_that_comes_again_is_no_second_line_even_after_a_restart_and_a_torn_line(tmp_path: Path) -> None:
+def test_a_repeated_message_is_no_second_line_even_after_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "got.jsonl"
     place = Lines(path)
     for number in (1, 2, 2, 4):

@@ -238,9 +238,7 @@ def test_a_port_that_is_taken_is_a_sentence(run: Any, module: str) -> None:
     assert "Port 0 selects any" in result.err
 
 
-def test_a_full_disk_ends_it_with_a_sentence_and_what_was_acknowledged_is_there_after(
-    start: Any, tmp_path: Path
-) -> None:
+def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing_acknowledged(start: Any, tmp_path: Path) -> None:
     (tmp_path / "full_module.py").write_text(
         "import os, resource\nimport holdfast\n"
         "app = holdfast.Destination(store='inbox')\n"

@@ -213,7 +213,7 @@ class Peer:
     order=st.permutations(range(6)),
     fates=st.lists(st.sampled_from(["answered", "answered", "request lost", "answer lost"]), max_size=12),
 )
-def test_nothing_is_sent_twice_to_a_peer_that_forgot_the_sequence_unless_somebody_decides(
+def test_only_a_decision_sends_twice_to_a_peer_that_forgot_the_sequence(
     how: tuple[Versions, str], takes: int, order: list[int], fates: list[str]
 ) -> None:
     sending, outbox, left = sent(how[0], *"123456")

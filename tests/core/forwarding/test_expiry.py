@@ -69,7 +69,7 @@ def test_a_requester_that_waits_is_told_within_a_minute_that_the_service_is_away
     assert chain.bodies == ["m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
 
 
-def test_a_requester_with_an_address_of_its_own_waits_for_as_long_as_the_service_is_away() -> None:
+def test_a_requester_with_an_address_waits_as_long_as_the_service_is_away() -> None:
     chain = Chain(listens=(True, False))
     chain.service.is_up = False
     chain.ask("m0")
@@ -122,7 +122,7 @@ def test_what_may_have_been_transmitted_never_expires() -> None:
     assert len(chain.bodies) + len(chain.letters) == 102
 
 
-def test_the_time_of_the_next_message_wakes_a_forwarder_that_waits_for_its_destination() -> None:
+def test_the_expiry_of_the_next_message_wakes_a_waiting_forwarder() -> None:
     chain = Chain(policy=forwarding(expires=3600.0))
     chain.settle()
     chain.service.is_up = False
@@ -202,7 +202,7 @@ def test_requests_that_wait_when_their_forwarder_stops_are_answered_then(is_kill
     assert len(chain.replies) == 2
 
 
-def test_a_request_stored_just_before_a_kill_is_answered_by_a_forwarder_that_had_stopped() -> None:
+def test_a_stopped_forwarder_answers_a_request_stored_just_before_a_kill() -> None:
     chain = stopped()
     chain.ask("one")
     chain.go(1.0, until=lambda: len(chain.broker.kept) == 2)
@@ -311,7 +311,7 @@ def test_a_lone_request_in_a_suspended_forwarder_is_answered_in_time(way: str, a
     assert chain.replies == [*told, ("urn:m:one", EXPIRED)]
 
 
-def test_requests_behind_one_way_messages_of_a_suspended_forwarder_are_answered_in_time() -> None:
+def test_a_suspended_forwarder_answers_requests_behind_one_way_messages_in_time() -> None:
     chain = Chain()
     chain.settle()
     suspend(chain)
@@ -330,7 +330,7 @@ def test_requests_behind_one_way_messages_of_a_suspended_forwarder_are_answered_
 # --- and while its destination is away, whatever else there is to do --------------------------------------------------
 
 
-def test_a_restart_of_the_broker_does_not_keep_requesters_of_a_service_that_is_away_waiting() -> None:
+def test_a_restart_prolongs_no_wait_for_a_service_that_is_away() -> None:
     chain = Chain()
     chain.service.is_up = False
     chain.ask("one")

@@ -66,9 +66,7 @@ def requests_to_the_service(chain: Chain) -> list[Envelope]:
     return [sent for _, to, sent in chain.journeys if to == SERVICE and sent.sequence is not None]
 
 
-def test_a_forwarded_request_has_a_messageid_of_its_own_the_same_after_a_crash_and_one_way_messages_keep_theirs() -> (
-    None
-):
+def test_a_forwarded_request_has_its_own_messageid_also_after_a_crash() -> None:
     chain = Chain(policy=ForwardingPolicy(expires=3600.0))
     chain.ask("one", message_id="urn:the-same")
     chain.ask("two", message_id="urn:the-same", key="another")
@@ -216,7 +214,7 @@ def test_a_reply_to_a_requester_whose_sequence_is_gone_is_dropped_and_told() -> 
 
 
 @pytest.mark.parametrize("assurance", ["at-least-once", "exactly-once"])
-def test_requests_of_a_lost_sequence_are_asked_again_in_a_new_one_as_the_assurance_allows(assurance: str) -> None:
+def test_requests_of_a_lost_sequence_are_repeated_as_the_assurance_allows(assurance: str) -> None:
     sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
     chain = Chain(policy=ForwardingPolicy(sending=sending))
     chain.ask("one")
@@ -239,7 +237,7 @@ def test_requests_of_a_lost_sequence_are_asked_again_in_a_new_one_as_the_assuran
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_one_way_message_in_doubt_waits_for_somebody_and_the_requests_beside_it_do_not(ordered: bool) -> None:
+def test_a_one_way_message_in_doubt_waits_for_a_decision_but_requests_do_not(ordered: bool) -> None:
     assurance = Assurance.parse("exactly-once in-order" if ordered else "exactly-once")
     chain = Chain(policy=ForwardingPolicy(sending=SourcePolicy(retransmission=STEADY, assurance=assurance)))
     chain.ask("one")
@@ -283,7 +281,7 @@ def test_a_request_in_doubt_is_answered_once_whoever_is_killed_meanwhile(assuran
     assert step > 10
 
 
-def test_a_reply_waits_for_no_other_and_what_answers_nothing_is_acknowledged_and_dropped() -> None:
+def test_a_reply_waits_for_no_other_and_an_unrelated_one_is_dropped() -> None:
     chain = Chain(versions=Versions("1.1"))
     chain.ask("one", "two")
     chain.service.is_handling = False
@@ -377,7 +375,7 @@ offers_or_not = pytest.mark.parametrize("offers", [True, False])
 @pytest.mark.parametrize(  # a reply in no Sequence that names no request is nobody's
     ("forwarder_offers", "message_id"), [(True, "urn:m:1"), (True, None), (False, "urn:m:1")]
 )
-def test_a_message_without_a_reply_to_is_acknowledged_at_once_and_its_repeat_gets_the_reply_that_came(
+def test_without_a_reply_to_the_repeat_of_a_message_gets_the_reply(
     offers: bool, forwarder_offers: bool, message_id: str | None
 ) -> None:
     chain = knowing(forwarder_offers=forwarder_offers)
@@ -454,7 +452,7 @@ def test_a_reply_in_the_answer_to_another_message_is_not_its_reply() -> None:
 
 
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-def test_a_source_of_one_way_messages_ends_its_sequence_though_a_service_replies_to_them(rm: str) -> None:
+def test_replies_to_one_way_messages_let_their_source_end_its_sequence(rm: str) -> None:
     chain = knowing(versions=Versions(rm))
     chain.ask("one", "two", wants_reply=False)
     chain.go(5.0)

@@ -29,7 +29,7 @@ def test_a_forwarder_with_an_address_names_it_with_its_secret_and_replies_go_the
     assert [sent.body for sent in replies] == [b"re one"]
 
 
-def test_an_acknowledgement_without_a_reply_is_not_the_end_of_a_request_whose_reply_goes_to_an_address() -> None:
+def test_a_request_whose_reply_is_posted_outlives_its_acknowledgement() -> None:
     chain = Chain(address=BROKER)
     chain.service.is_handling = False
     chain.ask("one")
@@ -54,7 +54,7 @@ def acknowledge_at_the_address(chain: Chain, last: int) -> None:
 
 
 @pytest.mark.parametrize("offers", [True, False])
-def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_a_fault_for_the_requester(
+def test_a_request_unanswered_after_the_patience_is_a_fault_for_its_requester(
     offers: bool,
 ) -> None:
     chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0), forwarder_offers=offers)
@@ -81,7 +81,7 @@ def test_a_request_that_is_acknowledged_and_not_answered_within_the_patience_is_
 
 
 @pytest.mark.parametrize("secret", ["", "guess"])
-def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not_count(secret: str) -> None:
+def test_posted_answers_without_the_secret_of_the_address_do_not_count(secret: str) -> None:
     chain = Chain(address=BROKER)
     chain.ask("zero")
     chain.go()
@@ -106,7 +106,7 @@ def test_an_acknowledgement_and_a_reply_without_the_secret_of_the_address_do_not
 
 
 @pytest.mark.parametrize("case", ["forged", "acknowledged", "refused"])
-def test_a_posted_fault_counts_only_from_the_destination_and_for_a_request_that_it_did_not_acknowledge(
+def test_a_posted_fault_counts_only_for_unacknowledged_requests_of_its_peer(
     case: str,
 ) -> None:
     chain = Chain(address=BROKER)
@@ -128,7 +128,7 @@ def test_a_posted_fault_counts_only_from_the_destination_and_for_a_request_that_
 
 
 @pytest.mark.parametrize("is_acknowledged", [False, True])
-def test_a_reply_that_comes_after_the_patience_counts_if_nothing_was_acknowledged_before(is_acknowledged: bool) -> None:
+def test_a_reply_after_the_patience_counts_unless_its_request_was_acknowledged(is_acknowledged: bool) -> None:
     # It acknowledges its request, too.
     chain = Chain(address=BROKER, policy=ForwardingPolicy(patience=100.0))
     chain.ask("zero")
@@ -145,7 +145,7 @@ def test_a_reply_that_comes_after_the_patience_counts_if_nothing_was_acknowledge
 
 
 @pytest.mark.parametrize("after", ["", "http://elsewhere/"])
-def test_a_sequence_keeps_its_address_and_secret_through_a_restart_and_another_configuration(after: str) -> None:
+def test_a_sequence_keeps_its_address_and_secret_over_restart_and_reconfiguration(after: str) -> None:
     chain = Chain(address=BROKER)
     chain.service.is_handling = False
     chain.ask("one")
@@ -161,7 +161,7 @@ def test_a_sequence_keeps_its_address_and_secret_through_a_restart_and_another_c
     assert chain.replies == [("urn:m:one", "re one")]
 
 
-def test_a_sequence_that_began_without_an_address_hears_its_replies_in_answers_when_one_is_configured() -> None:
+def test_a_sequence_begun_without_an_address_keeps_replies_in_its_answers() -> None:
     chain = Chain()
     chain.service.is_handling = False
     chain.ask("one")

@@ -189,7 +189,7 @@ def names(count: int) -> list[str]:
     return [f"m{number}" for number in range(count)]
 
 
-def test_what_came_in_a_sequence_goes_out_in_another_without_a_copy_and_a_crash_changes_no_number() -> None:
+def test_messages_are_forwarded_without_a_copy_and_a_crash_changes_no_number() -> None:
     relay = Relay()
     relay.come("m0", "m1")
     relay.forward()
@@ -225,7 +225,7 @@ def test_what_is_handed_over_in_memory_is_not_read_from_the_store() -> None:
     assert len(relay.take()) == 30
 
 
-def test_what_is_passed_is_deleted_without_being_read_again_and_leaves_its_fingerprint() -> None:
+def test_a_passed_record_is_deleted_unread_and_leaves_its_fingerprint() -> None:
     relay = Relay(drops_passed=True)
     relay.forward()
 
@@ -257,7 +257,7 @@ def test_of_two_forwarders_the_slower_one_says_which_record_goes_last() -> None:
     assert relay.queue.description.fingerprint(0, 6) == fingerprint_of(delivered[-1].record)
 
 
-def test_a_forwarder_keeps_what_its_destination_does_not_have_however_long_that_takes() -> None:
+def test_a_forwarder_keeps_unacknowledged_records_however_long_it_takes() -> None:
     relay = Relay(retention=RetentionPolicy(DAY, None, DAY))
     relay.come(*names(5))
     relay.forward()
@@ -316,7 +316,7 @@ def test_handlers_that_are_away_in_this_run_lose_nothing_to_a_forwarder() -> Non
     assert relay.queue.deletion.keeps == "7d readers 30d"
 
 
-def test_two_forwarders_of_one_partition_have_a_sequence_each_and_the_slower_one_is_waited_for() -> None:
+def test_two_forwarders_have_a_sequence_each_and_records_wait_for_the_slower() -> None:
     relay = Relay(drops_passed=True)
     relay.come("m0", "m1")
     relay.forward("one")
@@ -369,7 +369,7 @@ def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
     assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
 
 
-def test_each_forwarder_has_a_policy_of_its_own_which_its_present_sequence_takes_over_at_the_next_start() -> None:
+def test_a_sequence_takes_its_forwarders_new_policy_over_at_the_next_start() -> None:
     relay = Relay(window=64)
     relay.come(*names(20))
     narrow = ForwardingPolicy(sending=SourcePolicy(retransmission=STEADY, window=2, initial_window=2, expires=60.0))
@@ -412,7 +412,7 @@ def test_what_is_in_doubt_is_settled_once_it_is_read_if_it_is_not_in_memory() ->
     assert outbox.doubt is None
 
 
-def test_messages_of_a_lost_sequence_go_in_a_new_one_by_themselves_only_if_the_forwarder_may_send_twice() -> None:
+def test_messages_of_a_lost_sequence_are_sent_anew_only_if_allowed_twice() -> None:
     relay = Relay()
     relay.come("m0")
     at_least_once = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse("at-least-once"))

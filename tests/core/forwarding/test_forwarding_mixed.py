@@ -347,7 +347,7 @@ def ask_for_letters(broker: Party) -> None:
     broker.happen(broker.run, ask)
 
 
-def test_a_letter_that_is_sent_once_more_goes_to_the_one_that_gave_it_up_and_to_no_other() -> None:
+def test_a_retried_dead_letter_goes_only_to_the_forwarder_that_gave_it_up() -> None:
     step = 0
     while True:
         step += 1
@@ -414,7 +414,7 @@ def test_what_has_arrived_behind_a_gap_does_not_expire() -> None:
     assert [one.record.body for one in chain.letters] == [b"m1"], "what was delivered is no letter"
 
 
-def test_a_forwarder_that_is_deleted_while_it_reads_and_while_others_wait_behind_it_holds_up_nobody() -> None:
+def test_a_forwarder_deleted_while_it_reads_delays_no_other() -> None:
     mixed = Mixed(1)
     mixed.settle()
     for to in PLACES.values():
@@ -450,7 +450,7 @@ def test_a_forwarder_without_expiring_messages_reads_nothing_for_expiry() -> Non
 
 
 @pytest.mark.parametrize("wants_reply", [True, False])
-def test_a_message_that_may_have_arrived_before_it_was_refused_is_no_letter_if_it_has(wants_reply: bool) -> None:
+def test_a_refused_message_that_had_arrived_is_no_dead_letter(wants_reply: bool) -> None:
     policy = ForwardingPolicy(sending=HASTY.sending, refusals=2, patience=3.0)
     chain = Chain(policy=policy, service_policy=SERVICES[0])
     chain.ask("m0", wants_reply=False)

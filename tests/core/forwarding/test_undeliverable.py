@@ -92,9 +92,7 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
 
 @pytest.mark.parametrize("assurance", ["exactly-once", "at-least-once"])
 @pytest.mark.parametrize("service", KEEPS_ORDER)
-def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_unless_they_may(
-    service: str, assurance: str
-) -> None:
+def test_requests_that_an_ordering_service_may_hold_are_not_repeated(service: str, assurance: str) -> None:
     sending = SourcePolicy(retransmission=STEADY, assurance=Assurance.parse(assurance))
     chain = Chain(policy=forwarding(sending, expires=3600.0), **SERVICES[service])
     chain.refuse("m0")
@@ -114,7 +112,7 @@ def test_requests_that_a_service_which_keeps_order_may_hold_are_not_asked_twice_
 
 
 @pytest.mark.parametrize("service", KEEPS_ORDER)
-def test_every_message_that_was_refused_goes_again_once_an_operator_resumes_the_forwarder(service: str) -> None:
+def test_a_resumed_forwarder_sends_every_refused_message_again(service: str) -> None:
     chain = Chain(policy=forwarding(), **SERVICES[service])
     chain.refuse("m0", "m2")
     chain.ask("m0", "m1", "m2")
@@ -180,9 +178,7 @@ def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> Non
 
 @pytest.mark.parametrize("address", ["", BROKER])
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-def test_a_message_that_the_service_is_still_storing_is_not_sent_in_the_next_sequence_too(
-    rm: str, address: str
-) -> None:
+def test_a_message_still_being_stored_is_not_sent_in_the_next_sequence_too(rm: str, address: str) -> None:
     policy = DestinationPolicy(assurance=Assurance.parse("exactly-once"), reply_patience=0.05)
     chain = Chain(policy=forwarding(), service_policy=policy, versions=Versions(rm), address=address)
     chain.ask("m9", wants_reply=False)
@@ -219,7 +215,7 @@ def test_a_request_that_is_refused_goes_back_to_its_requester_at_once(
     assert chain.replies[1:] == [("urn:m:m1", "re m1")] and chain.bodies == ["m1"]
 
 
-def test_a_message_that_is_refused_for_good_does_not_go_again_to_find_out_whether_its_destination_is_back() -> None:
+def test_a_message_refused_for_good_is_never_sent_to_probe_its_destination() -> None:
     chain = Chain(policy=forwarding(circuit=CircuitPolicy(failures=2, first=1.0, cap=4.0)))
     chain.refuse("m0")
     chain.ask("m0", wants_reply=False)
@@ -239,7 +235,7 @@ def test_a_message_that_is_refused_for_good_does_not_go_again_to_find_out_whethe
     assert chain.bodies == [] and len(chain.letters) == 1
 
 
-def test_a_transmission_without_an_answer_counts_though_its_message_was_refused_in_an_earlier_sequence() -> None:
+def test_an_unanswered_transmission_counts_after_a_refusal_in_another_sequence() -> None:
     chain = Chain(policy=forwarding())
     chain.refuse("m0", "m1")
     chain.ask("m0", "m2", "m1", wants_reply=False)
@@ -260,7 +256,7 @@ def test_a_transmission_without_an_answer_counts_though_its_message_was_refused_
     assert lost and chain.bodies == ["m2", "m1"] and [letter.record.body for letter in chain.letters] == [b"m0"]
 
 
-def test_a_late_fault_about_a_request_that_arrived_by_now_does_not_make_its_sequence_end_without_the_reply() -> None:
+def test_a_late_fault_does_not_end_the_sequence_of_a_request_that_arrived() -> None:
     chain = Chain(policy=forwarding(), address=BROKER, service_policy=AS_IT_COMES)
     chain.refuse("m0")
     chain.service.is_handling = False
@@ -300,7 +296,7 @@ def test_several_that_are_refused_each_become_a_letter() -> None:
     assert len(chain.replies) == 12
 
 
-def test_patience_is_both_times_and_seconds_and_a_service_that_recovers_gets_the_message() -> None:
+def test_patience_counts_attempts_and_seconds_and_a_recovered_service_is_served() -> None:
     chain = Chain(policy=forwarding(refusals=3, patience=200.0), service_policy=AS_IT_COMES)
     chain.refuse("m0")
     chain.ask("m0", "m1", wants_reply=False)
@@ -357,7 +353,7 @@ def test_a_letter_goes_into_its_queue_again_and_arrives_once_the_service_takes_i
 # --- a destination that grants no Sequence ---------------------------------------------------------------------------
 
 
-def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_gets_everything() -> None:
+def test_a_destination_that_grants_no_sequence_for_a_while_gets_everything_later() -> None:
     chain = Chain(policy=forwarding())
     chain.service.answers = grants_nothing
     chain.ask("m0", "m1", wants_reply=False)
@@ -372,7 +368,7 @@ def test_a_destination_that_grants_no_sequence_for_a_while_is_asked_again_and_ge
     assert chain.forwarder.unwelcome is None
 
 
-def test_a_destination_that_grants_no_sequence_for_longer_than_the_patience_stops_its_forwarder() -> None:
+def test_no_granted_sequence_within_the_patience_stops_the_forwarder() -> None:
     chain = Chain(policy=forwarding())
     chain.service.answers = grants_nothing
     chain.ask("m0", wants_reply=False)
@@ -413,7 +409,7 @@ def _declining(chain: Chain, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-def test_what_the_service_refuses_though_its_destination_acknowledges_it_becomes_a_letter(rm: str) -> None:
+def test_a_message_acknowledged_but_refused_by_the_service_is_a_dead_letter(rm: str) -> None:
     chain = Chain(policy=forwarding(), versions=Versions(rm))
     _declining(chain, 2)
     chain.ask("1", wants_reply=False)

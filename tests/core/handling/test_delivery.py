@@ -185,7 +185,7 @@ def test_no_more_run_at_a_time_than_may_and_partitions_take_turns() -> None:
     assert seen.index(1) <= 2
 
 
-def test_a_failure_is_retried_when_it_is_due_and_becomes_a_dead_letter_with_its_cursor_in_one_batch() -> None:
+def test_a_failure_is_retried_when_due_and_then_a_dead_letter_in_one_batch() -> None:
     home = Home(handling=HandlingPolicy(attempts=2, backoff=1.0))
     home.send(home.create(), 1)
     (handle,) = home.take()
@@ -233,7 +233,7 @@ def test_what_was_not_handled_is_read_after_a_restart() -> None:
     assert again.handling.is_done
 
 
-def test_a_record_that_left_the_hold_is_read_and_those_that_come_while_it_is_read_are_not() -> None:
+def test_a_record_that_left_the_hold_is_read_alone() -> None:
     home = Home(policy=DestinationPolicy(assurance=Assurance(in_order=True)))
     identifier = home.create()
     home.reads_at_once = False
@@ -310,7 +310,7 @@ def test_at_most_once_the_mark_is_durable_before_the_handler_is_called() -> None
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_at_most_once_a_request_that_was_being_handled_is_answered_by_the_next_process_and_not_handled(
+def test_at_most_once_an_interrupted_request_is_answered_and_not_handled_again(
     late: bool,
 ) -> None:
     home = Home(policy=ONCE)
@@ -340,7 +340,7 @@ def test_at_most_once_what_is_still_to_be_answered_is_not_deleted_before() -> No
     assert home.protocol.inbound.queue.cursors[HANDLER].offsets == {0: 0}
 
 
-def test_a_letter_is_handed_over_again_once_that_is_durable_and_is_over_when_it_is_handled() -> None:
+def test_a_retried_dead_letter_is_handed_over_once_that_is_durable() -> None:
     home = Home(handling=HandlingPolicy(attempts=1))
     home.send(home.create(), 1, wants_reply=True)
     home.fail(home.take()[0])
@@ -403,7 +403,7 @@ def test_once_stopped_nothing_more_is_handed_over() -> None:
 # --- one handling by itself ---------------------------------------------------------------------------------------
 
 
-def test_taken_alone_a_batch_holds_what_one_handler_did_and_what_was_open_goes_before() -> None:
+def test_a_batch_taken_alone_holds_one_handlers_changes_after_the_open_ones() -> None:
     home = Home()
     identifier = home.create()
     home.send(identifier, 1, wants_reply=True)

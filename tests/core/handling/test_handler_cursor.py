@@ -36,7 +36,7 @@ def test_without_order_all_may_be_taken_at_once() -> None:
     assert take_all(cursor("a", "a", "a", in_order=False)) == [0, 1, 2]
 
 
-def test_what_failed_is_due_again_after_a_growing_backoff_and_is_a_dead_letter_in_the_end() -> None:
+def test_a_failed_record_is_due_after_a_growing_backoff_and_ends_as_a_dead_letter() -> None:
     made = cursor("a", policy=HandlingPolicy(attempts=3, backoff=1.0, backoff_cap=1.5))
     assert made.take(0.0) == 0
     assert made.attempts(0) == 1
@@ -53,7 +53,7 @@ def test_what_failed_is_due_again_after_a_growing_backoff_and_is_a_dead_letter_i
     assert made.deadline() is None
 
 
-def test_without_a_limit_of_attempts_what_failed_is_tried_for_ever_after_pauses_that_are_bounded() -> None:
+def test_without_a_limit_of_attempts_retries_go_on_with_bounded_pauses() -> None:
     made = cursor("a", policy=HandlingPolicy(attempts=None, backoff_cap=30.0))
     now = 0.0
     for _ in range(2000):
@@ -99,7 +99,7 @@ def test_offsets_are_offered_one_after_the_other() -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=12), st.randoms(use_true_random=False))
-def test_whatever_is_finished_first_each_sequence_is_handled_in_order_and_everything_once(
+def test_each_sequence_is_handled_in_order_and_once_whatever_finishes_first(
     sequences: list[str], chance: object
 ) -> None:
     made = cursor(*sequences)

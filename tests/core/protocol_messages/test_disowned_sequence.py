@@ -49,7 +49,7 @@ def acknowledged(sent: Transmit) -> list[str]:
 @BOTH
 @ENDING
 @pytest.mark.parametrize("wants_reply", [True, False])
-def test_what_the_fault_answered_goes_again_at_once_and_acknowledges_the_unknown_sequence_no_more(
+def test_the_faulted_message_goes_again_without_the_unknown_acknowledgement(
     versions: Versions, code: str, wants_reply: bool
 ) -> None:
     sending, outbox, offered = replied(versions)

@@ -195,7 +195,7 @@ def test_nothing_is_accepted_after_the_message_that_is_marked_as_the_last(rm: st
     assert endpoint.protocol.inbound.destinations[identifier].is_over
 
 
-def test_2004_03_grants_a_sequence_without_an_offer_and_refuses_it_with_a_plain_fault() -> None:
+def test_2004_03_grants_a_sequence_without_an_offer_or_sends_a_plain_fault() -> None:
     endpoint = Endpoint("2004/03", max_sequences=1)
     answer = endpoint.ask(control=CreateSequence(ANONYMOUS_EPR), message_id="urn:c")
     assert answer is not None and isinstance(answer.control, CreateSequenceResponse)

@@ -216,7 +216,7 @@ def test_an_address_that_nobody_named_gets_nothing() -> None:
     assert stranger.poll(address=MC_ANONYMOUS) is None
 
 
-def test_only_the_user_who_owns_an_address_gets_what_waits_there_also_after_a_restart() -> None:
+def test_only_the_owner_of_an_address_polls_its_messages_also_after_a_restart() -> None:
     ann = Peer(Endpoint(), origin=ANN)
     ann.create()
     ann.request(1)
@@ -372,7 +372,7 @@ def test_a_poll_for_a_sequence_without_replies_gets_its_acknowledgement() -> Non
 # --- what a poll must be ------------------------------------------------------------------------------------------
 
 
-def test_a_poll_without_a_selection_and_one_with_an_unknown_selection_get_their_faults() -> None:
+def test_polls_without_a_selection_or_with_an_unknown_one_get_their_faults() -> None:
     peer = asked_and_answered(1)
     missing = peer.ask(control=MakeConnection())
     unknown = peer.ask(control=MakeConnection(A.address, unsupported="{urn:x}y"))

@@ -100,7 +100,7 @@ def test_the_source_is_told_at_acks_to_with_the_final_acknowledgement(terminate:
 @pytest.mark.parametrize("end", [CloseSequence, TerminateSequence])
 @pytest.mark.parametrize("batches", [0, 1])
 @pytest.mark.parametrize("wants_reply", [False, True])
-def test_each_of_several_requests_for_the_end_at_once_is_answered_with_the_final_acknowledgement(
+def test_each_concurrent_termination_is_answered_with_the_final_acknowledgement(
     end: type[CloseSequence | TerminateSequence], at_once: int, batches: int, wants_reply: bool
 ) -> None:
     """WCF's client fails at a CloseSequenceResponse without Final; over a bad network its request comes twice.

@@ -57,7 +57,7 @@ def test_who_differs_from_it_in_any_part_may_come_back_after_a_night(versions: V
         assert not asked(versions, reply_to=ANONYMOUS_EPR), "as CXF and Metro"
 
 
-def test_a_killed_client_is_forgotten_after_the_keep_alive_timeout_also_after_a_restart() -> None:
+def test_a_killed_client_expires_at_the_keep_alive_timeout_also_after_a_restart() -> None:
     endpoint = Endpoint()
     assert endpoint.policy.keep_alive_timeout == 1800
     gone = endpoint.create(offer=offer_of_wcf(endpoint.versions))

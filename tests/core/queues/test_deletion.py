@@ -32,7 +32,7 @@ class Parts:
         self.deletion.decide()
 
 
-def test_passed_records_go_at_once_only_in_a_queue_that_may_drop_them_and_has_a_follower() -> None:
+def test_passed_records_go_at_once_only_if_the_queue_may_drop_them() -> None:
     parts = Parts()
     parts.deletion.decide()
     assert not parts.deletion.drops_now

@@ -220,7 +220,7 @@ def test_handlers_that_are_away_are_waited_for_like_a_reader() -> None:
     assert home.restart(is_handled=True).queue.cursors.handled(0)["done"] == [1, 5]
 
 
-def test_without_a_reader_what_is_handled_is_deleted_and_the_first_reader_ends_that_for_good() -> None:
+def test_handled_records_are_deleted_until_the_first_reader_comes() -> None:
     home = Home(is_handled=True, drops_passed=True)
     assert home.queue.deletion.keeps == "until it is handled"
     home.fill(2 * TRIM_EVERY)
@@ -440,7 +440,7 @@ def test_a_batch_that_deletes_in_many_partitions_describes_the_queue_once(monkey
 # --- fingerprints -------------------------------------------------------------------------------------------------
 
 
-def test_a_position_has_the_fingerprint_of_the_record_below_it_also_when_that_is_deleted() -> None:
+def test_a_position_keeps_the_fingerprint_of_the_deleted_record_below_it() -> None:
     home = Home(retention=RetentionPolicy(60.0))
     home.fill(5)
     prints = [home.fingerprint(position) for position in range(6)]
@@ -503,7 +503,7 @@ names = st.sampled_from([HANDLER, "spark", "own/sizes", ASIDE + "x", "a b", "é"
     st.booleans(),
 )
 @example({(0, HANDLER): {}}, {"partitions": 1}, False)
-def test_whatever_a_store_gives_back_a_queue_starts_and_deletes_nothing_of_what_is_new(saved, description, handled):
+def test_whatever_a_store_returns_a_queue_starts_and_deletes_no_new_record(saved, description, handled):
     store = MemoryStore()
     batch = Batch(appends=[("inbox", 0, n, Record("urn:s", n + 1, "urn:a", b"<x/>", 0.0)) for n in range(5)])
     batch.cursors = {("inbox", partition, name): state for (partition, name), state in saved.items()}

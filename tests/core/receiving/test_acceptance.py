@@ -225,7 +225,7 @@ def test_no_fault_tells_of_a_missing_reply_where_the_route_says_one_way(reply_to
     assert answer is not None and isinstance(answer.control, Acknowledge) and ranges(answer) == ((1, 1),)
 
 
-def test_requests_beyond_a_gap_to_a_queue_that_nobody_replies_for_are_answered_and_kept_in_order() -> None:
+def test_requests_beyond_a_gap_without_a_replier_are_answered_and_kept_in_order() -> None:
     endpoint, identifier = unanswered("1.1", Offer("urn:o", ANONYMOUS_EPR))
     for number in (3, 2, 1):
         answer = endpoint.send(identifier, number, message_id=f"urn:m{number}", reply_to=ANONYMOUS_EPR)

@@ -34,7 +34,7 @@ def addressable(endpoint: Endpoint) -> str:
 
 
 @pytest.mark.parametrize("is_bad", [False, True])
-def test_asked_for_beside_a_message_an_acknowledgement_goes_to_acks_to_and_to_nobody_anonymous(is_bad: bool) -> None:
+def test_an_acknowledgement_requested_beside_a_message_goes_to_acks_to(is_bad: bool) -> None:
     endpoint = Endpoint(acknowledgement_interval=1000.0, allows=lambda _: True)
     told, one, other = addressable(endpoint), endpoint.create("urn:c1"), endpoint.create("urn:c2")
     endpoint.send(told, 1)
@@ -50,7 +50,7 @@ def test_asked_for_beside_a_message_an_acknowledgement_goes_to_acks_to_and_to_no
     assert (acknowledgement.to, ranges(acknowledgement.envelope)) == (ACKS.address, ((1, 1),))
 
 
-def test_a_message_that_asks_is_acknowledged_in_its_own_answer_and_not_before_it_is_stored() -> None:
+def test_a_message_that_asks_is_acknowledged_in_its_answer_once_stored() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create(offer=Offer("urn:o"))
     asked = (AckRequested(identifier),)
@@ -100,7 +100,7 @@ def test_headers_alone_are_answered_on_the_back_channel_or_at_acks_to() -> None:
     assert len(endpoint.transmitted) == 2
 
 
-def test_an_acknowledgement_alone_that_could_not_be_posted_is_sent_again_with_backoff_and_not_for_ever() -> None:
+def test_an_unposted_acknowledgement_is_retried_with_backoff_and_a_limit() -> None:
     endpoint = Endpoint(allows=lambda _: True, inactivity_timeout=None)
     identifier = addressable(endpoint)
     endpoint.send(identifier, 1)

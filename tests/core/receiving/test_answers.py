@@ -48,7 +48,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("target", [None, ANONYMOUS_EPR, EndpointReference(NONE), ELSEWHERE])
-def test_an_answer_without_an_address_that_is_allowed_goes_on_the_back_channel_or_nowhere(
+def test_an_answer_without_an_allowed_address_goes_on_the_back_channel_or_nowhere(
     target: EndpointReference | None,
 ) -> None:
     answers, answer = Answers(), envelope_in(VERSIONS)
@@ -59,7 +59,7 @@ def test_an_answer_without_an_address_that_is_allowed_goes_on_the_back_channel_o
     assert answers.taken() == []
 
 
-def test_an_answer_to_an_address_that_is_allowed_follows_the_empty_one_and_has_its_parameters() -> None:
+def test_an_answer_to_an_allowed_address_follows_the_empty_response() -> None:
     answers, answer = Answers(), envelope_in(VERSIONS)
     answers.answering.answer(ALLOWED, BACK, answer)
     assert answers.taken() == [Respond(BACK, None), Transmit(ALLOWED.address, answer)]
@@ -119,7 +119,7 @@ def test_a_fault_goes_to_where_faults_go_and_only_then_to_where_replies_go(
 
 
 @pytest.mark.parametrize("code", [SEQUENCE_CLOSED, UNKNOWN_SEQUENCE])
-def test_a_fault_about_a_known_sequence_goes_to_acks_to_and_that_it_is_closed_acknowledges(code: str) -> None:
+def test_a_fault_about_a_known_sequence_goes_to_acks_to(code: str) -> None:
     answers, envelope = Answers(), envelope_in(VERSIONS)
     envelope.fault_to = ELSEWHERE
     envelope.sequence = Sequence("urn:s", 7)

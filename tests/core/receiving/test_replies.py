@@ -93,7 +93,7 @@ bad_headers = pytest.mark.parametrize(("expected", "headers"), BAD_HEADERS.value
 
 @bad_headers
 @pytest.mark.parametrize("keeps_saying_so", [False, True])
-def test_a_request_with_a_bad_header_is_answered_with_the_fault_and_its_repeat_with_its_reply(
+def test_a_bad_header_is_answered_with_a_fault_and_its_repeat_with_the_reply(
     expected: str, headers: dict[str, Any], keeps_saying_so: bool
 ) -> None:
     endpoint = Endpoint()
@@ -263,7 +263,7 @@ def test_a_request_that_finds_no_room_is_answered_202_though_it_asks(is_offered:
     assert endpoint.send(identifier, 2, **asked(identifier, 2, True)) is None
 
 
-def test_a_request_beyond_a_gap_gives_its_connection_back_soon_and_gets_its_reply_when_it_asks_again() -> None:
+def test_a_request_beyond_a_gap_gets_its_reply_when_it_is_repeated() -> None:
     """What closes the gap may need that connection: a client may have but two."""
     endpoint = Endpoint(reply_patience=30.0)
     identifier = endpoint.create(offer=Offer("urn:o"))
@@ -300,7 +300,7 @@ def test_a_requester_with_an_address_that_asks_is_acknowledged_there() -> None:
     assert [ranges(sent.envelope) for sent in endpoint.transmitted] == [()]
 
 
-def test_what_is_dropped_for_coming_too_late_is_acknowledged_though_nobody_will_answer_it() -> None:
+def test_an_expired_request_is_acknowledged_though_it_gets_no_reply() -> None:
     endpoint = Endpoint(assurance=Assurance.parse("at-most-once in-order"))
     identifier = endpoint.create()
     endpoint.send(identifier, 2)
@@ -388,7 +388,7 @@ def said_at(endpoint: Endpoint) -> list[tuple[bytes, str, Any]]:
 
 
 @either_version
-def test_a_reply_to_an_address_without_an_offer_carries_its_requests_acknowledgement_each_time(rm: str) -> None:
+def test_a_reply_without_an_offer_carries_its_requests_acknowledgement_each_time(rm: str) -> None:
     """An acknowledgement alone names no request: of two clients at one address the other may take it (CXF)."""
     endpoint, (one, other) = without_offer(rm)
     endpoint.send(one, 1, message_id="urn:m1", reply_to=HERE)
@@ -420,7 +420,7 @@ def test_a_reply_to_an_address_without_an_offer_carries_its_requests_acknowledge
 
 
 @either_version
-def test_a_reply_to_an_address_without_an_offer_carries_the_acknowledgement_after_a_restart(rm: str) -> None:
+def test_a_reply_without_an_offer_carries_the_acknowledgement_after_a_restart(rm: str) -> None:
     endpoint, (identifier, _) = without_offer(rm)
     endpoint.send(identifier, 1, message_id="urn:m1", reply_to=HERE)
     endpoint.reply(1)
@@ -568,7 +568,7 @@ def test_an_accepted_request_is_answered_though_the_destination_ended_its_sequen
 
 
 @pytest.mark.parametrize(("rm", "how"), ENDS)
-def test_a_reply_that_was_lost_is_given_again_after_the_destination_ended_the_sequence(rm: str, how: str) -> None:
+def test_a_lost_reply_is_given_again_after_the_destination_ended_the_sequence(rm: str, how: str) -> None:
     endpoint = Endpoint(rm, inactivity_timeout=10.0)
     identifier = endpoint.create(offer=Offer("urn:o"))
     endpoint.request(identifier, 1)
@@ -604,7 +604,7 @@ def test_a_requester_with_an_address_is_told_of_the_end_after_it_has_the_reply(r
         assert (ranges(ending), ending.acknowledgements[0].final) == (((1, 1),), True)
 
 
-def test_a_source_that_closes_without_its_reply_is_told_that_all_is_accepted_and_gets_the_reply_too() -> None:
+def test_a_source_that_closes_early_is_acknowledged_and_gets_its_reply_too() -> None:
     endpoint = Endpoint()
     identifier = endpoint.create(offer=Offer("urn:o"))
     endpoint.request(identifier, 1)
@@ -655,7 +655,7 @@ def test_a_sequence_whose_end_the_source_confirms_is_over_and_forgotten() -> Non
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
 @pytest.mark.parametrize("is_fault", [False, True])
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_source_that_ended_its_sequence_is_not_told_of_requests_without_their_replies(
+def test_after_the_end_a_source_hears_nothing_of_requests_without_replies(
     rm: str, is_fault: bool, is_restarted: bool
 ) -> None:
     endpoint, identifier = addressable(rm)
@@ -761,7 +761,7 @@ def test_a_reply_is_kept_once_for_a_message_that_was_acknowledged_without_it(is_
     assert not keep(endpoint, 1)
 
 
-def test_no_reply_is_kept_for_a_request_that_waits_for_one_or_in_the_older_addressing() -> None:
+def test_no_reply_is_kept_for_a_waiting_request_or_in_the_older_addressing() -> None:
     endpoint, identifier = requester("1.1", True)
     endpoint.request(identifier, 1)
     assert not keep(endpoint, 1)
@@ -772,7 +772,7 @@ def test_no_reply_is_kept_for_a_request_that_waits_for_one_or_in_the_older_addre
     assert not keep(endpoint, 1)
 
 
-def test_replies_to_messages_without_a_reply_to_are_kept_up_to_the_limit_and_leave_room_to_requests() -> None:
+def test_kept_replies_without_a_reply_to_are_limited_and_leave_room_for_requests() -> None:
     endpoint, identifier = requester("1.1", True, max_open_requests=4)
     for number in range(1, 7):
         endpoint.send(identifier, number, message_id=f"urn:m{number}")
@@ -803,7 +803,7 @@ def test_what_is_remembered_of_answered_requests_is_bounded() -> None:
         assert ranges(again.request(identifier, 1)) == ((1, 2 * count),)
 
 
-def test_of_two_sequences_made_alike_the_newer_one_is_repeated_after_a_restart_and_a_clock_that_was_set_back() -> None:
+def test_of_two_sequences_created_alike_the_newer_one_is_granted_again() -> None:
     endpoint = Endpoint(now=1000.0)
     first = endpoint.create("urn:c")
     endpoint.send(first, 1)

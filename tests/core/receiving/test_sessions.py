@@ -48,7 +48,7 @@ def end(chain: Chain, key: str) -> None:
     chain.requester.settle()
 
 
-def test_each_client_with_requests_gets_a_sequence_of_its_own_and_one_way_messages_share_theirs() -> None:
+def test_each_client_with_requests_has_its_sequence_and_one_way_messages_share() -> None:
     chain = Chain(sessions=4)
     for key in "abc":
         chain.ask(f"{key}1", key=key)
@@ -72,7 +72,7 @@ def test_a_client_whose_request_is_refused_again_and_again_holds_up_no_other() -
     assert chain.now == before and [body for _, body in chain.replies if body[3] == "b"] == ["re b1", "re b2"]
 
 
-def test_the_sequence_at_the_service_ends_with_the_clients_and_the_next_client_gets_another() -> None:
+def test_the_sequence_at_the_service_ends_with_that_of_its_client() -> None:
     chain = Chain(sessions=1)
     chain.ask("a1", "a2", key="a")
     chain.go(1.0)
@@ -87,7 +87,7 @@ def test_the_sequence_at_the_service_ends_with_the_clients_and_the_next_client_g
     assert sorted(map(sorted, sequences(chain).values())) == [["a"], ["b"]]
 
 
-def test_a_dead_letter_that_is_tried_again_after_its_client_ended_shares_no_sequence_with_the_next_client() -> None:
+def test_a_retried_dead_letter_of_an_ended_client_shares_no_sequence() -> None:
     dead_letters = ForwardingPolicy(refusals=1, patience=0.1, on_refused=OnRefused.DEAD_LETTER)
     chain = Chain(sessions=1, policy=dead_letters)
     chain.refuse("a1")
@@ -106,9 +106,7 @@ def test_a_dead_letter_that_is_tried_again_after_its_client_ended_shares_no_sequ
 
 
 @pytest.mark.parametrize(("victim", "versions"), [("broker", "1.1"), ("broker", "1.0"), ("service", "1.1")])
-def test_whoever_is_killed_at_any_step_no_sequence_mixes_two_clients_and_each_gets_its_replies(
-    victim: str, versions: str
-) -> None:
+def test_whoever_is_killed_at_any_step_no_sequence_mixes_two_clients(victim: str, versions: str) -> None:
     step = 0
     while True:
         step += 1
@@ -131,7 +129,7 @@ def test_whoever_is_killed_at_any_step_no_sequence_mixes_two_clients_and_each_ge
     assert step > 10
 
 
-def test_what_ended_clients_left_behind_for_a_service_that_is_away_goes_in_sequences_of_their_own() -> None:
+def test_backlogs_of_ended_clients_go_in_sequences_of_their_own() -> None:
     chain = Chain(sessions=1)
     chain.service.is_up = False
     for key in "abc":
@@ -153,7 +151,7 @@ def test_what_ended_clients_left_behind_for_a_service_that_is_away_goes_in_seque
     assert [sorted(clients) for clients in sequences(chain).values()] == [["a"], ["b"], ["c"]]
 
 
-def test_beyond_the_bound_sessions_share_the_partition_with_the_fewest_and_its_sequence_ends_with_the_last() -> None:
+def test_sessions_beyond_the_bound_share_the_partition_with_the_fewest() -> None:
     chain = Chain(sessions=2)
     for key in "abc":
         chain.ask(f"{key}1", key=key)
@@ -167,7 +165,7 @@ def test_beyond_the_bound_sessions_share_the_partition_with_the_fewest_and_its_s
     assert len(ended_at_the_service(chain)) == 1
 
 
-def test_sessions_that_come_and_go_while_nothing_is_sent_are_remembered_up_to_a_limit() -> None:
+def test_idle_sessions_that_come_and_go_are_remembered_up_to_a_limit() -> None:
     chain = Chain(sessions=1)
     chain.ask("a1", key="a")
     chain.go(1.0)

@@ -16,7 +16,7 @@ from holdfast.core.rm_source.acknowledgement_history import MOST_RANGES, Acknowl
 from holdfast.core.sending.outboxes.retraction import RETRACTED
 
 
-def test_less_than_before_is_a_loss_if_the_request_left_after_the_wider_acknowledgement_was_heard() -> None:
+def test_less_than_before_is_a_loss_if_asked_after_the_wider_acknowledgement() -> None:
     history = AcknowledgementHistory()
     assert history.hear(((1, 100),), 1.0, 2.0) == ()
     assert history.hear(((1, 55),), 3.0, 4.0) == ((56, 100),)

@@ -54,7 +54,7 @@ def test_without_a_limit_the_answer_gives_it_and_a_request_that_waits_stays_belo
     assert one.numbers.limit == 4 and sorted(one.flight) == [1, 2, 3, 4]
 
 
-def test_a_peer_is_silent_after_enough_questions_and_later_where_its_answers_come_on_another_way() -> None:
+def test_a_peer_is_silent_after_enough_questions_or_later_with_posted_answers() -> None:
     one = Doubted()
     one.control.attempts = 2 * ANSWERED_ENOUGH
     assert not one.doubt.is_silent(in_answers=True), "nothing was asked"

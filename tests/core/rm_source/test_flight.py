@@ -134,7 +134,7 @@ def test_a_message_looks_at_as_many_others_whatever_the_window() -> None:
     assert looks == [0, 0]
 
 
-def test_a_parked_number_is_not_sent_again_when_an_exchange_that_carried_it_fails_later() -> None:
+def test_a_parked_number_is_not_repeated_when_its_exchange_fails_later() -> None:
     flight = Flight()
     flight.begin(1, None, 0.0)
     flight.left(1, 1.0)
@@ -145,7 +145,7 @@ def test_a_parked_number_is_not_sent_again_when_an_exchange_that_carried_it_fail
     assert flight.due(5.0, {1}) == [1]
 
 
-def test_a_request_whose_reply_is_on_its_way_to_the_store_is_no_reason_to_look_again_at_once() -> None:
+def test_a_request_whose_reply_is_being_stored_needs_no_immediate_look() -> None:
     flight = Flight()
     flight.begin(1, None, 0.0)
     flight.begin_again(2, None, 0.0)

@@ -25,7 +25,7 @@ def test_the_peers_buffer_narrows_the_window_and_never_widens_it() -> None:
     assert one.size == 8
 
 
-def test_a_message_that_arrived_after_an_empty_answer_shows_a_peer_that_keeps_early_ones() -> None:
+def test_a_message_that_arrived_after_an_empty_answer_shows_that_early_ones_stay() -> None:
     one = pace()
     answered = entry()
     answered.answered = True

@@ -110,7 +110,7 @@ def test_acknowledgements_merge_and_an_older_one_takes_nothing_back() -> None:
         SequenceAcknowledgement("urn:s", tuple((n, n) for n in range(1, 400, 2))),
     ],
 )
-def test_an_acknowledgement_of_what_was_never_sent_or_against_the_rules_is_invalid_and_changes_nothing(
+def test_an_invalid_acknowledgement_is_refused_and_changes_nothing(
     acknowledgement: SequenceAcknowledgement,
 ) -> None:
     source = opened(3, initial_window=3)
@@ -135,7 +135,7 @@ def test_a_nack_is_answered_by_that_message_at_once() -> None:
     assert send(source, 0.2) == [2]
 
 
-def test_an_unacknowledged_message_is_due_again_after_the_timeout_and_later_each_time() -> None:
+def test_an_unacknowledged_message_is_due_after_a_timeout_that_grows() -> None:
     policy = RetransmissionPolicy(initial=1.0, floor=0.5, cap=3.0, jitter=0.0)
     source = opened(1, retransmission=policy)
     source.pace.round_trip = RoundTrip(policy)
@@ -191,7 +191,7 @@ def test_the_limit_makes_the_sequence_full_and_a_rollover_fault_lowers_it() -> N
         assert source.is_complete
 
 
-def test_a_rollover_that_names_no_limit_has_the_number_before_the_refused_one_and_moves_nothing_below_it() -> None:
+def test_a_rollover_without_a_limit_ends_before_the_refused_number() -> None:
     source = opened(9, initial_window=8, window=8)
     send(source)
     acknowledge(source, (1, 2))
@@ -205,7 +205,7 @@ def test_a_rollover_that_names_no_limit_has_the_number_before_the_refused_one_an
     assert 7 in source.acknowledged
 
 
-def test_where_nobody_knows_which_number_was_refused_nothing_moves_before_the_peer_says_what_it_has() -> None:
+def test_with_the_refused_number_unknown_nothing_moves_before_an_acknowledgement() -> None:
     source = opened(9, initial_window=4)
     send(source)
     roll_over(source, None, 0, 0.2)
@@ -231,7 +231,7 @@ def test_a_peer_is_asked_for_what_it_has_also_when_the_last_number_leaves_meanwh
     assert source.is_complete and not source.doubt.is_open
 
 
-def test_a_peer_that_does_not_say_what_it_has_is_asked_again_and_then_said_to_be_silent() -> None:
+def test_a_peer_that_does_not_acknowledge_is_asked_again_and_then_silent() -> None:
     source = opened(9, initial_window=4)
     send(source)
     roll_over(source, 2, 3, 0.2)
@@ -264,7 +264,7 @@ def test_in_1_1_it_closes_then_terminates_and_last_msg_number_stays_what_it_was(
     assert send(source, 0.1) == []
 
 
-def test_in_1_0_it_says_last_message_once_that_is_durable_and_never_gives_its_number_to_a_message() -> None:
+def test_in_1_0_the_number_of_last_message_is_durable_and_never_reused() -> None:
     source = opened(1, rm="1.0")
     send(source)
     source.want_end()
@@ -281,7 +281,7 @@ def test_in_1_0_it_says_last_message_once_that_is_durable_and_never_gives_its_nu
     assert source.request_to_send(0.0, 0.3) is Request.TERMINATE
 
 
-def test_after_a_crash_numbers_mean_what_they_meant_and_what_is_unacknowledged_is_sent_again() -> None:
+def test_after_a_crash_numbers_stay_and_unacknowledged_messages_are_sent_again() -> None:
     source = opened(5, initial_window=5)
     send(source)
     acknowledge(source, (1, 2), (4, 4))
@@ -390,7 +390,7 @@ def test_whatever_is_sent_again_asks_for_an_acknowledgement() -> None:
         assert again and all(again.values())
 
 
-def test_a_message_is_silent_when_it_is_answered_with_nothing_and_nothing_below_it_is_missing() -> None:
+def test_a_message_is_silent_if_its_answer_is_empty_and_nothing_below_is_missing() -> None:
     source = opened(3, initial_window=3)
     send(source)
     assert [source.silence(1), source.silence(2), source.silence(1)] == [1, 0, 2]

@@ -38,7 +38,7 @@ def acknowledge(source: RMSource, upper: int, now: float) -> None:
     assert source.receive_acknowledgement(ack, now)[0] is SourceAction.MARK
 
 
-def test_what_was_dropped_behind_a_gap_follows_as_soon_as_the_gap_is_filled_and_not_before() -> None:
+def test_messages_dropped_behind_a_gap_follow_once_the_gap_is_filled() -> None:
     source = open_source(4)
     assert transmit(source, 1.0) == [1, 2, 3, 4]
     for number in (2, 3, 4):
@@ -85,7 +85,7 @@ def test_a_create_sequence_whose_connection_broke_is_repeated_before_its_timeout
     assert source.control.due == source.policy.retransmission.floor
 
 
-def test_what_fills_a_gap_is_sent_though_the_buffer_is_full_as_nothing_else_would_empty_it() -> None:
+def test_a_message_that_fills_a_gap_is_sent_though_the_buffer_is_full() -> None:
     source = open_source(3)
     assert transmit(source, 1.0) == [1, 2, 3]
     state = source.to_state()
@@ -107,7 +107,7 @@ def racing() -> RMSource:
     return source
 
 
-def test_a_message_that_overtook_another_goes_again_at_once_though_its_answer_comes_after_the_others() -> None:
+def test_a_message_that_overtook_another_goes_again_at_once() -> None:
     source = open_source(2)
     transmit(source, 1.0)
     acknowledge(source, 1, 1.02)
@@ -119,7 +119,7 @@ def test_a_message_that_overtook_another_goes_again_at_once_though_its_answer_co
     assert source.deadline() is not None
 
 
-def test_an_answer_that_comes_late_says_nothing_where_acknowledgements_come_to_a_listener() -> None:
+def test_a_late_answer_means_nothing_if_acknowledgements_come_to_a_listener() -> None:
     source = open_source(2)
     transmit(source, 1.0)
     acknowledge(source, 1, 1.02)
@@ -140,7 +140,7 @@ def test_a_request_whose_reply_is_being_stored_was_not_dropped() -> None:
     assert source.numbers_to_send(1.02, EVERY_RECORD) == [5, 6, 7, 8]
 
 
-def test_what_was_dropped_in_a_race_halves_the_window_and_goes_again_before_anything_new() -> None:
+def test_a_message_dropped_in_a_race_halves_the_window_and_goes_first() -> None:
     source = racing()
     assert source.pace.size == 5
     assert transmit(source, 1.02) == [2, 3]
@@ -152,7 +152,7 @@ def test_what_was_dropped_in_a_race_halves_the_window_and_goes_again_before_anyt
     assert source.pace.size == 1
 
 
-def test_each_number_goes_alone_once_the_window_is_one_and_another_is_tried_when_the_drops_are_paid_for() -> None:
+def test_with_a_window_of_one_numbers_go_alone_until_the_drops_are_paid_for() -> None:
     source = racing()
     now, together = 1.02, []
     for number in range(2, 400):
@@ -187,7 +187,7 @@ def test_an_acknowledgement_above_a_gap_shows_that_early_messages_are_taken() ->
     assert 2 not in transmit(source, 1.04)
 
 
-def test_a_destination_that_acknowledges_later_what_it_answered_with_nothing_takes_early_messages() -> None:
+def test_a_late_acknowledgement_of_an_empty_answer_shows_that_early_ones_stay() -> None:
     source = open_source(40)
     transmit(source, 1.0)
     source.transmissions.answered(1, 1.01, in_answers=True)

@@ -76,7 +76,7 @@ def test_above_one_the_window_grows_only_with_messages_that_were_sent_behind_oth
     assert window.size == 3
 
 
-def test_a_destination_that_takes_early_messages_drops_none_whatever_it_seemed_before() -> None:
+def test_a_destination_that_takes_early_messages_drops_none() -> None:
     window = grown(8)
     window.dropped(1.0, 1.5)
     window.takes_early()
@@ -89,7 +89,7 @@ def test_a_destination_that_takes_early_messages_drops_none_whatever_it_seemed_b
 
 
 @pytest.mark.parametrize("early", list(Early))
-def test_a_loss_halves_once_in_each_timeout_and_narrowing_leaves_one_whatever_the_peer_does_with_early_messages(
+def test_a_loss_halves_the_window_once_in_each_timeout_and_leaves_one(
     early: Early,
 ) -> None:
     window = grown(16)

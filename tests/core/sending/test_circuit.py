@@ -118,7 +118,7 @@ def test_a_network_that_loses_many_in_a_row_and_answers_others_opens_nothing() -
     assert fleet.incidents == []
 
 
-def test_a_destination_that_answers_no_more_opens_it_once_it_was_silent_for_long_enough() -> None:
+def test_a_destination_silent_for_long_enough_opens_it() -> None:
     fleet = Fleet(1)
     fleet.fill(1)
     fleet.run(1.0)
@@ -146,7 +146,7 @@ def test_a_circuit_moves_as_its_cell_says(state: CircuitState) -> None:
     assert {action for action, _ in CIRCUIT_TABLE.values()} == set(CircuitAction)
 
 
-def test_a_destination_that_is_away_for_days_gets_one_message_at_a_time_less_and_less_often() -> None:
+def test_a_destination_away_for_days_gets_single_messages_less_and_less_often() -> None:
     fleet = Fleet(20)
     fleet.fill(3)
     fleet.run(1.0)

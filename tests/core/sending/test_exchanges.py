@@ -224,7 +224,7 @@ SECONDS = st.lists(st.floats(0.0, 50.0), min_size=1, max_size=12)
 
 
 @given(seconds=SECONDS)
-def test_on_a_clean_network_no_reply_of_a_slow_service_is_lost_and_no_request_is_sent_twice(
+def test_on_a_clean_network_a_slow_service_gets_no_request_twice(
     seconds: list[float],
 ) -> None:
     sending = Sending()
@@ -292,7 +292,7 @@ def refuse_as_metro(sending: Sending, sent: Transmit) -> Transmit:
 
 
 @pytest.mark.parametrize("forwards", [False, True])
-def test_where_the_answer_to_last_message_is_lost_and_its_repeat_refused_the_source_asks_what_arrived(
+def test_the_source_asks_what_arrived_if_a_repeated_last_message_is_refused(
     forwards: bool,
 ) -> None:
     sending, outbox, last = ending(forwards=forwards)

@@ -120,7 +120,7 @@ def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
     assert one.protocol.outbound.sequences.named("urn:x") == []
 
 
-def test_before_every_worker_has_started_a_grant_counts_as_lost_and_is_asked_for_again() -> None:
+def test_a_grant_before_every_worker_has_started_is_asked_for_again() -> None:
     table = IdentifierTable(2)
     one = worker(table, 0)
     outbox, create = creating(one)

@@ -160,7 +160,7 @@ def test_a_pause_of_one_address_says_nothing_of_another() -> None:
 # --- MessageNumberRollover --------------------------------------------------------------------------------------------
 
 
-def test_after_a_rollover_nothing_moves_to_another_sequence_before_the_peer_has_said_what_it_has() -> None:
+def test_after_a_rollover_nothing_moves_before_the_peer_acknowledges() -> None:
     sending = Sending(initial_window=4)
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.acknowledge(sent[0], (1, 1))
@@ -174,7 +174,7 @@ def test_after_a_rollover_nothing_moves_to_another_sequence_before_the_peer_has_
     assert close.envelope.control is not None and close.envelope.control.last_message_number == 3  # type: ignore[union-attr]
 
 
-def test_a_destination_that_takes_no_number_at_all_stops_the_outbox_instead_of_making_sequences_for_ever() -> None:
+def test_a_destination_that_takes_no_number_at_all_stops_the_outbox() -> None:
     sending = Sending()
     outbox, sent = sending.opened("a", "1")
     sending.refuse(sent[0], "MessageNumberRollover", identifier="urn:s:a", max_message_number=0)
@@ -186,7 +186,7 @@ def test_a_destination_that_takes_no_number_at_all_stops_the_outbox_instead_of_m
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_is_submitted_after_the_destination_closed_an_idle_sequence_goes_in_another(is_restarted: bool) -> None:
+def test_messages_after_a_closed_idle_sequence_go_in_another(is_restarted: bool) -> None:
     sending = Sending()
     outbox, sent = sending.opened("a", "1")
     final = SequenceAcknowledgement("urn:s:a", ((1, 1),), final=True)
@@ -205,7 +205,7 @@ def test_what_is_submitted_after_the_destination_closed_an_idle_sequence_goes_in
     assert sending.stopped == []
 
 
-def test_where_the_destination_has_all_that_left_nobody_has_to_decide_about_what_did_not() -> None:
+def test_no_decision_is_needed_if_the_destination_has_all_that_left() -> None:
     sending = Sending(initial_window=1, window=1)
     outbox, (sent,) = sending.opened("a", "1", "2", "3")
     final = SequenceAcknowledgement("urn:s:a", ((1, 1),), final=True)
@@ -240,7 +240,7 @@ def test_nor_where_it_ends_the_sequence(how: str) -> None:
     assert (third, sending.stopped, outbox.stopped) == ([], [], "")
 
 
-def test_what_was_in_doubt_when_the_destination_closed_a_stopped_sequence_goes_on_when_somebody_decides() -> None:
+def test_a_decision_resumes_doubtful_messages_of_a_sequence_closed_while_stopped() -> None:
     sending = Sending(initial_window=3)
     outbox, sent = sending.opened("a", "1", "2", "3")
     sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
@@ -257,7 +257,7 @@ def test_what_was_in_doubt_when_the_destination_closed_a_stopped_sequence_goes_o
     assert bodies(sending.take()) == ["2"]
 
 
-def test_what_a_destination_refused_and_then_closed_goes_on_too_when_somebody_decides() -> None:
+def test_a_decision_resumes_messages_of_a_refused_and_then_closed_sequence() -> None:
     sending = Sending(initial_window=4)
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.refuse(sent[3], "MessageNumberRollover", identifier="urn:s:a", max_message_number=3)
@@ -340,7 +340,7 @@ def test_a_granted_sequence_that_was_saved_as_suspended_goes_on() -> None:
 
 
 @pytest.mark.parametrize("stopped", ["", "cannot be written"])
-def test_a_sequence_that_was_saved_as_suspended_for_a_reason_stays_stopped_until_somebody_decides(stopped: str) -> None:
+def test_a_sequence_saved_as_suspended_with_a_reason_stays_stopped(stopped: str) -> None:
     sending, outbox = reading({"suspended": "cannot be written"}, "1", stopped=stopped)
     assert sending.take() == []
     assert outbox.stopped == "cannot be written"
@@ -419,7 +419,7 @@ def test_a_sequence_whose_time_is_up_is_told_its_end_before_another_one_begins(i
     assert sending.stopped == []
 
 
-def test_a_sequence_whose_end_was_being_told_at_a_crash_is_not_forgotten_because_its_time_is_up() -> None:
+def test_a_sequence_terminating_at_a_crash_is_not_forgotten_when_it_expires() -> None:
     sending, outbox = expiring()
     outbox.want_end(sending.now)
     (close,) = sending.take()
@@ -473,7 +473,7 @@ def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> Non
 # --- stores of earlier versions ---------------------------------------------------------------------------------------
 
 
-def test_a_store_of_a_version_without_cursors_for_outboxes_goes_on_where_it_was_and_is_written_anew() -> None:
+def test_a_store_without_cursors_for_outboxes_continues_and_is_upgraded() -> None:
     sending = Sending(window=2, initial_window=2)
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.acknowledge(sent[0], (1, 1))
@@ -513,7 +513,7 @@ def finish(sending: Sending, sent: Transmit) -> None:
     sending.answer(terminate, control=TerminateSequenceResponse(terminate.envelope.control.identifier))
 
 
-def test_a_message_that_was_never_transmitted_is_given_up_without_doubt_for_any_other() -> None:
+def test_discarding_an_untransmitted_message_puts_no_other_in_doubt() -> None:
     sending = Sending(initial_window=2, window=2)
     outbox, sent = sending.opened("a", "1", "2", "3", "4", "5")
     assert bodies(sent) == ["1", "2"]
@@ -533,7 +533,7 @@ def test_a_message_that_was_never_transmitted_is_given_up_without_doubt_for_any_
     assert [effect.offset for effect in sending.told if isinstance(effect, Discarded)] == [3]
 
 
-def test_a_refused_message_is_given_up_with_its_sequence_and_what_arrived_behind_it_is_not_sent_again() -> None:
+def test_a_discarded_refused_message_ends_its_sequence_without_repeats() -> None:
     sending = Sending(initial_window=4)
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.acknowledge(sent[2], (1, 1), (3, 3))
@@ -751,7 +751,7 @@ def test_where_a_repeated_offer_is_not_accepted_another_one_is_offered(is_restar
     assert outbox.source is not None and outbox.source.identifier == "urn:s:2"
 
 
-def test_an_answer_to_the_first_create_sequence_that_accepts_no_offer_is_used_as_it_is() -> None:
+def test_the_first_grant_is_used_even_if_it_accepts_no_offer() -> None:
     sending, outbox = offering()
     sending.submit(outbox, "1", wants_reply=True)
     (create,) = sending.take()

@@ -230,7 +230,7 @@ def test_an_outbox_is_idle_while_it_has_nothing_to_send_to_begin_or_to_end() -> 
     assert outbound.is_idle
 
 
-def test_a_backlog_costs_one_read_for_so_many_messages_asked_for_before_they_are_needed() -> None:
+def test_a_backlog_costs_one_read_for_many_messages_before_they_are_needed() -> None:
     sending, outbox = backlog(20 * READ_AHEAD)
     sending.take()
     reads, sent = 0, 0
@@ -306,7 +306,7 @@ def test_what_is_no_longer_in_memory_stays_due_until_it_is_read() -> None:
     assert len(came) == 150, "as many as the window lets go that the loss has halved"
 
 
-def test_an_acknowledgement_that_comes_while_a_read_is_under_way_spares_what_was_to_be_sent_again() -> None:
+def test_an_acknowledgement_during_a_read_spares_the_retransmission() -> None:
     sending, outbox = backlog(300, window=300)
     sending.take()
     while sending.reads:
@@ -345,7 +345,7 @@ def test_a_fault_that_ends_the_sequence_while_a_read_is_under_way_harms_nothing(
     assert sent == list(range(33, 65)), "it goes on where it was, in another Sequence"
 
 
-def test_nothing_is_sent_after_a_restart_before_it_is_known_what_the_earlier_run_sent() -> None:
+def test_after_a_restart_nothing_is_sent_before_the_earlier_run_is_known() -> None:
     sending, _ = sent_before(10, asks=True)
     assert sending.protocol.outbound.reading.is_recovering
     assert sending.take() == []

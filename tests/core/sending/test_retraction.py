@@ -78,7 +78,7 @@ def following(sending: Sending, outbox: Outbox) -> Transmit:
     return sending.take()[-1]
 
 
-def test_a_destination_that_acknowledges_less_than_before_is_reported_with_what_to_do() -> None:
+def test_an_acknowledgement_of_less_than_before_is_reported_with_a_remedy() -> None:
     sending, outbox = opened()
     acknowledge(sending, following(sending, outbox), (1, 6), (11, 11))
     (incident,) = retracted(sending)

@@ -254,7 +254,7 @@ def test_numbers_wait_for_their_mark_to_be_durable_and_go_on_then() -> None:
     assert sent == list(range(1, 11))
 
 
-def test_after_a_restart_an_acknowledgement_up_to_the_mark_is_taken_and_one_beyond_it_is_none() -> None:
+def test_after_a_restart_an_acknowledgement_counts_up_to_the_mark() -> None:
     side, _ = waiting(1000)
     again = side.again()
     again.settle()
@@ -282,7 +282,7 @@ def test_after_a_restart_what_is_beyond_the_mark_is_given_up_without_the_sequenc
     assert outbox.stopped and outbox.source is None, "it may have arrived"
 
 
-def test_a_state_that_was_saved_without_a_mark_is_in_doubt_as_far_as_messages_were_stored() -> None:
+def test_a_state_saved_without_a_mark_puts_every_stored_message_in_doubt() -> None:
     side, _ = waiting(300)
     batch = Batch()
     for name, state in side.store.load().sequences.items():
@@ -342,7 +342,7 @@ def test_whenever_it_dies_nothing_has_left_that_is_beyond_what_it_then_knows(
             break
 
 
-def test_a_sequence_that_is_lost_after_a_restart_leaves_in_doubt_what_is_marked_and_no_more() -> None:
+def test_a_sequence_lost_after_a_restart_leaves_only_marked_messages_in_doubt() -> None:
     side, _ = waiting(1000)
     again = side.again()
     again.settle()

@@ -34,7 +34,7 @@ def side() -> Side:
     return Side()
 
 
-def test_nothing_is_in_a_queue_before_it_is_published_and_nothing_of_it_is_left_after(side: Side) -> None:
+def test_nothing_is_queued_before_its_publication_or_left_staged_after(side: Side) -> None:
     side.stage(0, "a", rows("1", "2"))
     side.stage(0, "b", rows("3"))
     side.settle()
@@ -61,7 +61,7 @@ def test_rows_of_one_key_are_in_one_partition_which_is_that_of_its_hash(side: Si
         ]
 
 
-def test_what_comes_of_a_row_has_a_sequence_a_number_and_a_message_id_that_no_crash_changes() -> None:
+def test_no_crash_changes_sequence_number_or_message_id_of_a_row() -> None:
     found = []
     for crash in (False, True):
         side = Side()
@@ -122,7 +122,7 @@ def test_while_a_queue_is_full_rows_wait_for_it_and_then_go_on(side: Side) -> No
     assert side.staging.sink("s").describe()["waits_for"] == ""
 
 
-def test_a_block_that_went_in_part_into_a_queue_that_got_full_goes_on_behind_that_after_a_death(side: Side) -> None:
+def test_a_block_cut_by_a_full_queue_continues_there_after_a_death(side: Side) -> None:
     side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 4)
     some = [row(f"{n}", f"k{n}", ("inbox", "other")[n % 3 == 2]) for n in range(12)]
     side.stage(0, "t", some)
@@ -294,7 +294,7 @@ def test_binds_are_remembered_up_to_a_limit_over_all_sinks(monkeypatch: pytest.M
     assert len(side.staging.sinks["one"].former) <= sinks.MOST_FORMER
 
 
-def test_a_sink_that_is_forgotten_while_rows_move_lets_them_arrive_and_a_new_one_is_another(side: Side) -> None:
+def test_rows_of_a_sink_forgotten_while_they_move_arrive(side: Side) -> None:
     side.stage(0, "t", rows("1", "2"))
     side.settle()
     side.publish(0, "t", count=2)
@@ -406,7 +406,7 @@ class Narrow(Side):
         self.protocol.pump(self.now)
 
 
-def test_killed_after_any_event_while_a_queue_is_full_in_the_middle_of_a_block_every_row_is_there_once(
+def test_killed_after_any_event_within_a_block_every_row_is_there_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(staged, "MOST_ROWS", 3)
@@ -495,7 +495,7 @@ def test_after_a_restore_a_batch_after_possible_losses_waits_for_a_decision(
     assert side.publish(6, count=0, jumps=True)
 
 
-def test_a_sink_that_nobody_knows_begins_with_batch_0_unless_its_batches_may_be_left_out(side: Side) -> None:
+def test_an_unknown_sink_begins_with_batch_0_unless_batches_may_be_left_out(side: Side) -> None:
     with pytest.raises(NotStaged, match="the first one of the sink"):
         side.publish(5, count=0)
     assert side.publish(5, count=0, sink="t", jumps=True)
@@ -505,7 +505,7 @@ def test_a_sink_that_nobody_knows_begins_with_batch_0_unless_its_batches_may_be_
         side.publish(1, count=0)
 
 
-def test_a_batch_that_a_higher_one_overtook_is_refused_and_one_that_was_published_is_not(side: Side) -> None:
+def test_an_overtaken_batch_is_refused_and_a_published_one_is_not(side: Side) -> None:
     for batch in (5, 6):
         side.stage(batch, f"t{batch}", rows(str(batch)), jumps=True)
     assert side.publish(6, "t6", count=1, jumps=True)
@@ -543,7 +543,7 @@ def test_what_a_sink_knows_of_its_batches_does_not_grow_with_them(side: Side) ->
 DAY = 86_400.0
 
 
-def test_a_sink_whose_batch_was_the_final_one_is_forgotten_after_a_time_and_others_never_are() -> None:
+def test_only_sinks_with_a_final_batch_are_forgotten_after_a_time() -> None:
     side = Side(StagingPolicy(remember=30 * DAY))
     for number, name in enumerate(("once", "once-more", "goes-on")):
         side.stage(0, "t", rows(f"{number}"), sink=name)

@@ -197,9 +197,7 @@ async def test_a_readers_cursor_may_not_be_called_what_is_ours_or_unfit(admin: C
         assert (await admin.ask(f"/queues/inbox/cursors/{name}", "DELETE"))[0] == 403
 
 
-async def test_a_destination_with_handlers_starts_again_whatever_readers_tried_to_call_themselves(
-    serve: Any, tmp_path: Any
-) -> None:
+async def test_a_destination_with_handlers_restarts_whatever_names_readers_tried(serve: Any, tmp_path: Any) -> None:
     def make() -> Destination:
         app = Destination(tmp_path / "inbox", partitions=1)
         app.on(ACTION)(lambda message: None)

@@ -132,7 +132,7 @@ def normal(target: str) -> str:
     return posixpath.normpath("/".join(parts))
 
 
-def test_whatever_is_allowed_the_client_connects_to_an_allowed_port_and_asks_for_nothing_above_the_path() -> None:
+def test_the_client_connects_to_allowed_ports_and_stays_below_the_path() -> None:
     seen: dict[int, list[str]] = {}
 
     def handler(exchange: Exchange) -> None:

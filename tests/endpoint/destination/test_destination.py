@@ -145,7 +145,7 @@ def answers_none(message: Any) -> str | None:
 
 @EVERY_VERSION
 @pytest.mark.parametrize("handler", [answers_nothing, answers_none])
-async def test_a_request_to_an_operation_that_returns_nothing_is_answered_with_an_empty_element(
+async def test_a_request_to_a_void_operation_is_answered_with_an_empty_element(
     serve: Any, peer: Any, handler: Any, versions: Versions
 ) -> None:
     app = Destination(":memory:")
@@ -476,9 +476,7 @@ async def test_one_peer_has_its_share_of_sequences_however_many_connections_it_m
         await service.close()
 
 
-async def test_clients_that_all_send_one_message_id_get_a_sequence_each_and_none_loses_a_message(
-    serve: Any, peer: Any
-) -> None:
+async def test_clients_that_share_one_message_id_get_a_sequence_each(serve: Any, peer: Any) -> None:
     app, got = collecting()
     url = (await serve(app)).url
     clients = [peer(url) for _ in range(3)]

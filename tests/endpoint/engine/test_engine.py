@@ -126,7 +126,7 @@ async def waited_for(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     await one.engine.stop()
 
 
-async def test_what_the_loop_waited_for_is_told_in_the_same_turn_and_what_the_next_turn_brings_shares_it(
+async def test_a_finished_wait_is_told_in_the_same_turn_and_the_next_shares_it(
     waited_for: Running,
 ) -> None:
     before = waited_for.store.commits
@@ -169,7 +169,7 @@ async def test_answers_that_wait_for_a_batch_leave_before_outboxes_get_their_tur
     assert done == (["answer", "send"] if is_idle else ["send", "answer", "send"])
 
 
-async def test_outboxes_get_their_turn_while_a_batch_is_written_that_the_loop_does_not_wait_for(
+async def test_outboxes_get_their_turn_while_a_batch_is_written_behind_the_loop(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []

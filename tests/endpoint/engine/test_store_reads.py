@@ -134,7 +134,7 @@ async def test_a_store_that_fails_is_told_once_and_nothing_more_is_read() -> Non
     await one.reading.close()
 
 
-async def test_reads_that_fail_at_once_are_told_once_and_none_of_their_errors_is_left_to_the_loop() -> None:
+async def test_reads_that_fail_at_once_are_told_once_and_leave_the_loop_no_error() -> None:
     unheard: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unheard.append(context))
     store = SlowStore()
@@ -151,7 +151,7 @@ async def test_reads_that_fail_at_once_are_told_once_and_none_of_their_errors_is
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_who_wants_to_know_whether_the_store_can_be_read_waits_for_what_is_being_read(fails: bool) -> None:
+async def test_a_check_of_the_store_waits_for_the_reads_under_way(fails: bool) -> None:
     store = SlowStore()
     store.fails = fails
     one = Asker(filled(store))

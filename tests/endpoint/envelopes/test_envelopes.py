@@ -133,7 +133,7 @@ class Answered(Exchange):
     start = write = drain = finish = respond  # type: ignore[assignment]
 
 
-def test_without_processors_the_path_costs_a_message_six_calls_more_than_reading_and_writing_it() -> None:
+def test_without_processors_the_path_costs_a_message_six_more_calls() -> None:
     """Counted, not timed: nothing that a message needs no processor for is made for it."""
     data = encode(acknowledgement())
     envelopes = Envelopes("destination", Counter())

@@ -105,7 +105,7 @@ LARGE = [("text/xml", 500), ("application/soap+xml", 413), ("text/plain", 413)]
 
 
 @pytest.mark.parametrize(("media", "status"), LARGE)
-async def test_a_message_that_is_too_large_is_answered_with_a_fault_that_its_sender_reads_and_logged_with_the_peer(
+async def test_a_message_too_large_is_answered_with_a_fault_and_logged_with_the_peer(
     serve: Any, caplog: pytest.LogCaptureFixture, media: str, status: int
 ) -> None:
     caplog.set_level("INFO", "holdfast")

@@ -266,7 +266,7 @@ async def test_what_is_put_off_or_meets_a_bug_is_not_lost(error: Exception, inci
     assert incidents[incident] > 1
 
 
-async def test_a_message_that_is_refused_is_answered_with_a_fault_and_nothing_of_it_is_taken() -> None:
+async def test_a_message_refused_by_a_processor_is_answered_with_a_fault_and_dropped() -> None:
     def refuse(context: MessageContext) -> None:
         if b"bad" in context.envelope.body:
             raise ProcessingError("This one is bad.", detail=b"<d:why xmlns:d='urn:d'>bad</d:why>")
@@ -421,7 +421,7 @@ async def test_what_is_answered_for_the_protocol_passes_too(tmp_path: Path) -> N
     await service.close()
 
 
-async def test_a_processor_may_answer_itself_and_reliable_messaging_does_not_see_the_request(tmp_path: Path) -> None:
+async def test_a_request_that_a_processor_answers_never_reaches_reliable_messaging(tmp_path: Path) -> None:
     class Pong(Processor):
         def inbound(self, context: MessageContext) -> None:
             if context.envelope.action == "urn:ping":
@@ -438,7 +438,7 @@ async def test_a_processor_may_answer_itself_and_reliable_messaging_does_not_see
     assert isinstance(decode(created.content).control, CreateSequenceResponse)
 
 
-async def test_what_is_put_off_or_meets_a_bug_is_503_and_says_for_how_long_only_if_the_processor_does(
+async def test_a_processor_that_defers_or_fails_is_503_with_the_delay_it_names(
     tmp_path: Path,
 ) -> None:
     class Away(Processor):

@@ -72,7 +72,7 @@ async def done(source: Source) -> Any:
     return handling
 
 
-async def test_messages_of_a_duplex_service_reach_the_handler_in_order_through_a_bad_network(serve: Any) -> None:
+async def test_callbacks_of_a_duplex_service_arrive_in_order_through_a_bad_network(serve: Any) -> None:
     service = Duplex()
     url = (await serve(service.app)).url
     (port,) = free_ports(1)

@@ -119,9 +119,7 @@ async def test_a_letter_that_is_retried_is_handed_over_at_once_and_over_when_it_
     assert (await ask(service, "dead-letters"))[1] == {"dead_letters": [], "count": 0, "next": None}
 
 
-async def test_a_letter_that_fails_again_is_one_again_with_the_new_reason_and_is_not_tried_for_ever(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_a_dead_letter_that_fails_again_has_the_new_reason_and_a_limit(serve: Any, tmp_path: Path) -> None:
     desk = Desk(tmp_path / "inbox")
     service = await serve(desk.app)
     await fill(service, 1)

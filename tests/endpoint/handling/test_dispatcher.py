@@ -70,7 +70,7 @@ async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serv
     assert seen != [threading.main_thread().name]
 
 
-async def test_as_many_plain_handlers_run_at_once_as_concurrency_says_and_hold_up_nobody_else(serve: Any) -> None:
+async def test_plain_handlers_run_up_to_the_concurrency_and_delay_nobody_else(serve: Any) -> None:
     app = Destination(":memory:", handling=HandlingPolicy(concurrency=32), partitions=1, assurance="exactly-once")
     together = threading.Barrier(33)
     go_on = threading.Event()
@@ -147,9 +147,7 @@ async def test_a_handler_that_raises_is_called_again_and_the_order_is_kept(serve
     assert (app.dispatcher.failed, app.dispatcher.dead) == (2, 0)
 
 
-async def test_what_fails_too_often_is_a_dead_letter_with_its_traceback_and_the_rest_goes_on(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_too_many_failures_make_a_dead_letter_with_the_traceback(serve: Any, tmp_path: Path) -> None:
     app = Destination(tmp_path / "inbox", handling=QUICK)
     handled: list[str] = []
 
@@ -319,7 +317,7 @@ def test_a_caller_reads_the_whole_detail_of_a_fault(kind: str, soap: SOAP) -> No
     assert ([(child.tag, child.text) for child in written], written.text) == (elements, text)
 
 
-def test_a_detail_that_no_receiver_would_take_is_left_out_of_a_fault_that_is_passed_on() -> None:
+def test_a_forwarded_fault_omits_a_detail_that_no_receiver_would_accept() -> None:
     record = Record("urn:s", 1, "urn:a", b"<a/>", 0.0, wants_reply=True)
     for detail in (b"<a>" * 61 + b"</a>" * 61, b"<a/></Detail><Detail>", b"<?pi?>", b"<!DOCTYPE a><a/>", b"\xff"):
         reply = passed_on(record, Fault("Sender", "no", detail=detail), Addressing.V2005_08)
@@ -327,9 +325,7 @@ def test_a_detail_that_no_receiver_would_take_is_left_out_of_a_fault_that_is_pas
 
 
 @pytest.mark.parametrize(("soap", "requester"), [(SOAP.V1_1, SOAP.V1_2), (SOAP.V1_2, SOAP.V1_1)], ids=str)
-def test_a_fault_keeps_the_action_of_its_contract_and_no_default_one_of_another_version(
-    soap: SOAP, requester: SOAP
-) -> None:
+def test_a_fault_keeps_its_contracts_action_but_no_other_versions_default(soap: SOAP, requester: SOAP) -> None:
     fault = fault_with(soap, b"<c:left>0</c:left>")
     own = "http://tempuri.org/IOrders/CancelProblemFault"
     assert passed_through(fault, soap, requester, own).action == own
@@ -580,9 +576,7 @@ async def test_at_most_once_keeps_the_order_of_a_sequence(serve: Any) -> None:
     assert seen == ["0 begun", "0", "1 begun", "1"]
 
 
-async def test_at_most_once_a_request_whose_handler_did_not_end_is_not_repeated_and_its_sequence_goes_on(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_at_most_once_an_interrupted_request_is_not_repeated(serve: Any, tmp_path: Path) -> None:
     never = asyncio.Event()
     calls: list[str] = []
 
@@ -678,9 +672,7 @@ def unfit() -> list[Any]:
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 @pytest.mark.parametrize("error", unfit(), ids=lambda error: type(error).__name__)
-async def test_whatever_a_handler_raises_is_a_dead_letter_that_can_be_read_and_the_rest_goes_on(
-    serve: Any, kind: str, error: BaseException
-) -> None:
+async def test_whatever_a_handler_raises_is_a_readable_dead_letter(serve: Any, kind: str, error: BaseException) -> None:
     app = Destination(":memory:", handling=HandlingPolicy(attempts=2, backoff=0.01))
     handled: list[str] = []
 

@@ -153,7 +153,7 @@ def test_the_life_of_a_sequence_is_told_by_what_is_saved_of_it():
     assert [row["event"] for row in rows_of(one)] == ["created", "expired"]
 
 
-def test_what_handlers_are_done_with_is_told_as_ranges_and_so_is_that_they_begin_again():
+def test_handled_records_are_reported_as_ranges_and_so_is_a_new_beginning():
     one = collector()
 
     def done(*ranges: int) -> None:

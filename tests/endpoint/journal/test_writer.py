@@ -308,7 +308,7 @@ async def test_a_journal_that_never_began_can_be_closed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_destination_that_is_started_again_in_another_loop_and_store_ends_each_time(tmp_path: Path):
+def test_a_destination_restarted_in_another_loop_and_store_ends_each_time(tmp_path: Path):
     app = made(tmp_path / "unused")
 
     async def run(store: Path | None) -> None:
@@ -350,9 +350,7 @@ async def test_a_source_keeps_a_journal_if_it_is_told_to(serve, tmp_path):
         assert "terminated" in names
 
 
-async def test_a_source_that_cannot_begin_ends_its_journal_and_the_next_run_goes_on_with_it(
-    serve, tmp_path, monkeypatch
-):
+async def test_a_source_that_cannot_begin_ends_its_journal_for_the_next_run(serve, tmp_path, monkeypatch):
     service = await serve(made(tmp_path / "inbox"))
     async with Source(service.url, tmp_path / "outbox", journal=True) as source:
         await source.send("<n/>", action=ACTION)

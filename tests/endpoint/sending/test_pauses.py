@@ -56,7 +56,7 @@ def test_one_that_says_it_is_cxf_is_waited_for_and_others_are_not() -> None:
     assert pauses.before(answer(attempt=2)) == 0.0, "its 202 was read long ago"
 
 
-def test_one_whose_request_comes_again_after_its_answer_was_sent_is_waited_for_from_then_on() -> None:
+def test_a_peer_that_repeats_an_answered_request_is_waited_for_from_then_on() -> None:
     pauses = Pauses()
     for address in (HERE, THERE):
         pauses.heard(request(reply_to=EndpointReference(address)), b"")
@@ -94,7 +94,7 @@ def test_the_core_answers_the_exchange_before_it_sends_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("somebody", 0.0), (CXF.decode(), PAUSE)])
-async def test_a_destination_sends_its_answer_to_an_address_at_once_unless_its_peer_was_seen_to_need_more(
+async def test_a_posted_answer_leaves_at_once_unless_its_peer_needs_a_pause(
     serve: Any, name: str, seconds: float
 ) -> None:
     answers: list[Envelope] = []

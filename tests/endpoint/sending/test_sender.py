@@ -128,7 +128,7 @@ async def test_a_page_in_place_of_a_message_is_a_failure_that_names_the_status(s
     assert f"HTTP {status}" in problem
 
 
-async def test_a_create_sequence_answered_with_an_error_page_is_refused_unless_it_may_work_later() -> None:
+async def test_a_create_sequence_answered_with_an_error_page_is_refused_or_retried() -> None:
     create = CreateSequence(ANONYMOUS_EPR)
     told, _ = await outcome(lambda e: e.respond(404, b"not here"), create)
     assert told.fault.code == "HTTP 404"
@@ -207,7 +207,7 @@ async def test_silence_in_answer_to_create_sequence_is_told_for_it_will_never_op
     assert f"answered CreateSequence with HTTP {status} and no content" in problem
 
 
-async def test_an_applications_message_in_answer_to_create_sequence_comes_with_what_to_check() -> None:
+async def test_an_application_message_in_answer_to_create_sequence_names_the_remedy() -> None:
     """As of a service without reliable messaging, which answers whatever it is sent."""
     reply = Envelope(SOAP.V1_2, Addressing.V2005_08, None, "urn:reply", body=b"<r/>")
     told, problems = await outcome(lambda e: e.respond(200, encode(reply), b"text/xml"), CreateSequence(ANONYMOUS_EPR))

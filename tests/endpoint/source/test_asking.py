@@ -82,7 +82,7 @@ class Taciturn:
 
 
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
-async def test_all_is_acknowledged_by_a_destination_that_acknowledges_only_what_it_is_asked_for(
+async def test_a_destination_that_acknowledges_only_on_request_acknowledges_all(
     versions: Versions,
 ) -> None:
     peer = Taciturn()
@@ -97,7 +97,7 @@ async def test_all_is_acknowledged_by_a_destination_that_acknowledges_only_what_
     assert all(len(one.ack_requested) <= 1 for envelopes in peer.came.values() for one in envelopes), "WCF takes one"
 
 
-async def test_every_transmission_beyond_the_first_asks_and_who_waits_is_told_that_nothing_is_said() -> None:
+async def test_every_retransmission_asks_and_a_waiter_hears_of_a_silent_peer() -> None:
     peer = Taciturn(is_mute=True)
     async with peer as url:
         async with Source(url, ":memory:", versions=Versions(), offer=False, policy=QUICK) as source:
@@ -112,7 +112,7 @@ async def test_every_transmission_beyond_the_first_asks_and_who_waits_is_told_th
     assert again and all(envelope.ack_requested for envelope in again)
 
 
-async def test_a_request_does_not_ask_for_an_acknowledgement_which_would_say_that_there_is_no_reply() -> None:
+async def test_a_request_does_not_ask_for_an_acknowledgement() -> None:
     peer = Taciturn()
     async with peer as url:
         async with Source(url, ":memory:", versions=Versions(), offer=True, policy=QUICK) as source:

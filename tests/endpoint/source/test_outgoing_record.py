@@ -80,7 +80,7 @@ def same(given: bytes, came: bytes) -> bool:
 
 @settings(max_examples=examples(300))
 @given(URIS, URIS, URIS, BODIES, st.just(b"") | HEADERS)
-def test_what_is_taken_over_can_be_stored_written_in_every_version_and_read_as_it_was(
+def test_an_accepted_message_is_stored_written_in_every_version_and_read_back(
     key: str, action: str, message_id: str, body: Any, headers: bytes
 ) -> None:
     try:
@@ -106,7 +106,7 @@ MESSAGES = st.tuples(URIS, URIS, URIS, BODIES, st.just(b"") | HEADERS)
     max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(st.lists(MESSAGES, min_size=5, max_size=25))
-def test_whatever_send_takes_over_is_delivered_after_a_restart_and_what_it_refuses_leaves_no_trace(
+def test_what_send_accepts_outlives_a_restart_and_what_it_refuses_leaves_no_trace(
     messages: list[tuple[str, str, str, Any, bytes]],
 ) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -237,9 +237,7 @@ async def test_an_address_for_replies_leaves_room_for_what_makes_it_unguessable(
 @pytest.mark.parametrize(
     "returned", ["<a>\ud800</a>", "<a><?b c?></a>", "no element", 7, etree.Comment("c"), b"\xff", "<p:a/>"]
 )
-async def test_a_reply_that_cannot_be_sent_is_a_failure_of_its_handler_and_the_next_request_is_answered(
-    serve: Any, returned: Any
-) -> None:
+async def test_a_reply_that_cannot_be_sent_is_a_failure_of_its_handler(serve: Any, returned: Any) -> None:
     app = Destination(":memory:", handling=HandlingPolicy(attempts=1))
 
     @app.on("urn:bad")

@@ -14,7 +14,7 @@ from holdfast import Destination, NotAcknowledged, Source
 from holdfast.testing.ports import free_ports
 
 
-async def test_several_may_wait_for_one_message_and_one_who_is_cancelled_takes_nobody_with_him(serve: Any) -> None:
+async def test_several_may_wait_for_one_message_and_a_cancelled_waiter_stops_no_other(serve: Any) -> None:
     (port,) = free_ports(1)
     async with Source(f"http://127.0.0.1:{port}/", ":memory:") as source:
         sent = await source.send("<a/>", action="urn:a")

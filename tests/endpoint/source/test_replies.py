@@ -53,7 +53,7 @@ async def test_a_reply_is_given_again_until_it_is_done_also_by_a_later_process(s
     assert asked == ["1"]
 
 
-async def test_its_block_left_in_order_says_that_the_program_has_it_and_left_by_an_error_does_not(serve: Any) -> None:
+async def test_a_reply_counts_as_received_only_if_its_block_ends_without_an_error(serve: Any) -> None:
     app, _ = shop()
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012
@@ -66,9 +66,7 @@ async def test_its_block_left_in_order_says_that_the_program_has_it_and_left_by_
             await source.reply("urn:one", timeout=0.01)
 
 
-async def test_a_source_whose_block_is_left_in_order_has_what_it_was_given_and_keeps_what_nobody_took(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_a_source_that_ends_in_order_keeps_the_replies_nobody_took(serve: Any, tmp_path: Path) -> None:
     app, _ = shop()
     url = (await serve(app)).url
     async with Source(url, tmp_path / "o") as source:

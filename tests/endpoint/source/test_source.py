@@ -116,7 +116,7 @@ async def test_messages_arrive_once_in_order_and_requests_get_their_replies(
     assert all(one.is_over for one in app.engine.protocol.inbound.destinations.values())
 
 
-async def test_bodies_are_text_bytes_or_elements_and_anything_else_is_refused_before_it_is_stored(serve: Any) -> None:
+async def test_a_body_that_is_no_text_bytes_or_element_is_refused_unstored(serve: Any) -> None:
     app, got = shop()
     async with Source((await serve(app)).url, ":memory:") as source:
         element = etree.fromstring("<root><n>é</n>tail</root>")[0]
@@ -172,7 +172,7 @@ async def test_its_own_http_headers_go_with_every_request() -> None:
     assert set(seen) == {b"Bearer t"}
 
 
-async def test_https_with_a_trusted_certificate_works_and_an_unknown_one_is_the_named_problem(serve: Any) -> None:
+async def test_https_works_with_a_trusted_certificate_and_names_an_unknown_one(serve: Any) -> None:
     authority = trustme.CA()
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(server_side)
@@ -214,7 +214,7 @@ async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
     assert got == [str(i) for i in range(20)]
 
 
-async def test_a_listener_that_is_not_allowed_is_refused_with_a_reason_that_says_what_to_do(serve: Any) -> None:
+async def test_a_listener_that_is_not_allowed_is_refused_with_a_remedy(serve: Any) -> None:
     app, _ = shop()
     url = (await serve(app)).url
     async with Source(url, ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0))) as source:
@@ -306,7 +306,7 @@ async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume
     await app.close()
 
 
-async def test_what_a_destination_that_forgot_the_sequence_surely_has_not_goes_on_in_a_new_one(serve: Any) -> None:
+async def test_messages_that_a_forgetful_destination_surely_lacks_go_in_a_new_sequence(serve: Any) -> None:
     app, got = shop()
     (port,) = free_ports(1)
     service = await serve(app, port=port)
@@ -615,9 +615,7 @@ def child_environment() -> dict[str, str]:
 
 
 @pytest.mark.crash
-async def test_killed_between_send_and_acknowledgement_it_carries_on_and_the_message_arrives_once(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_killed_between_send_and_acknowledgement_the_message_arrives_once(serve: Any, tmp_path: Path) -> None:
     app, got = shop(tmp_path / "inbox")
     url = (await serve(app)).url
     outbox = str(tmp_path / "outbox")
@@ -644,9 +642,7 @@ asyncio.run(main())
 
 
 @pytest.mark.crash
-async def test_killed_at_any_moment_while_it_sends_every_stored_message_arrives_once_in_order(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_killed_while_it_sends_every_stored_message_arrives_once_in_order(serve: Any, tmp_path: Path) -> None:
     app, got = shop(tmp_path / "inbox")
     url = (await serve(app)).url
     told = set[int]()
@@ -689,7 +685,7 @@ async def test_a_sequence_that_stops_does_not_disturb_who_waits_for_a_reply_in_a
         assert (await asked).body.tag == "done"
 
 
-async def test_a_key_that_is_stopped_fails_no_send_to_another_and_flush_waits_for_the_others(serve: Any) -> None:
+async def test_a_stopped_key_fails_no_send_to_another_and_flush_waits_for_these(serve: Any) -> None:
     app, got = shop()
     async with Source((await serve(app)).url, ":memory:", policy=QUICK) as source:
         stuck = await source.send("<n>0</n>", action="urn:nobody", sequence_key="stuck")
@@ -716,7 +712,7 @@ class FullDisk(MemoryStore):
         super().commit(batch)
 
 
-async def test_after_its_store_failed_a_source_says_which_messages_are_safe_and_not_to_be_sent_again() -> None:
+async def test_a_source_whose_store_failed_says_which_messages_are_safe() -> None:
     store = FullDisk()
     source = Source("http://127.0.0.1:9/", store)
     await source.open()

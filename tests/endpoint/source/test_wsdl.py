@@ -77,7 +77,7 @@ async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: 
     assert inbound.offered is None, "no operation replies, so no Sequence for replies is offered"
 
 
-async def test_with_a_replying_operation_a_sequence_is_offered_and_arguments_go_before_the_wsdl(
+async def test_a_replying_operation_offers_a_sequence_and_arguments_precede_the_wsdl(
     serve: Any, tmp_path: Path
 ) -> None:
     app = Destination(":memory:")

@@ -1,4 +1,7 @@
-"""Requests that another worker answers, while workers fail and move: real sockets, and workers that a test scripts."""
+"""Requests that another worker answers, while workers fail and move: real sockets, and workers that a test scripts.
+
+Covers endpoint/workers/worker_client.py.
+"""
 
 from __future__ import annotations
 

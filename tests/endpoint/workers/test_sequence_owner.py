@@ -96,7 +96,7 @@ def test_a_sequence_without_a_number_is_of_the_server_that_was_one_process() -> 
 
 
 @pytest.mark.parametrize("number", [0, 1, 7])
-def test_what_is_posted_to_an_address_with_a_secret_is_of_the_worker_that_made_the_secret(number: int) -> None:
+def test_a_post_to_an_address_with_a_secret_belongs_to_the_secrets_worker(number: int) -> None:
     secret = OURS[number].rpartition(":")[2]
     assert worker_of_address(f"/replies?holdfast={secret}") == number
     assert worker_of_address(f"/?a=b&holdfast={secret}") == number
@@ -106,9 +106,7 @@ def test_what_is_posted_to_an_address_with_a_secret_is_of_the_worker_that_made_t
     ("target", "worker"),
     [("/", None), ("/?holdfast=", None), ("/?xholdfast=1", None), ("/?holdfast=4", 0), ("/?holdfast=%00", 0)],
 )
-def test_an_address_without_a_workers_secret_is_of_the_server_that_was_one_process_or_of_none(
-    target: str, worker: int | None
-) -> None:
+def test_an_address_without_a_workers_secret_dates_from_a_single_process(target: str, worker: int | None) -> None:
     assert worker_of_address(target) == worker
 
 

@@ -261,9 +261,7 @@ async def test_a_large_message_reaches_its_worker(standing: str, peer: Any) -> N
             assert answer.ranges == ((1, 1),)
 
 
-async def test_acknowledgement_requests_and_unknown_sequences_are_answered_wherever_they_come(
-    standing: str, peer: Any
-) -> None:
+async def test_every_worker_answers_ack_requests_and_unknown_sequences(standing: str, peer: Any) -> None:
     one, found = await sequences(standing, peer, 3)
     for identifier in found.values():
         await one.message(1, identifier=identifier)
@@ -307,9 +305,7 @@ async def test_what_is_said_of_another_workers_sequence_reaches_it(replying: str
             await asyncio.sleep(0.01)
 
 
-async def test_an_acknowledgement_by_itself_is_taken_wherever_it_comes_and_a_strangers_is_refused(
-    replying: str, peer: Any
-) -> None:
+async def test_every_worker_takes_a_lone_acknowledgement_and_refuses_a_strangers(replying: str, peer: Any) -> None:
     url = replying
     found = await requesters(url, peer)
     for one, offered in found.values():
@@ -345,9 +341,7 @@ def read_all(admin: str, meanwhile: Callable[[], None], without: Sequence[str] =
     return found
 
 
-def test_a_reader_of_the_one_admin_listener_gets_every_record_once_though_workers_are_killed(
-    crew: Start, tmp_path: Path
-) -> None:
+def test_a_reader_gets_every_record_once_though_workers_are_killed(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "3", "--admin", "0")
     url, admin = server.url(), server.url()
     for thread in send_together(url, 9, 40):
@@ -366,9 +360,7 @@ def test_a_reader_of_the_one_admin_listener_gets_every_record_once_though_worker
     assert {partition: some for partition, some in found.items() if some} == where
 
 
-def test_cursors_stand_in_all_workers_and_a_new_worker_changes_no_number_and_no_epoch(
-    crew: Start, tmp_path: Path
-) -> None:
+def test_cursors_are_in_all_workers_and_a_new_one_changes_no_number_or_epoch(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "2", "--admin", "0")
     url, admin = server.url(), server.url()
     for thread in send_together(url, 6, 10):
@@ -467,7 +459,7 @@ def test_while_a_worker_is_away_its_part_is_told_to_be_missing_and_comes_back(cr
     plane.close()
 
 
-def test_dead_letters_of_all_workers_are_listed_retried_and_discarded_by_numbers_of_their_own(crew: Start) -> None:
+def test_dead_letters_of_all_workers_are_listed_retried_and_discarded(crew: Start) -> None:
     module = (
         "import holdfast\n"
         "from holdfast.endpoint.handling import dead_letters as letters\n"

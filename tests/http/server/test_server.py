@@ -571,7 +571,7 @@ async def test_a_peer_that_is_too_slow_is_closed(start: bytes, phase: int, reaso
         assert server.counters.timeouts == {reason: 1}
 
 
-async def test_a_slowloris_is_closed_though_it_keeps_sending_and_others_are_served_meanwhile() -> None:
+async def test_a_slowloris_that_keeps_sending_is_closed_while_others_are_served() -> None:
     async with serving(header_timeout=100, keep_alive_timeout=1000, linger_timeout=0.02) as server:
         async with connected(server) as slow, connected(server) as other:
             slow.send(b"GET / HTTP/1.1\r\n")
@@ -646,7 +646,7 @@ async def test_an_answer_may_come_later_and_only_once() -> None:
 
 
 @on_every_loop
-async def test_a_peer_that_goes_before_the_answer_is_reported_once_and_answering_does_nothing() -> None:
+async def test_a_peer_that_leaves_before_the_answer_is_reported_once() -> None:
     waiting: list[Exchange] = []
     gone: list[bool] = []
 

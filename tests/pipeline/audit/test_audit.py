@@ -261,7 +261,7 @@ def test_the_tables_and_the_report_tell_what_happened(spark: SparkSession, tmp_p
 
 
 @pytest.mark.nightly
-def test_where_the_oldest_part_is_kept_no_more_nothing_is_a_violation_and_that_is_said(spark: SparkSession) -> None:
+def test_where_the_oldest_part_is_deleted_nothing_is_a_violation(spark: SparkSession) -> None:
     from holdfast.pipeline.audit.event_pass import is_of_several
     from holdfast.pipeline.audit.findings import audit
 

@@ -118,7 +118,7 @@ def test_a_long_sequence_and_a_long_queue_are_read_and_not_kept() -> None:
     assert peak < 1_000_000
 
 
-def test_what_was_handled_before_a_store_was_put_back_says_nothing_of_the_record_that_has_its_offset_now() -> None:
+def test_an_offset_handled_before_a_restore_says_nothing_of_its_new_record() -> None:
     usual = dict.fromkeys(Told._fields) | {"about": f"{WAY} 0 q", "queue": "q", "partition": 0, "offset": 5, "count": 1}
     handled = [Told(**usual | {"event": "handled", "at": at}) for at in (20, 47)]
     came = [Told(**usual | {"event": "delivered", "at": at, "since": at - 3}) for at in (10, 40)]

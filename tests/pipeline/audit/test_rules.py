@@ -396,7 +396,7 @@ def acknowledged(number: int, count: int) -> Row:
     return {"event": "acknowledged", "number": number, "count": count}
 
 
-def test_a_number_that_only_stands_is_found_when_the_run_after_the_next_acknowledges_it() -> None:
+def test_an_unbacked_number_is_found_when_a_later_run_acknowledges_it() -> None:
     one = ended_in_order(1, delivered_at(0, 1), accepted=(0, 2), end=1)
     two = ended_in_order(2, accepted=(2, 2), end=1)
     three = ended_in_order(3, acknowledged(1, 2), accepted=(2, 2), end=1)
@@ -436,7 +436,7 @@ def test_a_dead_letter_that_is_tried_again_is_not_delivered_twice_and_is_deliver
     assert never_delivered(rows) == {("delivered twice", 1, 1)}
 
 
-def test_what_comes_again_since_the_store_was_put_back_is_no_violation_and_twice_since_then_is() -> None:
+def test_after_a_restore_a_repeat_is_no_violation_but_a_second_one_is() -> None:
     """Messages whose acknowledgement was lost, and rows of a sink that move again under their names."""
     names = journals(loses=False)[0][0].keys()
     inbox = {"queue": "inbox", "partition": 0}

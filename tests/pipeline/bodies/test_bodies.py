@@ -117,7 +117,7 @@ def test_the_values_that_can_be_read_are_kept_and_every_problem_is_told():
     )
 
 
-def test_what_is_absent_or_nil_is_null_and_a_problem_only_where_the_schema_demands_it():
+def test_an_absent_or_nil_element_is_null_and_a_problem_only_if_required():
     nil = "<o xmlns:i='http://www.w3.org/2001/XMLSchema-instance'><id i:nil='true'/></o>"
     assert read("<o/>", ID) == ({"id": None}, None)
     assert read(nil, ID) == ({"id": None}, None)

@@ -125,7 +125,7 @@ def test_a_batch_begins_where_its_end_says_so():
     assert offsets.ranges_between(start, end) == expected
 
 
-def test_an_end_below_the_start_a_vanished_partition_and_a_wrong_beginning_are_refused():
+def test_an_early_end_a_lost_partition_and_a_wrong_beginning_are_refused():
     start = of("orders", "e1", p0=5, p1=8)
     for end in (
         of("orders", "e1", p0=4, p1=8),
@@ -228,9 +228,7 @@ def test_stored_and_deleted_ranges_are_distinguished():
     st.none() | st.integers(1, 8),
     st.integers(1, 20),
 )
-def test_a_plan_read_in_order_is_the_ranges_in_order_in_as_many_tasks_as_are_asked_for(
-    shape: dict, tasks: int | None, least: int
-):
+def test_a_plan_in_order_has_the_ranges_in_order_in_the_tasks_asked_for(shape: dict, tasks: int | None, least: int):
     least = least if tasks is None else min(least, tasks)
     ranges = [(queue, Range(p, start, start + rows)) for (queue, p), (start, rows) in sorted(shape.items())]
     parts = offsets.plan(ranges, tasks, least)

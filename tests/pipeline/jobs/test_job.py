@@ -106,7 +106,7 @@ def test_an_exception_of_java_is_its_first_cause():
 
 
 @pytest.mark.spark
-def test_a_place_for_tables_that_cannot_be_written_is_told_before_anything_is_computed(
+def test_an_unwritable_place_for_tables_is_reported_before_any_computation(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(grid_job, "command_session", lambda *_given, **_settings: contextlib.nullcontext(spark))

@@ -141,9 +141,7 @@ def hold(release: threading.Event, held: threading.Event, at: int) -> Callable[[
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_driver_killed_in_the_middle_of_a_batch_and_restarted_lands_every_message_once(
-    server: FakeServer, job: Job, kind: str
-):
+def test_a_driver_killed_within_a_batch_and_restarted_lands_every_message_once(server: FakeServer, job: Job, kind: str):
     landed = job.landed if kind == "delta" else job.landed_in_parquet
     how = ("--format", kind) if kind == "parquet" else ()
     release, held = threading.Event(), threading.Event()

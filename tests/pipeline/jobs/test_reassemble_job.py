@@ -77,9 +77,7 @@ def test_files_are_put_together_and_what_is_wrong_is_said(
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_what_could_not_be_read_is_grouped_by_reason_and_kind_of_file_the_most_frequent_first(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_unreadable_files_are_grouped_by_reason_and_kind_by_frequency(spark: SparkSession, tmp_path: Path) -> None:
     """However many there are, and though each has bytes and places of its own."""
     captured = tmp_path / "captured"
     captured.mkdir()

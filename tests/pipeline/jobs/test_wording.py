@@ -44,7 +44,7 @@ def test_there_are_errors_that_name_options():
 
 
 @pytest.mark.parametrize(("place", "said"), NAMING, ids=[place for place, _ in NAMING])
-def test_whatever_names_an_option_says_that_it_is_one_so_that_a_command_can_say_its_own(place: str, said: str):
+def test_every_text_that_names_an_option_marks_it_for_the_command_to_render(place: str, said: str):
     if ".option(" in said or place.startswith("pipeline/jobs/command.py") or "help" in place:  # a line of a program
         return
     left = NAMED.sub("", said)
@@ -147,7 +147,7 @@ def test_where_nobody_ever_answers_a_command_says_what_it_waits_for_and_ends_soo
     assert "http://127.0.0.1:9 does not answer: Connection refused; waiting for 0 s more" in caplog.text
 
 
-def test_a_server_that_is_away_but_was_there_or_answers_badly_is_waited_for_as_long_as_usual(
+def test_a_known_server_that_is_away_is_waited_for_as_long_as_usual(
     monkeypatch: pytest.MonkeyPatch,
 ):
     from holdfast.client.data_plane import Patience

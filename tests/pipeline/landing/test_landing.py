@@ -196,7 +196,7 @@ def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_fails(
 
 
 @pytest.mark.nightly
-def test_several_queues_are_landed_in_one_table_and_so_are_those_that_match_a_pattern(
+def test_several_queues_or_those_of_a_pattern_are_landed_in_one_table(
     spark: SparkSession, place: Place, orders: FakeServer
 ):
     orders.create("returns")

@@ -142,7 +142,7 @@ def test_each_type_has_a_table_with_its_own_columns(shop: Shop) -> None:
 @pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_a_batch_that_is_repeated_is_in_each_table_once_and_may_not_be_divided_otherwise(
+def test_a_repeated_batch_is_in_each_table_once_and_keeps_its_division(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = DeltaTable.write
@@ -172,7 +172,7 @@ def test_a_batch_that_is_repeated_is_in_each_table_once_and_may_not_be_divided_o
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
-def test_a_type_may_be_added_later_and_a_batch_without_rows_of_a_type_is_landed_all_the_same(
+def test_a_type_may_be_added_later_and_a_batch_may_lack_rows_of_a_type(
     shop: Shop, server: FakeServer, kind: str, tmp_path: Path
 ) -> None:
     if kind == "delta":
@@ -193,9 +193,7 @@ def test_a_type_may_be_added_later_and_a_batch_without_rows_of_a_type_is_landed_
 @pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_a_directory_that_is_a_table_holds_no_tables_of_types_and_the_other_way_round(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_table_holds_no_tables_of_types_and_these_no_single_table(shop: Shop, tmp_path: Path) -> None:
     shop.run(None)
     with pytest.raises(ConfigurationError, match=r"is a table, and with types it is to hold a table of each"):
         shop.run()

@@ -72,7 +72,7 @@ def test_of_many_threads_one_is_told_that_the_directory_is_its_own(spark: SparkS
     assert attempts(tmp_path) == 0
 
 
-def test_who_is_killed_before_the_name_is_given_leaves_nothing_that_is_seen_and_the_next_sweeps_it(
+def test_a_kill_before_the_rename_leaves_nothing_visible_and_the_next_sweeps(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:

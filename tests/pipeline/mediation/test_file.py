@@ -559,7 +559,7 @@ to = "hours"
 )
 
 
-def test_a_step_with_state_is_a_query_of_its_own_and_dead_letters_stay_with_the_first(here: Path) -> None:
+def test_a_stateful_step_is_its_own_query_and_dead_letters_stay_with_the_first(here: Path) -> None:
     assert queries(here, STATEFUL) == {
         "orders": ([], ["read"], ["out"]),
         "hourly": (["read", "hourly"], ["named"], ["hours"]),

@@ -46,7 +46,7 @@ def test_files_are_told_apart_by_the_names_of_their_sources(tmp_path: Path) -> N
         message_files([f"{tmp_path}/*.json"], two.__class__("p", "/c", sources=two.sources[:1]))
 
 
-def test_a_file_of_xml_is_a_body_without_its_declaration_and_one_that_is_no_xml_is_a_body_too(tmp_path: Path) -> None:
+def test_a_file_is_a_body_without_its_declaration_even_if_it_is_no_xml(tmp_path: Path) -> None:
     latin, broken = tmp_path / "latin.xml", tmp_path / "broken.xml"
     latin.write_bytes('<?xml version="1.0" encoding="ISO-8859-1"?>\n<a>é</a>\n'.encode("latin-1"))
     broken.write_bytes(b"<a")

@@ -134,7 +134,7 @@ key = "key"
 """
 
 
-def test_a_pipeline_carries_records_of_a_topic_to_another_with_their_keys_headers_and_an_identity(
+def test_a_pipeline_carries_records_with_keys_headers_and_an_identity(
     kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:
     for topic in ("quick-in", "quick-out"):
@@ -153,7 +153,7 @@ def test_a_pipeline_carries_records_of_a_topic_to_another_with_their_keys_header
 
 
 @pytest.mark.nightly
-def test_a_topic_is_read_once_and_each_record_that_is_sent_has_an_identity_of_its_own(
+def test_a_topic_is_read_once_and_each_sent_record_has_its_own_identity(
     kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:
     for topic in ("in", "out"):
@@ -185,7 +185,7 @@ def test_a_topic_is_read_once_and_each_record_that_is_sent_has_an_identity_of_it
 
 
 @pytest.mark.nightly
-def test_a_dry_run_samples_topics_and_a_missing_topic_or_connector_is_told_before_a_batch(
+def test_a_dry_run_samples_topics_and_reports_a_missing_topic_or_connector(
     kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:
     kafka.create("sampled", 2)
@@ -330,7 +330,7 @@ def killing(driver: Driver, sink: str, when: list[tuple[int, str]], first: Calla
 
 @pytest.mark.nightly
 @pytest.mark.crash
-async def test_drivers_killed_on_both_sides_of_a_topic_carry_each_message_once_and_in_order(
+async def test_drivers_killed_on_both_sides_of_a_topic_carry_each_message_once(
     broker: tuple[str, str], kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:
     url, admin = broker

@@ -46,7 +46,7 @@ def plan(directory: Path, source: str = SOURCE, sink: str = SINK) -> PipelinePla
     return read_pipeline(file)
 
 
-def test_topics_are_read_from_the_earliest_record_in_limited_batches_without_aborted_transactions(
+def test_topics_are_read_from_the_start_in_limited_batches_of_committed_records(
     tmp_path: Path,
 ) -> None:
     read = plan(tmp_path)

@@ -38,7 +38,7 @@ def counted(rows: DataFrame) -> dict[int, int]:
     return {round((row.start.timestamp() - NOON) / 60): row.many for row in rows.collect()}
 
 
-def test_a_catch_up_gives_the_windows_of_one_batch_and_late_rows_are_counted_and_kept(
+def test_a_catch_up_gives_the_windows_of_one_batch_and_counts_late_rows(
     spark: SparkSession, server: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
     server.create("orders", partitions=3)

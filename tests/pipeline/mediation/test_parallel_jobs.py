@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def test_jobs_run_at_the_same_time_with_the_callers_properties_and_give_their_results_in_order(
+def test_jobs_run_at_once_with_the_callers_properties_and_ordered_results(
     spark: SparkSession,
 ) -> None:
     both = threading.Barrier(2, timeout=60)

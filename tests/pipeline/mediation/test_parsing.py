@@ -63,7 +63,7 @@ def test_each_row_has_its_values_or_the_reasons_and_keeps_those_it_had() -> None
     assert found[-1][1][0].startswith("not well-formed")
 
 
-def test_an_xsd_tells_each_breach_with_its_line_and_the_element_must_be_the_expected_one() -> None:
+def test_an_xsd_reports_each_breach_with_its_line_and_checks_the_element() -> None:
     xsd = XSD.read(EXAMPLE)
     fields = xsd.columns("order")
     name = xsd.element("order")

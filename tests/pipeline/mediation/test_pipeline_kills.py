@@ -127,7 +127,7 @@ def letters(place: Path) -> list[dict[str, Any]]:
     return [row for one in tables for row in deltalake.DeltaTable(one).to_pyarrow_table().to_pylist()]
 
 
-async def test_a_driver_killed_between_its_sinks_and_after_them_sends_each_message_one_way_once(
+async def test_a_driver_killed_between_and_after_its_sinks_sends_each_message_once(
     broker: tuple[str, str], tmp_path: Path
 ) -> None:
     url, admin = broker

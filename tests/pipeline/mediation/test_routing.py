@@ -40,7 +40,7 @@ def places(routes: list[Route], n: int | None, s: str | None) -> set[str]:
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_each_row_goes_where_the_first_route_that_takes_it_leads_and_onwards_if_that_says_so(
+def test_each_row_follows_the_first_route_that_matches_and_onwards_if_told(
     spark: SparkSession,
 ) -> None:
     chance = random.Random(7)

@@ -477,7 +477,7 @@ def test_rows_that_were_made_of_one_message_have_an_order_too(spark: SparkSessio
 
 
 @pytest.mark.nightly
-def test_a_parquet_table_of_an_older_run_is_appended_to_and_must_be_converted_to_be_replaced(
+def test_an_older_parquet_table_is_appended_to_but_replaced_only_if_converted(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
     put(orders, "<o/>", "<o/>")

@@ -98,7 +98,7 @@ def run(reader: WsrmStreamReader, start: dict[str, Any] | None, kill: Any) -> tu
     return start, rows
 
 
-def test_all_queues_of_all_workers_are_read_once_though_some_are_killed_and_more_come(tmp_path: Path) -> None:
+def test_all_queues_of_workers_that_are_killed_and_added_are_read_once(tmp_path: Path) -> None:
     start: dict[str, Any] | None = None
     told: list[Row] = []
     for round_, workers in enumerate(("2", "3")):

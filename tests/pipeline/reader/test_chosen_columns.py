@@ -112,7 +112,7 @@ def test_the_columns_are_in_the_schemas_order_whatever_the_order_of_their_names(
     assert source(shop, columns="body, OFFSET,queue").schema().names == ["queue", "offset", "body"]
 
 
-def test_a_read_of_positions_asks_for_no_record_and_once_for_each_range_whether_it_is_there(shop: FakeServer):
+def test_a_read_of_positions_requests_no_record_and_checks_each_range_once(shop: FakeServer):
     made = source(shop, columns="offset")
     reader = made.reader(made.schema())
     partitions = reader.partitions()

@@ -132,7 +132,7 @@ def test_a_queue_that_appears_joins_at_its_beginning_and_is_protected_from_then_
     assert next_batch(again, end)[1] == of("orders-new", 0, 4, 5)
 
 
-def test_a_queue_that_joins_begins_at_what_is_still_there_and_a_repeated_batch_knows_it(shop: FakeServer):
+def test_a_queue_that_joins_begins_at_its_first_record_also_in_a_repeated_batch(shop: FakeServer):
     reader = stream(shop, queue="orders")
     end, _ = next_batch(reader, reader.initialOffset())
     shop.queues["returns"].firsts[0] = 4
@@ -318,7 +318,7 @@ def test_records_deleted_unread_end_the_query_before_a_row_is_read(shop: FakeSer
     assert "failOnDataLoss" in caught.value.remedy
 
 
-def test_or_are_skipped_said_and_counted_in_the_offset_and_a_repeated_batch_has_the_same_rows(
+def test_skipped_records_are_counted_in_the_offset_and_a_repeat_has_the_same_rows(
     shop: FakeServer, caplog: pytest.LogCaptureFixture
 ):
     options = {"queue": "orders", "startingOffsets": '{"0": 2, "1": 3}', "failOnDataLoss": "false"}
@@ -338,7 +338,7 @@ def test_or_are_skipped_said_and_counted_in_the_offset_and_a_repeated_batch_has_
     assert later["skipped"] == 3 + 4
 
 
-def test_what_is_deleted_while_a_batch_waits_to_be_repeated_is_said_and_counted_by_the_next(
+def test_records_deleted_before_a_batch_is_repeated_are_counted_by_the_next(
     shop: FakeServer, caplog: pytest.LogCaptureFixture
 ):
     options = {"queue": "orders", "failOnDataLoss": "false"}
@@ -456,7 +456,7 @@ def test_a_stream_begins_at_a_time_once_and_for_all(shop: FakeServer):
     assert stream(shop, queue="orders", startingTimestamp=at(1)).initialOffset() == start
 
 
-def test_by_the_time_of_arrival_a_batch_read_gives_exactly_what_arrived_then_and_a_stream_no_less(server: FakeServer):
+def test_by_time_of_arrival_a_read_is_exact_and_a_stream_has_no_less(server: FakeServer):
     """Numbers 3 and 4 came early, and were held until 2 was there, at 5."""
     server.create("orders")
     held = [record(3, received_at=FIRST + 3, released_at=FIRST + 5), record(4, released_at=FIRST + 5)]
@@ -631,7 +631,7 @@ def test_a_queue_that_appears_while_the_first_batch_is_away_joins_at_its_beginni
         {},
     ],
 )
-def test_a_first_start_that_dies_between_any_two_requests_begins_every_queue_at_one_time(
+def test_a_first_start_that_dies_anywhere_begins_every_queue_at_one_time(
     shop: FakeServer, monkeypatch: pytest.MonkeyPatch, start: dict[str, str], how: dict[str, str]
 ):
     """Before there is a cursor a restart is a first start; from then on each queue begins where it was to begin."""
@@ -684,9 +684,7 @@ def begins(shop: FakeServer, reader: str, options: dict[str, str] | None = None)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_queue_that_was_left_and_comes_back_is_read_on_from_there_and_another_of_its_name_anew(
-    shop: FakeServer, is_restarted: bool
-):
+def test_a_queue_that_returns_is_continued_and_another_of_its_name_read_anew(shop: FakeServer, is_restarted: bool):
     options = {"queuePattern": "orders.*", "failOnDataLoss": "false"}
     reader, found = stream(shop, **options), []
     start = reader.initialOffset()
@@ -727,7 +725,7 @@ def test_a_queue_that_was_left_and_comes_back_is_read_on_from_there_and_another_
     assert found == of("orders-late", 0, 2)
 
 
-def test_a_queue_that_comes_back_with_other_records_below_where_it_was_left_is_refused(shop: FakeServer):
+def test_a_queue_that_returns_with_other_records_below_its_position_is_refused(shop: FakeServer):
     reader = stream(shop, queuePattern="orders.*", failOnDataLoss="false")
     end, _ = next_batch(reader, reader.initialOffset())
     late = shop.queues.pop("orders-late")

@@ -51,7 +51,7 @@ backlogs = st.lists(
 
 @given(backlogs, st.integers(3, 40))
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_the_backlogs_shape_no_batch_has_a_record_older_than_one_of_a_batch_before(
+def test_no_batch_has_a_record_older_than_one_of_an_earlier_batch(
     running: FakeServer, backlog: list[list[list[float]]], most: int
 ) -> None:
     names = [f"q{next(NUMBERS)}" for _ in backlog]

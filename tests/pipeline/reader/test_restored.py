@@ -51,7 +51,7 @@ def advance(reader: WsrmStreamReader, start: dict[str, Any]) -> dict[str, Any]:
     return reader.latestOffset(start, ReadAllAvailable())
 
 
-async def test_a_query_never_goes_on_over_records_it_has_not_read_whatever_the_store_is_put_back_to(
+async def test_whatever_the_store_is_restored_to_a_query_skips_no_unread_record(
     tmp_path: Path,
 ) -> None:
     server = Server(tmp_path / "inbox")

@@ -299,7 +299,7 @@ def test_a_stream_without_a_name_of_its_own_is_refused_and_a_batch_read_needs_no
     assert rows(made.reader(made.schema()), made.reader(made.schema()).partitions()) == TRUTH
 
 
-def test_a_queue_that_was_put_back_and_grew_past_the_checkpoint_is_refused_wherever_it_is_met(orders: FakeServer):
+def test_a_restored_queue_that_grew_past_the_checkpoint_is_refused_everywhere(orders: FakeServer):
     reader = stream(orders)
     start, end = offset(orders, p0=100, p1=8), offset(orders, p0=110, p1=8)
     partitions = reader.partitions(start, end)
@@ -316,7 +316,7 @@ def test_a_queue_that_was_put_back_and_grew_past_the_checkpoint_is_refused_where
             call()
 
 
-def test_a_checkpoint_of_version_1_goes_on_unchecked_and_the_next_offset_has_fingerprints(orders: FakeServer):
+def test_a_checkpoint_of_version_1_continues_and_gets_fingerprints(orders: FakeServer):
     old = {"v": 1, "queue": "orders", "epoch": "e1", "0": 100, "1": 8}
     reader = stream(orders)
     end = reader.latestOffset(old, ReadAllAvailable())

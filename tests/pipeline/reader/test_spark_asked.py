@@ -85,9 +85,7 @@ def test_options_narrow_a_read_in_sql_too(spark: SparkSession, shop: FakeServer)
     assert "body" not in spark.table("narrowed").columns
 
 
-def test_a_table_that_spark_would_read_without_its_options_is_refused_when_it_is_made(
-    spark: SparkSession, shop: FakeServer
-):
+def test_a_table_that_spark_would_read_without_options_is_refused_at_creation(spark: SparkSession, shop: FakeServer):
     with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE kept USING wsrm OPTIONS (broker '{shop.url}', queue 'orders')")
 

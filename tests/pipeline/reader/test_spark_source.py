@@ -100,7 +100,7 @@ def test_a_stream_goes_by_batches_and_a_restart_goes_on_from_the_checkpoint(sink
     assert orders.queues["orders"].cursors["spark"] == {"0": 302, "1": 20}
 
 
-def test_a_server_killed_in_the_middle_of_a_read_and_restarted_costs_nothing_but_time(sink: Sink, orders: FakeServer):
+def test_a_server_killed_within_a_read_and_restarted_costs_only_time(sink: Sink, orders: FakeServer):
     restarts: list[threading.Thread] = []
 
     def crash(asked: int) -> int | None:

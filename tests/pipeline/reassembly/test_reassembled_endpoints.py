@@ -55,7 +55,7 @@ def numbers(ranges: list[Any]) -> set[int]:
 @pytest.mark.spark
 @pytest.mark.nightly  # the wild captures have the same losses, repeats and gaps
 @pytest.mark.parametrize("versions", [Versions("1.0", "2004/08", "1.1"), Versions("1.1")], ids=str)
-async def test_a_record_is_put_together_to_what_the_handler_got_and_a_leaky_one_says_what_it_lacks(
+async def test_a_reassembled_record_is_what_the_handler_got_or_names_what_it_lacks(
     spark: SparkSession, tmp_path: Path, versions: Versions
 ) -> None:
     passed, got = await recorded(versions)

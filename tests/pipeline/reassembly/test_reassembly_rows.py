@@ -53,7 +53,7 @@ def read(one: Envelope | bytes) -> Reader:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_envelope_of_a_wild_capture_is_a_message_or_says_something_or_is_unplaced(seed: int) -> None:
+def test_every_envelope_of_a_wild_capture_is_a_message_a_report_or_unplaced(seed: int) -> None:
     capture = wild_capture(seed)
     reader = Reader()
     for one in capture:

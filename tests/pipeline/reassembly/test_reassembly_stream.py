@@ -277,7 +277,7 @@ def test_on_spark_a_restarted_stream_equals_a_batch_and_releases_messages_in_ord
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_a_batch_that_is_in_the_table_but_not_in_sparks_log_is_repeated_without_effect(
+def test_a_batch_in_the_table_but_not_in_sparks_log_is_repeated_without_effect(
     spark: SparkSession, tmp_path: Path, patiently: Callable[[Callable[[], None]], None]
 ) -> None:
     """Its state is committed again, which Spark demands of every batch."""

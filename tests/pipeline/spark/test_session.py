@@ -19,7 +19,7 @@ from holdfast.pipeline.session import _of_the_master, session
 @pytest.mark.parametrize(
     ("master", "partitions"), [("local", 1), ("local[*]", usable_cores()), ("local[3]", 3), ("local[4,2]", 4)]
 )
-def test_a_local_session_has_a_shuffle_partition_for_each_core_and_stays_on_this_machine(master: str, partitions: int):
+def test_a_local_session_has_a_shuffle_partition_per_core_and_stays_local(master: str, partitions: int):
     settings = _of_the_master(master)
     assert settings["spark.sql.shuffle.partitions"] == str(partitions)
     assert settings["spark.driver.host"] == "127.0.0.1"

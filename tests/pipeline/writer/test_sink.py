@@ -70,7 +70,7 @@ def test_a_batch_that_a_task_was_told_is_published_is_not_published_without_its_
         ours.run(2, bodies("d"))  # so it is seen what the store lacks
 
 
-def test_what_a_task_that_failed_had_staged_is_discarded_even_where_the_answer_was_lost(server: FakeServer) -> None:
+def test_rows_staged_by_a_failed_task_are_discarded_even_after_a_lost_answer(server: FakeServer) -> None:
     faults = ["after"]
     server.on_sink = lambda request: faults.pop() if faults and "/parts" in request else None
     with pytest.raises(ServerAway):
@@ -124,7 +124,7 @@ def test_a_task_reads_its_rows_as_it_sends_them(server: FakeServer, monkeypatch:
     assert max(ahead) <= 6  # a part of three, and the rest of a batch of two
 
 
-def test_each_row_says_where_it_goes_and_one_that_does_not_goes_where_the_option_says(server: FakeServer) -> None:
+def test_each_row_names_its_queue_or_goes_to_that_of_the_option(server: FakeServer) -> None:
     rows = {"body": ["<a/>", "<b/>", "<c/>"], "to": ["http://x", None, None], "queue": [None, "q", None]}
     Query(server).run(0, {**rows, "action": ["urn:x", None, None]})
     found = [(row["to"], row["queue"], row["action"]) for row in server.sinks["q1"].rows]

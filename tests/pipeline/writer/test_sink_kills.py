@@ -135,7 +135,7 @@ def killed_at(
             return died
 
 
-def test_a_driver_that_is_killed_around_a_publication_leaves_each_row_sent_or_in_the_table_once(
+def test_a_driver_killed_around_a_publication_leaves_each_row_in_one_place_once(
     server: Meddler, tmp_path: Path
 ) -> None:
     steps = [("batches", 0, "before"), ("batches", 1, "after"), ("parts", 2, "after")]
@@ -206,7 +206,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], t
 CLUSTER = ("spark.executor.memory=512m", "spark.executor.cores=1", "spark.cores.max=2", "spark.driver.host=127.0.0.1")
 
 
-def test_an_executor_that_is_killed_while_it_stages_is_replaced_and_every_row_is_sent_once(
+def test_an_executor_killed_while_it_stages_is_replaced_and_sends_each_row_once(
     server: Meddler, tmp_path: Path, cluster: Callable[[], tuple[Cluster, str]]
 ) -> None:
     made, master = cluster()

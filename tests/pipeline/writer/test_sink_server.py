@@ -72,7 +72,7 @@ def server(real: Meddler) -> Meddler:
 
 
 @pytest.mark.parametrize("ask", [lambda plane: plane.bind("alerts", "q"), lambda plane: plane._json("GET", "/queues")])
-def test_where_messages_go_is_told_from_the_admin_listener_by_whatever_is_asked_there(
+def test_every_request_to_the_admin_listener_names_the_data_listener(
     service: Service, ask: Callable[[SinkPlane], object]
 ) -> None:
     plane = SinkPlane(service.url)
@@ -183,7 +183,7 @@ def test_every_row_is_sent_or_in_the_table_once_whatever_it_is_and_whatever_fail
     assert all(one["refused_reason"] for one in found)
 
 
-def test_a_queue_or_an_address_that_the_server_does_not_know_is_a_row_that_cannot_be_sent(server: Meddler) -> None:
+def test_a_row_for_an_unknown_queue_or_address_cannot_be_sent(server: Meddler) -> None:
     with pytest.raises(WriteRefused, match=r"column queue: .*nowhere"):
         Query(server, "lost", queue="").task(0, 0, bodies("a") | {"queue": ["nowhere"]})
     with pytest.raises(WriteRefused, match=r"column to: .*http://elsewhere/"):
@@ -198,7 +198,7 @@ def test_where_an_option_is_to_blame_that_is_said_with_what_there_is(server: Med
         Query(server, "lost", queue="", to="http://elsewhere/").task(0, 0, bodies("a"))
 
 
-def test_another_query_and_a_batch_that_was_left_out_are_refused_and_going_back_to_a_query_sends_nothing_twice(
+def test_another_query_or_a_gap_is_refused_and_a_return_sends_nothing_twice(
     server: Meddler,
 ) -> None:
     Query(server, "q1", sinkId="bound").run(0, bodies("a"))
@@ -211,7 +211,7 @@ def test_another_query_and_a_batch_that_was_left_out_are_refused_and_going_back_
     assert Sent(server.target).bodies("bound") == ["<a/>", "<b/>"]
 
 
-def test_a_batch_that_another_one_overtook_fails_with_its_numbers_and_is_not_taken_for_sent(server: Meddler) -> None:
+def test_an_overtaken_batch_fails_with_its_numbers_and_is_not_taken_for_sent(server: Meddler) -> None:
     plane = SinkPlane(server.url)
     batches = [Batch("parallel", "nightly", number, jumps=True) for number in (5, 6)]
     staged = [write_as(server, batch, bodies(f"n{batch.number}")) for batch in batches]

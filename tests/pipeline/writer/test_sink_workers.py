@@ -90,7 +90,7 @@ def test_killed_workers_deliver_every_row_once_and_in_order(
 @pytest.mark.crash
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_however_often_workers_are_killed_under_a_query_every_row_comes_once_and_in_order(crew: Crew) -> None:
+def test_however_often_workers_are_killed_every_row_comes_once_in_order(crew: Crew) -> None:
     assert crew.url()
     server, draw, is_over = Meddler(crew.url()), random.Random(4), threading.Event()
     server.on_sink = lambda request: draw.choice(("before", "after")) if draw.random() < 0.1 else None

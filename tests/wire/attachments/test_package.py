@@ -133,9 +133,7 @@ def test_the_content_of_a_part_is_decoded_when_it_is_read_and_stored_as_it_came(
 
 @pytest.mark.parametrize("soap", SOAP)
 @pytest.mark.parametrize(("media", "kind"), [(MTOM, "application/xop+xml"), (SWA, "text/xml")], ids=["mtom", "swa"])
-def test_what_is_read_is_written_in_any_version_with_the_same_parts_and_the_same_bytes_each_time(
-    soap: SOAP, media: str, kind: str
-) -> None:
+def test_a_package_is_written_in_any_version_with_the_same_parts_and_bytes(soap: SOAP, media: str, kind: str) -> None:
     parts = [part(content=b"\r\n--\xff\0"), ("Content-ID: <empty>", b"")]
     found, stored = read(media, body(root(include() + "<r>cid:empty</r>", kind), *parts))
     out = Envelope(soap, Addressing.V2005_08, action='urn:"a"', body=found.body, attachments=found.attachments)

@@ -126,7 +126,7 @@ def test_intervals_and_backoff_set_the_times_of_retransmissions(
     assert (found.initial, found.floor, found.cap, found.steady) == (initial, floor, cap, steady)
 
 
-def test_the_inactivity_timeout_keeps_sequences_alive_and_the_buffer_limits_the_window() -> None:
+def test_the_inactivity_timeout_keeps_sequences_and_the_buffer_limits_the_window() -> None:
     assert for_source(StatedSettings(inactivity_timeout=60.0), USUAL).keep_alive == 30.0
     assert for_source(StatedSettings(inactivity_timeout=86_400.0), USUAL).keep_alive == USUAL.keep_alive
     assert for_source(StatedSettings(inactivity_timeout=0.01), USUAL).keep_alive == 1.0, "no flood of AckRequested"

@@ -41,7 +41,7 @@ def opened(*choices: tuple[Versions, bool]) -> Sending:
     return sending
 
 
-def test_after_a_few_connections_that_end_without_an_answer_the_next_version_is_tried() -> None:
+def test_after_a_few_connections_without_an_answer_the_next_version_is_tried() -> None:
     sending = opened((NEW, True), (NEW, False), (OLD, True), (OLD, False))
     assert asked(sending, MOST_CUT + 1) == [NEW] * MOST_CUT + [OLD]
     create = next_creation(sending)
@@ -50,7 +50,7 @@ def test_after_a_few_connections_that_end_without_an_answer_the_next_version_is_
     assert [one.number for one in sending.take()] == [1]
 
 
-def test_each_version_is_tried_so_once_and_then_the_first_is_repeated_for_the_peer_may_be_away() -> None:
+def test_each_version_is_tried_once_and_then_the_first_is_repeated() -> None:
     sending = opened((NEW, False), (OLD, False))
     assert asked(sending, 4 * MOST_CUT) == [NEW] * MOST_CUT + [OLD] * MOST_CUT + [NEW] * 2 * MOST_CUT
     assert sending.stopped == []

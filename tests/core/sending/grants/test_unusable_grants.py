@@ -34,7 +34,7 @@ def incidents(sending: Sending, name: str) -> list[Incident]:
     return [one for one in sending.told if isinstance(one, Incident) and one.name == name]
 
 
-def test_an_identifier_that_its_peer_granted_before_is_refused_and_the_other_sequence_keeps_its_messages() -> None:
+def test_an_identifier_granted_twice_is_refused_and_the_first_keeps_its_messages() -> None:
     sending = Sending(initial_window=2)
     first, create = creating(sending, "a")
     sending.grant(create, "urn:x")
@@ -97,7 +97,7 @@ def test_a_life_too_short_for_a_message_is_a_refusal(expires: float | None, is_u
 
 
 @pytest.mark.parametrize("how", ["TerminateSequence", "UnknownSequence"])
-def test_sequences_that_end_with_nothing_acknowledged_are_created_at_growing_intervals(how: str) -> None:
+def test_sequences_that_end_unacknowledged_are_created_at_growing_intervals(how: str) -> None:
     sending = Sending(initial_window=1, assurance=Assurance.parse("at-least-once in-order"))
     _, create = creating(sending, "a")
     times: list[float] = []

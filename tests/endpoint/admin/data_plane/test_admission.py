@@ -52,9 +52,7 @@ partitions = st.dictionaries(
 
 
 @given(partitions, st.integers(1, 80), st.integers(0, 2 * NOW))
-def test_whatever_the_backlogs_shape_no_batch_has_a_record_older_than_one_of_a_batch_before(
-    delivered: Times, most: int, begin: int
-) -> None:
+def test_no_batch_has_a_record_older_than_one_of_an_earlier_batch(delivered: Times, most: int, begin: int) -> None:
     batches, _ = catch_up(delivered, most, Guess(begin))
     assert sorted(time for batch in batches for time in batch) == sorted(chain.from_iterable(delivered.values()))
     for before, after in pairwise(batches):
@@ -92,7 +90,7 @@ def test_a_batch_needs_a_few_probes() -> None:
     assert questions <= 6 * len(batches)
 
 
-def test_rows_are_shared_fairly_and_what_one_partition_does_not_need_goes_to_the_others():
+def test_rows_are_shared_fairly_and_unused_shares_go_to_other_partitions():
     assert share({0: 0, 1: 0, 2: 4}, {0: 100, 1: 2, 2: 100}, 30) == {0: 14, 1: 2, 2: 18}
 
 

@@ -134,7 +134,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_in_memory() -> None:
     assert stream._waiting.bytes == 0
 
 
-async def test_records_that_are_deleted_while_their_reader_waits_end_the_stream_without_a_trailer() -> None:
+async def test_records_deleted_while_a_reader_waits_end_the_stream_without_a_trailer() -> None:
     stream, store = made(9_000, 10)
     stream._waiting = WaitingBlocks(1)
     first, second = Reader(), Reader()

@@ -120,7 +120,7 @@ def test_what_may_not_be_sent_anywhere_names_where_it_may() -> None:
     assert "http://partner.example/rm" in one.message
 
 
-def test_rows_are_bounded_by_their_number_too_and_one_that_is_refused_keeps_nothing_of_what_it_was_read_with() -> None:
+def test_rows_are_bounded_by_number_too_and_a_refused_one_keeps_nothing() -> None:
     """16 MB of empty rows took 3 GB of memory."""
     most = rows_of(framed([b""] * MOST_ROWS))
     assert len(most) == MOST_ROWS

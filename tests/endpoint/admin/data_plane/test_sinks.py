@@ -169,7 +169,7 @@ async def test_a_batch_may_have_as_many_parts_as_a_large_write_has(writer: Write
     assert (await writer.admin.ask("/sinks/s/discard", "POST", json={"tokens": ["0" * 40] * 40_000}))[0] == 204
 
 
-async def test_which_attempt_was_published_is_told_to_others_and_a_sink_whose_batch_was_final_says_since_when(
+async def test_a_sink_reports_its_published_attempt_and_when_it_was_final(
     writer: Writer,
 ) -> None:
     await writer.stage(0, "t", [row()])
@@ -201,7 +201,7 @@ async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_d
     assert (await writer.publish(0, jump=True))[1] == {"published": False, "rows": None, "attempt": None}
 
 
-async def test_of_two_batches_written_side_by_side_the_lower_one_is_told_that_it_was_overtaken(writer: Writer) -> None:
+async def test_the_lower_of_two_concurrent_batches_hears_that_it_was_overtaken(writer: Writer) -> None:
     for batch in (5, 6):
         assert (await writer.stage(batch, f"t{batch}", [row(f"<b>{batch}</b>")], "&jump=1"))[0] == 200
     assert (await writer.publish(6, "t6", rows=1, jump=True))[1]["published"]
@@ -228,9 +228,7 @@ async def test_a_query_goes_on_behind_batches_that_an_operator_says_need_not_com
     assert (await writer.admin.ask("/sinks/a%2Fb/bind", "POST", json={"query": "q1", "after": 7}))[0] == 400
 
 
-async def test_a_store_that_is_put_back_gives_no_name_to_another_row_and_asks_about_batches_that_it_lost(
-    serve: Any, tmp_path: Path
-) -> None:
+async def test_a_restored_store_reuses_no_row_name_and_asks_about_lost_batches(serve: Any, tmp_path: Path) -> None:
     found: list[dict[tuple[str, int], str]] = []
     message_ids: list[dict[str, str]] = []
 

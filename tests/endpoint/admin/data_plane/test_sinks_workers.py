@@ -51,7 +51,7 @@ def records(admin: str) -> int:
 
 
 @pytest.mark.crash
-def test_a_sink_is_at_one_worker_whoever_is_asked_and_stays_there_when_there_are_more(tmp_path: Path) -> None:
+def test_a_sink_stays_at_one_worker_whoever_is_asked_and_however_many_join(tmp_path: Path) -> None:
     crew, admin = begin(tmp_path, 2)
     try:
         for sink in SINKS:

@@ -51,7 +51,7 @@ async def served(serve: Any, tmp_path: Path, files: int = 1, **where: Any) -> Se
     return service
 
 
-async def test_every_file_is_listed_and_given_out_as_it_lies_also_the_one_that_is_being_written(serve, tmp_path):
+async def test_every_file_is_listed_and_served_as_it_lies_even_the_open_one(serve, tmp_path):
     service = await served(serve, tmp_path, 3)
     directory = tmp_path / "inbox" / "journal"
     status, listed = await get(service, "/journal")
@@ -70,7 +70,7 @@ async def test_every_file_is_listed_and_given_out_as_it_lies_also_the_one_that_i
     assert [one["file"] for one in listed["files"]] == [one.file for one in segments(directory)][: listed["count"]]
 
 
-async def test_the_list_comes_in_pages_that_go_on_when_what_they_end_with_became_parquet_or_is_gone(serve, tmp_path):
+async def test_the_pages_of_the_list_continue_past_files_converted_or_deleted(serve, tmp_path):
     service = await served(serve, tmp_path, 3)
     await service.app.journal.close()  # nothing more is written
     directory = tmp_path / "inbox" / "journal"

@@ -59,7 +59,7 @@ async def test_a_message_that_names_no_reply_to_is_what_the_wsdl_says(serve: Any
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_where_the_session_names_a_reply_to_for_its_requests_a_message_without_one_is_one_way(
+async def test_in_a_session_with_a_reply_to_a_message_without_one_is_one_way(
     serve: Any, peer: Any, tmp_path: Any, restarts: bool
 ) -> None:
     def app() -> Destination:

@@ -178,7 +178,7 @@ async def test_a_purge_says_first_what_it_would_delete_and_then_does_it_for_good
     assert (await again.ask("/queues/inbox/0/messages?from=2"))[0] == 410
 
 
-async def test_what_handlers_have_still_to_do_is_purged_only_by_force_and_who_asked_is_told(
+async def test_unhandled_records_are_purged_only_by_force_and_the_log_names_who(
     serve: Any, session: Any, peer: Any
 ) -> None:
     app = Destination(":memory:", partitions=1, queues={"inbox": "7d"}, handling=HandlingPolicy(concurrency=1))
