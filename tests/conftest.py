@@ -44,6 +44,12 @@ hypothesis.settings.load_profile(PROFILE)
 # So do tests with the live WCF client: two at a time would run thirty-six clients. And so does a file that makes
 # something for all its tests: each worker with a test of it would make it again.
 
+# The marker of those tests, and the words by which xdist's controller, which collects no test, knows their files.
+_SHARED = {
+    "spark": ["pytest.mark.spark"],
+    "cxf": ["pytest.mark.cxf", "from java_contract import"],
+    "wcf": ["pytest.mark.wcf"],
+}
 _FOR_ALL_ITS_TESTS = re.compile(r"""^@cache\b|^@pytest\.fixture\(scope="(module|session)\"""", re.MULTILINE)
 
 
@@ -52,7 +58,7 @@ def _shared_peer(path: str) -> str | None:
     """The peer that the tests of a file share, or that its tests start one after the other; the file itself where it
     makes something for all its tests; else None."""
     text = Path(path).read_text(encoding="utf-8")
-    marker = next((marker for marker in ("spark", "cxf", "wcf") if f"pytest.mark.{marker}" in text), None)
+    marker = next((marker for marker, words in _SHARED.items() if any(word in text for word in words)), None)
     if marker is None:
         return path if _FOR_ALL_ITS_TESTS.search(text) else None
     if marker != "spark":
@@ -102,6 +108,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
+        if any(map(item.get_closest_marker, _SHARED)) and _shared_peer(str(item.path)) in (None, str(item.path)):
+            raise pytest.UsageError(
+                f"{item.nodeid} shares a peer, but by its file's text conftest.py does not see this"
+            )
 
 
 # --- the results file, from which the matrices of the documentation are made -------------------------------------
@@ -132,6 +142,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000)
     gc.enable()
 
 

@@ -30,7 +30,7 @@ def cxf_class_path(pytestconfig: pytest.Config) -> str:
     return _class_path(pytestconfig, "cxf")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cxf(cxf_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     with JavaPeer(cxf_class_path, tmp_path_factory.mktemp("cxf") / "errors") as peer:
         yield peer

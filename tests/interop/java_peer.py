@@ -101,12 +101,15 @@ class JavaPeer:
         for line in process.stdout:
             ticket, outcome, value = line.rstrip("\n").split(" ", 2)
             asked = self._asked.pop(ticket)
+            if not asked.set_running_or_notify_cancel():
+                continue  # a test that failed waits no more
             if outcome == "ok":
                 asked.set_result(value)
             else:
                 asked.set_exception(RuntimeError(f"{value}; see {self._errors}"))
         for asked in self._asked.values():
-            asked.set_exception(RuntimeError(f"the peer ended; see {self._errors}"))
+            if asked.set_running_or_notify_cancel():
+                asked.set_exception(RuntimeError(f"the peer ended; see {self._errors}"))
 
 
 def _word(value: object) -> str:
