@@ -177,7 +177,8 @@ async def test_each_commit_is_told_once_also_where_it_is_done_just_as_the_wait_e
     for n in range(600):
         shell.thread._patience = Patience()  # each is waited for
         await shell.commit(append(record, n))
-    await asyncio.sleep(0.01)  # whatever might be told twice
+    shell.thread.close()
+    await asyncio.sleep(0)  # what might be told twice is in the loop by now
     assert (shell.durable, shell.thread.batches) == (600, 600)
     assert shell.errors == []
 

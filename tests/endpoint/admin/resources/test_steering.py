@@ -216,7 +216,7 @@ async def test_unhandled_records_are_purged_only_by_force_and_the_log_names_who(
 async def test_a_readers_cursor_is_moved_to_an_offset_an_end_or_a_time(admin: Client) -> None:
     await admin.send(3)
     between = admin.app.engine.clock()
-    await asyncio.sleep(0.01)
+    await until(lambda: admin.app.engine.clock() > between)
     await admin.send(2)
     await admin.put("spark", {"0": 5})
     path = "/queues/inbox/cursors/spark/reset"
