@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 import holdfast
 from demo.check import ACTION

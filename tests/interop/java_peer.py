@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from quick_java import FLAGS
+from quick_spark import FLAGS
 
 NAMESPACE = "urn:holdfast:interop"
 _HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA, spark_home_without_sources
 
 if TYPE_CHECKING:
     from fake_server import FakeServer
@@ -54,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         source = str(Path(__file__).parents[2] / "src")
         patch.setenv("PYTHONPATH", source, prepend=":")
         patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+        patch.setenv("SPARK_HOME", str(spark_home_without_sources(tmp_path_factory.mktemp("spark"))))
         spark = session(
             "holdfast tests",
             "local[2]",

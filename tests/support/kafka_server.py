@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from maven_build import build, fetch
-from quick_java import FLAGS
+from quick_spark import FLAGS
 
 from holdfast.testing.ports import free_ports
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from pathlib import Path
 
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 from waiting import until
 
 from holdfast.pipeline.spark.java import java_home

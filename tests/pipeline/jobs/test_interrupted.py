@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from fake_server import FakeServer, record
 from processes import signal_session
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 from holdfast import Destination, Message, Source
 from holdfast.core.messages import Envelope, Sequence

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from fake_server import FakeServer, record
 from processes import signal_session
 from pyspark.errors import StreamingQueryException
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import STARTS

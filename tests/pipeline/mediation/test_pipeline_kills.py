@@ -19,7 +19,7 @@ import deltalake
 import pytest
 from meddler import Meddler
 from processes import Process, signal_session
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range

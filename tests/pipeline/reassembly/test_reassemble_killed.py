@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from captured import Captured, Key, outcomes, wild_capture
 from processes import signal_session
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 from holdfast.pipeline.reassembly.rows import CAPTURE
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fake_server import FakeServer, record
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 
 from holdfast.pipeline.spark.java import java_home
 

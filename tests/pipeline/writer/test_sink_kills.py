@@ -20,7 +20,7 @@ import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
-from quick_java import QUICK_JAVA
+from quick_spark import QUICK_JAVA
 from sink_steps import SERVED, Sent
 from spark_cluster import Cluster
 
