@@ -319,7 +319,8 @@ class Supervisor:
         for view in views if not self._is_ending else ():
             self._remote = urls_of_others(view)
             self._want({**view.mine, self._count: 0})
-            self._is_complete = True
+            # Before that, no node serves anything: the cluster is new, or all of its nodes start.
+            self._is_complete = self._is_complete or bool(view.owners)
             self._tell_ready()
 
     def _want(self, wanted: dict[int, int]) -> None:
