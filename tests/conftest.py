@@ -53,6 +53,12 @@ _SHARED = {
 _FOR_ALL_ITS_TESTS = re.compile(r"""^@cache\b|^@pytest\.fixture\(scope="(module|session)\"""", re.MULTILINE)
 
 
+# Tests of these rooms wait for peers, timers and databases more than they compute. They come first, while two workers
+# compute with Spark; the tests that only compute fill both processors afterwards.
+_WAITING = ("broker", "cli", "cluster", "endpoint", "http", "interop", "store")
+TESTS = Path(__file__).parent
+
+
 @cache
 def _shared_peer(path: str) -> str | None:
     """The peer that the tests of a file share, or that its tests start one after the other; the file itself where it
@@ -105,6 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     interop_cells.declare(items)
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in _WAITING)
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))

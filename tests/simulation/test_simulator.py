@@ -264,7 +264,7 @@ def test_an_error_inside_the_core_is_a_failure_with_a_seed(monkeypatch: pytest.M
     def broken(*_arguments: object) -> None:
         raise KeyError("planted")
 
-    monkeypatch.setattr("holdfast.core.protocol_messages.sequence_creation.Granting.create", broken)
+    monkeypatch.setattr("holdfast.core.protocol_messages.sequence_creation.SequenceCreation.create", broken)
     with pytest.raises(SimulationFailed, match="seed 4: KeyError"):
         Simulator(4).run()
 

@@ -155,7 +155,6 @@ def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_no
             f'{WCF_1_0}<c:CompositeDuplex xmlns:c="http://schemas.microsoft.com/net/2006/06/duplex"/>',
             "on its own initiative",
         ),
-        (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceSTR/>", 1), "secured by a token"),
         (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceTransportSecurity/>", 1), "one TLS session"),
     ],
 )
@@ -207,7 +206,11 @@ MET: list[tuple[str, set[Ability]]] = [
 ]
 """Assertions, and what the source must do to meet them besides https."""
 UNMET = [
-    (f"<sp:EndorsingSupportingTokens {SP_1_2}/>", "EndorsingSupportingTokens"),
+    (
+        f"<sp:EndorsingSupportingTokens {SP_1_2}><wsp:Policy><sp:X509Token/></wsp:Policy>"
+        "</sp:EndorsingSupportingTokens>",
+        "X509Token",
+    ),
     (transport() + supporting("<sp:IssuedToken/>"), "IssuedToken (tokens other than a user name"),
     (
         supporting("<sp:UsernameToken><wsp:Policy><sp:NoPassword/></wsp:Policy></sp:UsernameToken>"),

@@ -72,6 +72,7 @@ EXTRAS = {
     "psycopg": "sql",
     "py4j": "spark",
     "pyarrow": "spark",
+    "pymysql": "sql",
     "pyspark": "spark",
     "requests": "wsdl",
     "sqlalchemy": "sql",

@@ -1,4 +1,4 @@
-"""Hearing: whom the peer speaks of. Answers to what was sent are tested with what sends (``test_outbound``)."""
+"""PeerAcknowledgements: whom the peer speaks of. ``test_outbound`` has the answers to what was sent."""
 
 from __future__ import annotations
 

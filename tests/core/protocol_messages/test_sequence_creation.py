@@ -1,4 +1,4 @@
-"""Granting: who gets a Sequence and who is refused, what a repeat gets, and what is granted with it (section 3.4)."""
+"""SequenceCreation: who gets a Sequence and who is refused, what a repeat gets, and what is granted (section 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending: by a destination of its own accord, and as a source asks (WS-RM 1.2 sections 3.5 and 3.6)."""
+"""SequenceTermination: by a destination of its own accord, and as a source asks (WS-RM 1.2 sections 3.5 and 3.6)."""
 
 from __future__ import annotations
 

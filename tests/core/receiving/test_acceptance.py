@@ -1,4 +1,4 @@
-"""Accepting: application messages that are taken and kept, taken and dropped, or refused."""
+"""Acceptance: application messages that are taken and kept, taken and dropped, or refused."""
 
 from __future__ import annotations
 

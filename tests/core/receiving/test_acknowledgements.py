@@ -1,4 +1,4 @@
-"""Acknowledging: AckRequested wherever it stands (section 3.8), and when an addressable AcksTo hears."""
+"""Acknowledgements: AckRequested wherever it stands (section 3.8), and when an addressable AcksTo hears."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answering: an answer goes to an allowed address, else on the back-channel, and nowhere else."""
+"""AnswerSender: an answer goes to an allowed address, else on the back-channel, and nowhere else."""
 
 from __future__ import annotations
 

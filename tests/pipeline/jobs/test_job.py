@@ -221,7 +221,7 @@ def test_each_package_of_an_extra_is_known_to_the_commands():
     extras = project["optional-dependencies"]
     packages = {
         re.match(r"[\w-]+", requirement)[0]: extra
-        for extra in ("spark", "report", "wsdl")
+        for extra in ("spark", "report", "sql", "wsdl")
         for requirement in extras[extra]
         if not requirement.startswith("holdfast")
     }

@@ -1,4 +1,4 @@
-"""Granting: who gets a Sequence, for how long and with which Offer; and the Sequences that this side is granted.
+"""SequenceCreation: who gets a Sequence, for how long and with which Offer; and the Sequences that a peer grants.
 
 Owns CreateSequence and CreateSequenceResponse (WS-RM 3.4). Which Sequences there are is known to the two halves.
 """
