@@ -13,7 +13,19 @@ from databases import PostgreSQL
 
 from holdfast.cluster.lease_database import LeaseDatabase, space_of
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.rows import Claim, Declare, Enter, Entered, Join, Leave, Look, NoAnswer, Picture, Release
+from holdfast.cluster.rows import (
+    Claim,
+    ClusterRefused,
+    Declare,
+    Enter,
+    Entered,
+    Join,
+    Leave,
+    Look,
+    NoAnswer,
+    Picture,
+    Release,
+)
 from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError
@@ -33,8 +45,8 @@ def sessions(server: PostgreSQL) -> Iterator[Sessions]:
     location = server.new_url()
     with ExitStack() as stack:
 
-        def open_session(name: str) -> LeaseDatabase:
-            session = LeaseDatabase(location, name, f"http://{name}/", PARTITIONS, LeasePolicy(120.0))
+        def open_session(name: str, secret: str = "") -> LeaseDatabase:
+            session = LeaseDatabase(location, name, f"http://{name}/", PARTITIONS, LeasePolicy(120.0), secret)
             stack.callback(session.close)
             return session
 
@@ -63,6 +75,23 @@ def looked(session: LeaseDatabase, incarnation: int, *, renews: bool = False) ->
 def let_declare(session: LeaseDatabase) -> None:
     """Let a session judge as if the server had been running for more than a lease."""
     session._values["lease"] = 0.0
+
+
+def test_a_node_with_another_secret_does_not_join_while_others_are_live(sessions: Sessions) -> None:
+    incarnation = joined(sessions("a", "one"))
+    other = sessions("b", "another")
+    assert other.run(Enter()) == Entered(True, False)
+    with pytest.raises(ClusterRefused, match="The secret of this node differs from that of node a") as caught:
+        other.run(Join(False))
+    assert "same secret file" in caught.value.remedy
+    same = sessions("c", "one")
+    assert joined(same) == incarnation + 1, "a refused join leaves nothing"
+
+
+def test_a_secret_may_change_when_no_other_node_is_live(sessions: Sessions) -> None:
+    first = sessions("a", "one")
+    first.run(Leave(joined(first)))
+    joined(sessions("b", "another"))
 
 
 def test_nodes_that_start_at_once_create_one_cluster(sessions: Sessions) -> None:

@@ -63,7 +63,7 @@ def test_an_intact_cluster_obeys_all_rules(location: str) -> None:
         ),
         ("UPDATE holdfast_node SET incarnation = 9 WHERE space = '{space}'", "Node a has incarnation 9, but only 1"),
         (
-            "INSERT INTO holdfast_node SELECT space, 'b', incarnation, url, expires_at, false, joined_at "
+            "INSERT INTO holdfast_node SELECT space, 'b', incarnation, url, expires_at, false, joined_at, secret "
             "FROM holdfast_node WHERE space = '{space}'",
             "Two nodes have the same incarnation.",
         ),

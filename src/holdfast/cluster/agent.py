@@ -51,6 +51,7 @@ class AgentSettings:
         url: The URL of the node's cluster listener, for the other nodes.
         partitions: How many partitions the cluster has; fixed when it is created.
         policy: How long a lease lasts.
+        secret: A digest of the secret that the nodes share.
 
     Raises:
         ConfigurationError: A setting is invalid.
@@ -61,6 +62,7 @@ class AgentSettings:
     url: str
     partitions: int = PARTITIONS
     policy: LeasePolicy = field(default_factory=LeasePolicy)
+    secret: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         check_whole("partitions", self.partitions, most=MOST_PARTITIONS)
@@ -88,7 +90,9 @@ def run_agent(settings: AgentSettings, link: socket.socket, trust: Trust, report
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    database = LeaseDatabase(settings.location, settings.node, settings.url, settings.partitions, settings.policy)
+    database = LeaseDatabase(
+        settings.location, settings.node, settings.url, settings.partitions, settings.policy, settings.secret
+    )
     agent = _Agent(settings, database, link, trust, report)
     try:
         return agent.run()

@@ -63,16 +63,20 @@ class LeaseDatabase:
         url: Of the node's cluster listener.
         partitions: How many partitions the cluster has.
         policy: How long a lease lasts.
+        secret: A digest of the secret that the nodes share.
 
     Raises:
         ConfigurationError: The location is not a URL of PostgreSQL.
     """
 
-    def __init__(self, location: str, node: str, url: str, partitions: int, policy: LeasePolicy) -> None:
+    def __init__(
+        self, location: str, node: str, url: str, partitions: int, policy: LeasePolicy, secret: str = ""
+    ) -> None:
         address = read_address(location)
         self.place = address.shown
         self._space = address.space
         self._values: dict[str, Any] = {"space": address.space, "node": node, "url": url, "lease": policy.lease}
+        self._values["secret"] = secret
         self._partitions = partitions
         self._conninfo = conninfo_of(location, policy.silence, f"holdfast-node {address.space} {node}")
         self._settings = _settings(policy.silence)
@@ -313,7 +317,13 @@ class LeaseDatabase:
                 f"The cluster at {self.place} has {others} nodes, which is the maximum.", remedy="Use fewer nodes."
             )
         with connection.transaction():
-            (incarnation,) = self._one(connection, tables.NEXT_INCARNATION)
+            (incarnation,) = self._one(connection, tables.NEXT_INCARNATION)  # one join after the other
+            (stranger,) = self._one(connection, tables.OTHER_SECRET)
+            if stranger is not None:
+                raise ClusterRefused(
+                    f"The secret of this node differs from that of node {stranger} of the cluster at {self.place}.",
+                    remedy="Give all nodes the same secret file. To change the secret, stop all nodes first.",
+                )
             self._execute(connection, tables.JOIN, incarnation=incarnation, is_draining=request.is_draining)
         self._execute(connection, tables.NOTIFY)
         return int(incarnation)

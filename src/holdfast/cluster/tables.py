@@ -25,13 +25,14 @@ CREATE TABLE IF NOT EXISTS holdfast_cluster (
     incarnations bigint NOT NULL, timeline text NOT NULL, timeline_since timestamptz NOT NULL);
 CREATE TABLE IF NOT EXISTS holdfast_node (
     space text, name text, incarnation bigint NOT NULL, url text NOT NULL, expires_at timestamptz NOT NULL,
-    is_draining boolean NOT NULL, joined_at timestamptz NOT NULL, PRIMARY KEY (space, name)) WITH (fillfactor = 50);
+    is_draining boolean NOT NULL, joined_at timestamptz NOT NULL, secret text NOT NULL,
+    PRIMARY KEY (space, name)) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS holdfast_ownership (
     space text, partition int, owner text NOT NULL, incarnation bigint NOT NULL, epoch bigint NOT NULL,
     claimed_at timestamptz, PRIMARY KEY (space, partition)) WITH (fillfactor = 50);
 """
 """``incarnations`` counts the joins of all nodes. ``epoch`` counts the claims of a partition. Renewals change only
-``expires_at``, which no index has."""
+``expires_at``, which no index has. ``secret`` is a digest of the secret that the nodes share."""
 
 ARE_THERE: Final = "SELECT to_regclass('holdfast_ownership') IS NOT NULL"
 CREATION_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast cluster tables', 0))"
@@ -75,9 +76,14 @@ UPDATE holdfast_cluster SET incarnations = incarnations + 1 WHERE space = %(spac
 JOIN: Final = """
 INSERT INTO holdfast_node AS node
 VALUES (%(space)s, %(node)s, %(incarnation)s, %(url)s, clock_timestamp() + %(lease)s * interval '1 second',
-    %(is_draining)s, clock_timestamp())
+    %(is_draining)s, clock_timestamp(), %(secret)s)
 ON CONFLICT (space, name) DO UPDATE SET incarnation = excluded.incarnation, url = excluded.url,
-    expires_at = excluded.expires_at, is_draining = excluded.is_draining, joined_at = excluded.joined_at
+    expires_at = excluded.expires_at, is_draining = excluded.is_draining, joined_at = excluded.joined_at,
+    secret = excluded.secret
+"""
+OTHER_SECRET: Final = """
+SELECT min(name) FROM holdfast_node
+WHERE space = %(space)s AND name <> %(node)s AND secret <> %(secret)s AND expires_at > clock_timestamp()
 """
 
 _MINE = "space = %(space)s AND name = %(node)s AND incarnation = %(incarnation)s"

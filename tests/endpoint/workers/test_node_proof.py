@@ -19,6 +19,12 @@ def request(proof: NodeProof, method: str = "POST", target: str = "/3/message", 
     return Request(method, target, headers, body, None, False)
 
 
+def test_the_mark_of_a_secret_is_the_same_at_every_node_and_is_not_the_secret() -> None:
+    secret = "a secret that the nodes share"
+    assert NodeProof(secret).mark == OURS.mark != OTHER.mark
+    assert secret not in OURS.mark
+
+
 def test_a_request_of_a_node_is_recognised_by_its_number() -> None:
     one, two = request(OURS), request(OURS)
     assert OURS.nonce_of(one) == one.headers[NONCE.lower().encode()].decode()

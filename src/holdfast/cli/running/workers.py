@@ -119,10 +119,13 @@ def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: soc
     from holdfast.cluster import agent
     from holdfast.cluster.lease_policy import LeasePolicy
     from holdfast.endpoint.logs import log
+    from holdfast.endpoint.workers.node_proof import NodeProof
 
     assert config.cluster is not None
+    assert config.cluster.secret is not None
     partitions, policy = config.cluster.partitions, LeasePolicy(config.cluster.lease)
-    settings = agent.AgentSettings(config.store_location(), node, url, partitions, policy)
+    mark = NodeProof(config.cluster.secret.reveal()).mark
+    settings = agent.AgentSettings(config.store_location(), node, url, partitions, policy, mark)
     agent.run_agent(settings, link, trust, log.info)
 
 
