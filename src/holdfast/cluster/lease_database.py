@@ -75,8 +75,13 @@ class LeaseDatabase:
         address = read_address(location)
         self.place = address.shown
         self._space = address.space
-        self._values: dict[str, Any] = {"space": address.space, "node": node, "url": url, "lease": policy.lease}
-        self._values["secret"] = secret
+        self._values: dict[str, Any] = {
+            "space": address.space,
+            "node": node,
+            "url": url,
+            "lease": policy.lease,
+            "secret": secret,
+        }
         self._partitions = partitions
         self._conninfo = conninfo_of(location, policy.silence, f"holdfast-node {address.space} {node}")
         self._settings = _settings(policy.silence)

@@ -121,11 +121,10 @@ def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: soc
     from holdfast.endpoint.logs import log
     from holdfast.endpoint.workers.node_proof import NodeProof
 
-    assert config.cluster is not None
-    assert config.cluster.secret is not None
-    partitions, policy = config.cluster.partitions, LeasePolicy(config.cluster.lease)
-    mark = NodeProof(config.cluster.secret.reveal()).mark
-    settings = agent.AgentSettings(config.store_location(), node, url, partitions, policy, mark)
+    cluster = config.cluster
+    assert cluster is not None and cluster.secret is not None
+    policy, mark = LeasePolicy(cluster.lease), NodeProof(cluster.secret.reveal()).mark
+    settings = agent.AgentSettings(config.store_location(), node, url, cluster.partitions, policy, mark)
     agent.run_agent(settings, link, trust, log.info)
 
 
