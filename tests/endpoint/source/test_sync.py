@@ -108,6 +108,17 @@ def test_errors_are_the_same_and_what_is_stored_goes_on_later(served: Served, tm
         holdfast.sync.Source("http://other.example/", store=tmp_path / "elsewhere", profile="none")
 
 
+def test_what_a_user_prints_says_what_it_is_and_no_password(served: Served, tmp_path: Path) -> None:
+    source = sync.Source(served.url, tmp_path / "store")
+    assert repr(source) == f"<Source to='{served.url}' not open>"
+    with source:
+        assert repr(source) == f"<Source to='{served.url}' open>"
+        sent = source.send("<order/>", action=ACTION, sequence_key="orders", message_id="urn:id:1")
+        assert repr(sent) == "<Sent urn:id:1 sequence_key='orders' offset=0>"
+    destination = holdfast.Destination("postgresql://app:secret@db/orders", queues={"one": None, "two": None})
+    assert repr(destination) == "<Destination store='postgresql://app@db/orders' queues=one, two>"
+
+
 def test_a_store_that_cannot_be_opened_leaves_no_thread(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a store")
     before = threading.active_count()

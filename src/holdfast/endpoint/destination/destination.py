@@ -191,6 +191,9 @@ class Destination(HandlerRegistration, ASGIApplication):
         keeper = Keeper(self.http.keep_http_headers)
         self.reception = Reception(self._envelopes, self.unanswered, keeper, self._wsdl)
 
+    def __repr__(self) -> str:
+        return f"<Destination store={shown(self.store_location)!r} queues={', '.join(self.queues)}>"
+
     def route(self, router: Router) -> None:
         """Set the router, which returns the queue or forwarder of each application message, before the start.
 

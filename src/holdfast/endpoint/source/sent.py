@@ -37,6 +37,9 @@ class Sent:
         self.sequence_key = lane.outbox.key
         self.offset = offset
 
+    def __repr__(self) -> str:
+        return f"<Sent {self.message_id} sequence_key={self.sequence_key!r} offset={self.offset}>"
+
     @property
     def fault(self) -> PeerFault | None:
         """The fault that the service sent for this one-way message; None if none has arrived.
@@ -78,6 +81,9 @@ class Enqueued:
     def __init__(self, message_id: str, sequence_key: str) -> None:
         self.message_id = message_id
         self.sequence_key = sequence_key
+
+    def __repr__(self) -> str:
+        return f"<Enqueued {self.message_id} sequence_key={self.sequence_key!r}>"
 
     def __await__(self) -> Generator[Any, None, Enqueued]:
         yield from ()

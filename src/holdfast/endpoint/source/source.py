@@ -182,6 +182,9 @@ class Source(OperationCalls):
         source = cls(to or found.address, store, **source_options(found, options))
         return source._described_by(documents, found.name)
 
+    def __repr__(self) -> str:
+        return f"<Source to={self.to!r} {'open' if self._is_open else 'not open'}>"
+
     @property
     def policy(self) -> SourcePolicy:
         """The policy of the messages without a ``sequence_key``."""

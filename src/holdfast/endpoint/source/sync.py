@@ -73,6 +73,9 @@ class Sent:
         self.sequence_key = sent.sequence_key
         self.offset = sent.offset
 
+    def __repr__(self) -> str:
+        return repr(self._sent)
+
     @property
     def fault(self) -> PeerFault | None:
         """The fault that the service sent for this one-way message; see :attr:`holdfast.Sent.fault`."""
@@ -156,6 +159,9 @@ class Source:
         self._source = source
         self._thread: LoopThread | None = None
         self._is_lent = False
+
+    def __repr__(self) -> str:
+        return repr(self._source)
 
     @property
     def to(self) -> str | None:
