@@ -272,7 +272,7 @@ class Demo:
         # Few batches, because each costs Spark seconds of processor time, but enough for kills between them.
         rows = max(1, min(20_000, options.messages // 5))
         interval = min(15.0, options.messages / 10_000)
-        job = ["--broker", admin, "--queue", QUEUE, "--out", str(options.out / "landed")]
+        job = ["--json", "--broker", admin, "--queue", QUEUE, "--out", str(options.out / "landed")]
         job += ["--away-seconds", "60"]  # also if the broker is dead when Spark starts
         job += ["--checkpoint", str(options.out / "checkpoint"), "--schema", SCHEMA_DDL]
         return [*job, "--max-rows-per-batch", str(rows), "--interval", f"{interval:g}"]

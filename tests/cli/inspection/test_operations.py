@@ -130,11 +130,19 @@ def test_a_queue_is_looked_into_exported_and_purged(run: Any, served: Any, tmp_p
     send(served.url)
     settle(served)
     (partition,) = [one for one in range(4) if run_json("queues", "peek", "inbox", "--partition", str(one))["messages"]]
-    result = run("queues", "peek", "inbox", "--partition", str(partition), *served_, "--limit", "2")
-    header, *lines = result.out.splitlines()
-    assert header.split() == ["offset", "action", "sequence", "number", "age", "bytes", "body"]
-    assert [line.split()[-1] for line in lines] == ["<n>0</n>", "<n>1</n>"]
-    assert result.err == "More records follow: --from 2\n"
+    for where in ([], ["--partition", str(partition)]):
+        result = run("queues", "peek", "inbox", *where, *served_, "--limit", "2")
+        header, *lines = result.out.splitlines()
+        assert header.split() == ["partition", "offset", "action", "sequence", "number", "age", "bytes", "body"]
+        assert [line.split()[-1] for line in lines] == ["<n>0</n>", "<n>1</n>"]
+        assert result.err == f"More records follow: --partition {partition} --from 2\n"
+    assert [one["partition"] for one in run_json("queues", "peek", "inbox")["messages"]] == [partition] * 3
+    assert run("queues", "peek", "inbox", *served_, "--from", "1").code == 2
+    other = (partition + 1) % 4
+    assert (
+        f"Partition {other} of inbox has no records."
+        in run("queues", "peek", "inbox", "--partition", str(other), *served_).out
+    )
 
     assert run("queues", "export", "inbox", *served_, "--to", "out").out == "3 records are in out.\n"
     names = sorted(path.name for path in Path("out").iterdir())

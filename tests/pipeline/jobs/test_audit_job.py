@@ -138,7 +138,7 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     store, page = tmp_path / "inbox", tmp_path / "page.html"
     asyncio.run(served(store, tmp_path / "outbox"))
 
-    result = asyncio.run(audited_from_afar(store, "--html", str(page)))
+    result = asyncio.run(audited_from_afar(store, "--html", str(page), "--json"))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0, result.output
     assert lines[0]["events"] > 30
@@ -149,7 +149,7 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
 
     rows(store / "journal")
     plant(store / "journal")
-    told = [str(store / "journal"), "--html", str(page), "--out", str(tmp_path / "out")]
+    told = [str(store / "journal"), "--html", str(page), "--out", str(tmp_path / "out"), "--json"]
     result = CliRunner().invoke(audit_job.audit_command, told)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 1, result.output
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_named_and_left_out_and_with_strict_the_audit_ends_wit
     data[len(data) // 3] ^= 1
     damaged.write_bytes(bytes(data))
 
-    result = CliRunner().invoke(audit_job.audit_command, [str(store), "--html", str(page)])
+    result = CliRunner().invoke(audit_job.audit_command, [str(store), "--html", str(page), "--json"])
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0, result.output
     (hole,) = [line for line in lines if line.get("kind") == "damaged"]

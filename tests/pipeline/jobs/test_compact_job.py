@@ -26,7 +26,7 @@ def test_the_command_passes_its_options_on_and_prints_the_result(monkeypatch: py
 
     monkeypatch.setattr(compact_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(compaction, "compact", compact)
-    result = CliRunner().invoke(compact_job.compact_command, ["--out", "landed", "--target-mb", "2"])
+    result = CliRunner().invoke(compact_job.compact_command, ["--json", "--out", "landed", "--target-mb", "2"])
     assert result.exit_code == 0, result.output
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"event": "end", "replaced": 4, "made": 1, "deleted": 2}

@@ -140,7 +140,7 @@ def test_a_pipeline_ends_in_order_and_goes_on(server: FakeServer, command: Comma
     server.create("orders")
     server.append("orders", 0, [record(i) for i in range(100)])
     (tmp_path / "p.toml").write_text(PIPELINE.format(server.url))
-    command.start("pipeline", "run", "p.toml")
+    command.start("pipeline", "run", "p.toml", "--json")
     command.until(lambda: '"rows": 100' in command.said("out"))
     check(command, 0)
     assert lines(command)[-1] == {"event": "end", "rows": 100, "dead": 0, "cursors": {"orders": {"orders": {"0": 100}}}}

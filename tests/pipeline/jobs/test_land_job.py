@@ -47,7 +47,7 @@ class Job:
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_TOOL_OPTIONS": QUICK_JAVA,
         }
-        self._arguments = ["--broker", server.url, "--queue", "orders", "--master", "local[2]"]
+        self._arguments = ["--json", "--broker", server.url, "--queue", "orders", "--master", "local[2]"]
         self._arguments += ["--out", str(directory / "landed"), "--checkpoint", str(directory / "checkpoint")]
         self._arguments += ["--schema", "id INT, city STRING", "--max-rows-per-batch", "100"]
         self._process: subprocess.Popen[str] | None = None
@@ -102,7 +102,7 @@ class Job:
 
     def run(self, command: str, *options: str) -> dict[str, Any]:
         """The last line that a command prints which is given the table."""
-        line = [sys.executable, "-m", "holdfast", command, *options, str(self._directory / "landed")]
+        line = [sys.executable, "-m", "holdfast", command, "--json", *options, str(self._directory / "landed")]
         line += ["--master", "local[2]"]
         done = subprocess.run(line, capture_output=True, text=True, env=self._environ, timeout=200, check=False)
         assert done.returncode == 0, done.stderr
@@ -261,7 +261,9 @@ def nothing_landed() -> None:
     raise ConfigurationError("nothing has been landed")
 
 
-def test_batches_are_counted_once_even_those_that_are_repeated(capsys: pytest.CaptureFixture[str]):
+def test_batches_are_counted_once_even_those_that_are_repeated(
+    as_json: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     landed = {0: LandedBatch(0, 10, 0, None), 1: LandedBatch(1, 7, 0, None)}  # 1 is repeated: now it is whole
     query = Query()
     _follow(query, landed, query.written, None, threading.Event())  # type: ignore[arg-type]
@@ -297,7 +299,9 @@ class StoppedQuery(Query):
         self.written[2] = LandedBatch(2, 5, 0, None)
 
 
-def test_rows_landed_while_the_query_stops_are_reported_and_counted(capsys: pytest.CaptureFixture[str]):
+def test_rows_landed_while_the_query_stops_are_reported_and_counted(
+    as_json: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     stop = threading.Event()
     stop.set()
     query, landed = StoppedQuery(), dict[int, LandedBatch]()

@@ -138,7 +138,9 @@ def test_each_help_shows_two_examples(command: list[str]) -> None:
     assert result.output.count("holdfast pipeline") >= 2
 
 
-def test_batches_are_told_that_have_rows_or_dropped_late_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_are_told_that_have_rows_or_dropped_late_ones(
+    as_json: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, 0, False))
     batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, 0, False))
@@ -230,7 +232,7 @@ def test_a_run_serves_its_rows_and_lag_and_its_last_line_has_its_sums(
     monkeypatch.setattr(mediation_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(mediation_job, "_reached", lambda plan, *_: plan)
     monkeypatch.setattr(mediation_job, "hear", lambda _: None)
-    assert holdfast(monkeypatch, "run", str(EXAMPLE), "--metrics", "127.0.0.1:0") in (0, None)
+    assert holdfast(monkeypatch, "run", str(EXAMPLE), "--json", "--metrics", "127.0.0.1:0") in (0, None)
     lines = made[0].scraped.splitlines()
     assert 'holdfast_pipeline_rows_read_total{query="incoming"} 5.0' in lines
     assert 'holdfast_pipeline_rows_out_total{query="incoming",sink="first"} 3.0' in lines

@@ -38,7 +38,7 @@ def arguments(*capture: Path, **given: Any) -> dict[str, Any]:
 
 @pytest.mark.spark
 def test_files_are_put_together_and_what_is_wrong_is_said(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    as_json: None, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     captured = tmp_path / "captured" / "deeper"
     captured.mkdir(parents=True)
@@ -155,4 +155,4 @@ def test_the_wild_capture_is_wild() -> None:
 def test_a_capture_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
     result = CliRunner().invoke(reassemble_command, [str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert result.exit_code == 1
-    assert "the capture" in result.output
+    assert "the capture" in str(result.exception)

@@ -89,7 +89,8 @@ def test_a_cluster_without_holdfast_lands_a_queue_with_a_package_archive(
     submitted = ["--master", master, "--executor-memory", "512m", "--conf", "spark.sql.shuffle.partitions=7"]
     archive = ["--archives", "deps.zip#deps", "--conf", "spark.executorEnv.PYTHONPATH=deps"]
     job = ["--broker", server.url, "--queue", "orders", "--out", "landed", "--checkpoint", "checkpoint"]
-    said = cluster.submit(*submitted, *archive, "land.py", *job, "--schema", "id INT", "--available-now").splitlines()
+    job += ["--schema", "id INT", "--available-now", "--json"]
+    said = cluster.submit(*submitted, *archive, "land.py", *job).splitlines()
     assert said[0] == str(
         {"spark.master": master, "spark.sql.shuffle.partitions": "7", "spark.sql.session.timeZone": "UTC"}
     )

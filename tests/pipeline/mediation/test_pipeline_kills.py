@@ -77,7 +77,7 @@ class Driver:
 
     def __init__(self, directory: Path, broker: str) -> None:
         self._directory = directory
-        self._command = [sys.executable, "-m", "holdfast", "pipeline", "run", "orders.toml"]
+        self._command = [sys.executable, "-m", "holdfast", "pipeline", "run", "orders.toml", "--json"]
         self._command += ["--master", "local[2]", "--set", f"broker={broker}"]
         self.process: subprocess.Popen[str] | None = None
 

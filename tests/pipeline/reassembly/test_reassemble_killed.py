@@ -39,7 +39,7 @@ class Job:
     def start(self, output: IO[bytes], *more: str) -> None:
         command = [sys.executable, "-m", "holdfast.cli.main", "reassemble", str(self.captured), "--column", "content"]
         command += ["--stream", "--out", str(self.directory / "out"), "--master", "local[2]", "--timeout", "36000"]
-        command += ["--checkpoint", str(self.directory / "checkpoint"), *more]
+        command += ["--checkpoint", str(self.directory / "checkpoint"), "--json", *more]
         source = str(Path(__file__).parents[3] / "src")
         java = f"{QUICK_JAVA} -Xmx600m"
         environ = {**os.environ, "PYTHONPATH": source, "PYSPARK_PYTHON": sys.executable, "JAVA_TOOL_OPTIONS": java}

@@ -60,26 +60,33 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 
 @queues.command(short_help="Show records.")
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True, help="The partition.")
-@click.option("--from", "start", type=click.IntRange(min=0), help="Start at this offset.  [default: the oldest]")
+@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), help="Start at this offset of the partition.  [default: the oldest]"
+)
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of records.")
 @steer_options
-def peek(name: str, partition: int, start: int | None, limit: int, admin: AdminClient, as_json: bool) -> None:
-    """Show some records of a queue. No cursor moves.
+def peek(name: str, partition: int | None, start: int | None, limit: int, admin: AdminClient, as_json: bool) -> None:
+    """Show some records of a queue, the oldest of each partition. No cursor moves.
 
     \b
     holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
     holdfast queues peek --admin http://127.0.0.1:8081 orders --partition 2 --from 1200 --json
     """
-    begin = f"&from={start}" if start is not None else ""
-    answer = admin.ask(f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
-    messages = answer.get("messages", [])
+    if partition is None:
+        if start is not None:
+            raise click.UsageError("--from is an offset of one partition: name the partition with --partition")
+        answer, where = _peek_all(admin, name, limit), ""
+    else:
+        answer, where = _peek(admin, name, partition, limit, start), f"Partition {partition} of "
+    messages = answer["messages"]
     if as_json or not messages:
-        tell(answer, f"Partition {partition} of {name} has no records there.", as_json)
+        tell(answer, f"{where}{name} has no records{' there' if start is not None else ''}.", as_json)
         return
     now = time.time()
     rows = [
         [
+            str(one["partition"]),
             f"{one['offset']:,}",
             one["action"],
             one["sequence"],
@@ -90,10 +97,34 @@ def peek(name: str, partition: int, start: int | None, limit: int, admin: AdminC
         ]
         for one in messages
     ]
-    columns = ("offset", "action", "sequence", "number", "age", "bytes", "body")
-    print_table(columns, rows, right=("offset", "number", "age", "bytes"))
-    if answer.get("next") is not None:
-        click.echo(f"More records follow: --from {answer['next']}", err=True)
+    columns = ("partition", "offset", "action", "sequence", "number", "age", "bytes", "body")
+    print_table(columns, rows, right=("partition", "offset", "number", "age", "bytes"))
+    if answer["next"] is not None:
+        last = messages[-1]["partition"]
+        click.echo(f"More records follow: --partition {last} --from {answer['next']}", err=True)
+
+
+def _peek(admin: AdminClient, name: str, partition: int, limit: int, start: int | None = None) -> dict[str, Any]:
+    """Return the records of one partition, each with its partition, and the next offset or None."""
+    begin = f"&from={start}" if start is not None else ""
+    answer = admin.ask(f"queues/{quoted(name)}/{partition}/messages?limit={limit}{begin}")
+    messages = [{"partition": partition, **one} for one in answer.get("messages", [])]
+    return {**answer, "messages": messages, "next": answer.get("next")}
+
+
+def _peek_all(admin: AdminClient, name: str, limit: int) -> dict[str, Any]:
+    """Return records of the partitions that have any, and the offset after the last one if its partition has more."""
+    partitions = admin.ask(f"queues/{quoted(name)}").get("partitions", {})
+    held = [int(number) for number, bounds in partitions.items() if bounds["end"] > bounds["first"]]
+    messages: list[dict[str, Any]] = []
+    following = None
+    for number in held:
+        if len(messages) == limit:
+            break
+        answer = _peek(admin, name, number, limit - len(messages))
+        messages += answer["messages"]
+        following = answer["next"]
+    return {"queue": name, "messages": messages, "next": following}
 
 
 class _Progress:

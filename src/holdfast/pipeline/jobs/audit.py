@@ -19,10 +19,10 @@ from holdfast.pipeline.jobs.command import (
     command_session,
     errors_reported,
     further_option,
-    print_line,
     source_access,
     spark_options,
 )
+from holdfast.pipeline.jobs.output import counted, json_option, tell
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
@@ -58,6 +58,7 @@ class _Place(click.Path):
 @access_options
 @away_option
 @further_option
+@json_option
 @spark_options
 def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     """Audit an event journal: the fate of every message, and every violation of a guarantee.
@@ -70,11 +71,11 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     holdfast audit broker --html report.html
     holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
 
-    The command prints a line of JSON for each step, each violation and each hole in the journal. The exit code is 0
-    without violations and 1 with violations; it cannot judge the events in a hole. The command names a damaged file,
+    The command prints a line for each step, each violation and each hole in the journal. The exit code is 0 without
+    violations and 1 with violations; it cannot judge the events in a hole. The command names a damaged file,
     skips it, and audits the rest; with --strict, the exit code is then 1 as well.
     """
-    with errors_reported(), own_words():
+    with own_words():
         found, damaged = _run(place, arguments)
     if found:
         click.echo(f"holdfast: a guarantee was broken: violations: {found:,}", err=True)
@@ -144,7 +145,12 @@ def _audit(
             "these are the journals of several servers",
             remedy="audit each server separately: the events of one say nothing about another",
         )
-    print_line({"event": "journal", "events": events[0], "seconds": _since(began)})
+    tell(
+        f"{counted(events[0], 'event')} read in {_since(began)} s",
+        event="journal",
+        events=events[0],
+        seconds=_since(began),
+    )
     # Each is read several times, and most are small.
     tables = {name: table.cache() for name, table in audited.tables()}
     audited = replace(audited, **tables)
@@ -153,11 +159,11 @@ def _audit(
         rows[name] = table.count()
         if out is not None:
             _write(table, f"{out}/{name}", kind)
-        print_line({"event": "table", "table": name, "rows": rows[name], "seconds": _since(began)})
+        tell(f"{name}: {counted(rows[name], 'row')}", event="table", table=name, rows=rows[name], seconds=_since(began))
     for row in audited.cannot_say.orderBy(F.col("kind").isin(*DAMAGE).desc(), "at").limit(SHOWN).collect():
-        print_line({"event": "cannot say", **_plain(row)})
+        tell(f"cannot say: {_text(row)}", event="cannot say", **_plain(row))
     for row in audited.violations.orderBy("rule", "at", "sequence", "number").limit(SHOWN).collect():
-        print_line({"event": "violation", **_plain(row)})
+        tell(f"violation: {_text(row)}", event="violation", **_plain(row))
     if html is not None:
         from holdfast.pipeline.audit.report import report
 
@@ -167,8 +173,8 @@ def _audit(
         cached.unpersist()
     audited.release()
     found, holes = rows["violations"], rows["cannot_say"]
-    end = {"event": "end", "violations": found, "cannot_say": holes, "damaged": damaged}
-    print_line({**end, "seconds": _since(began)})
+    text = f"{counted(found, 'violation')}, {counted(holes, 'hole')} in the journal, {counted(damaged, 'damaged file')}"
+    tell(text, event="end", violations=found, cannot_say=holes, damaged=damaged, seconds=_since(began))
     return found, damaged
 
 
@@ -186,9 +192,15 @@ def _plain(row: Any) -> dict[str, Any]:
     return {name: str(value) if name == "at" else value for name, value in row.asDict().items() if value is not None}
 
 
+def _text(row: Any) -> str:
+    first, *others = _plain(row).items()
+    return ", ".join([str(first[1]), *(f"{name} {value}" for name, value in others)])
+
+
 def _since(began: float) -> float:
     return round(time.monotonic() - began, 1)
 
 
 if __name__ == "__main__":
-    audit_command()
+    with errors_reported():  # spark-submit runs this file
+        audit_command()

@@ -27,7 +27,6 @@ from holdfast.pipeline.session import check_spark, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.pipeline.landing.tables import LandedBatch
     from holdfast.pipeline.reader.options import ReadOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -357,7 +356,7 @@ def command_session(
 
 @contextlib.contextmanager
 def errors_reported() -> Iterator[None]:
-    """Show the error that ends a job as a sentence with its remedy, and exit with 1."""
+    """Show the error that ends a job under spark-submit as a sentence with its remedy, and exit with 1."""
     try:
         yield
     except HoldfastError as error:
@@ -437,14 +436,6 @@ def _partition(name: str) -> str:
     return f"queue {queue} partition {number}" if mark else f"partition {number}"
 
 
-def flags(landed: LandedBatch) -> dict[str, Any]:
-    """Return what a command prints about a batch's flagged rows."""
-    if landed.first_flagged is None:
-        return {"flagged": landed.flagged}
-    names = ("queue", "partition", "offset", "problem")
-    return {"flagged": landed.flagged, "first_flagged": dict(zip(names, landed.first_flagged, strict=True))}
-
-
 def tell_of_flags(flagged: int, rows: int, out: str) -> None:
     """Report at a command's end that some rows could not be read, and how to continue."""
     if flagged:
@@ -453,8 +444,3 @@ def tell_of_flags(flagged: int, rows: int, out: str) -> None:
             "holdfast reland reads them again, with another --schema or with --lenient",
             err=True,
         )
-
-
-def print_line(line: dict[str, Any]) -> None:
-    """Print one line of JSON."""
-    click.echo(json.dumps(line))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from holdfast.pipeline.jobs.command import command_session, errors_reported, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, spark_options
+from holdfast.pipeline.jobs.output import counted, json_option, tell
 
 
 @click.command()
@@ -17,6 +18,7 @@ from holdfast.pipeline.jobs.command import command_session, errors_reported, pri
     show_default=True,
     help="Time to keep replaced files for current readers, rounded up to hours.",
 )
+@json_option
 @spark_options
 def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool, master: str | None) -> None:
     """Merge the small files of a Delta table. Readers see each row once, before, during and after.
@@ -28,9 +30,14 @@ def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool
     holdfast compact --out landed
     holdfast compact --out landed --target-mb 512 --keep-seconds 86400
     """
-    with errors_reported():
-        with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
-            from holdfast.pipeline.landing.compaction import compact
+    with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
+        from holdfast.pipeline.landing.compaction import compact
 
-            done = compact(spark, out, target=target_mb << 20, keep=keep_seconds)
-        print_line({"event": "end", "replaced": done.replaced, "made": done.made, "deleted": done.deleted})
+        done = compact(spark, out, target=target_mb << 20, keep=keep_seconds)
+    tell(
+        f"{counted(done.replaced, 'file')} became {done.made:,}; {counted(done.deleted, 'replaced file')} deleted",
+        event="end",
+        replaced=done.replaced,
+        made=done.made,
+        deleted=done.deleted,
+    )

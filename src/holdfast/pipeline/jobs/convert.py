@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
-from holdfast.pipeline.jobs.command import command_session, errors_reported, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, spark_options
+from holdfast.pipeline.jobs.output import counted, json_option, tell
 
 
 @click.command()
 @click.argument("tables", metavar="DIRECTORY...", nargs=-1, required=True)
+@json_option
 @spark_options
 def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) -> None:
     """Convert Parquet tables into Delta tables, in the same directories.
@@ -25,14 +27,21 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
     the command at any time and run it again.
     """
     remedy = "no row is lost; run the command again"
-    with errors_reported():
-        with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
-            from holdfast.pipeline.landing.conversion import convert
+    with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
+        from holdfast.pipeline.landing.conversion import convert
 
-            def copied(first: int, last: int, rows: int) -> None:
-                print_line({"event": "copied", "first_batch": first, "last_batch": last, "rows": rows})
+        def copied(first: int, last: int, rows: int) -> None:
+            text = f"batches {first:,} to {last:,} copied: {counted(rows, 'row')}"
+            tell(text, event="copied", first_batch=first, last_batch=last, rows=rows)
 
-            for table in tables:
-                done = convert(spark, table, on_step=copied)
-                end = {"rows_before": done.before, "rows_after": done.rows, "deleted": done.deleted}
-                print_line({"event": "converted", "directory": table, **end})
+        for table in tables:
+            done = convert(spark, table, on_step=copied)
+            tell(
+                f"{table} is a Delta table: {counted(done.before, 'row')} before, {done.rows:,} after; "
+                f"{counted(done.deleted, 'old directory', 'old directories')} deleted",
+                event="converted",
+                directory=table,
+                rows_before=done.before,
+                rows_after=done.rows,
+                deleted=done.deleted,
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.pipeline.jobs.command import command_session, print_line
+from holdfast.pipeline.jobs.command import command_session
 from holdfast.pipeline.simulation.grid import Grid
 from holdfast.pipeline.spark import files
 
@@ -57,7 +58,7 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
     click.echo(f"{grid.total:,} Sequences in {seconds:.0f} s; the rows are in {out}", err=True)
     if as_json:
         for row in rows:
-            print_line(row)
+            click.echo(json.dumps(row))
     else:
         click.echo("\n".join(reading(rows)))
     if html is not None:

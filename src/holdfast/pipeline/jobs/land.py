@@ -20,13 +20,11 @@ from holdfast.pipeline.jobs.command import (
     access_options,
     check_schema,
     errors_reported,
-    flags,
     further_option,
     hear,
     job_session,
     look_at_queues,
     patiently,
-    print_line,
     reading,
     reading_options,
     sentence,
@@ -36,6 +34,7 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
+from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, tell
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 
@@ -98,6 +97,7 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
     help="Land bodies of this element in a separate table below --out, with these fields. Others go to the table "
     "other.",
 )
+@json_option
 @spark_options
 def land_command(**arguments: Any) -> None:
     """Land queues as a Delta or Parquet table, each message exactly once.
@@ -111,7 +111,7 @@ def land_command(**arguments: Any) -> None:
     """
     stop = threading.Event()
     hear(stop)
-    with errors_reported(), own_words():
+    with own_words():
         _run(arguments, stop)
 
 
@@ -160,7 +160,8 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
     away = WAIT_AT_END if stop.is_set() else options.away
     settled = settle(spark, **place, queues=options.queues, access=options.access, away=away)
     rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
-    print_line({"event": "end", "rows": rows, "flagged": flagged, "cursor": settled})
+    text = f"{counted(rows, 'message')} in {arguments['out']}"
+    tell(text, event="end", rows=rows, flagged=flagged, cursor=settled)
     if flagged > before:
         tell_of_flags(flagged, rows, arguments["out"])
 
@@ -248,20 +249,25 @@ def _follow(
 
 def _report(progress: Any, batch: LandedBatch, total: int) -> None:
     source = progress["sources"][0]
-    print_line(
-        {
-            "event": "batch",
-            "batch": batch.batch,
-            "rows": batch.rows,
-            "total": total,
-            **({"tables": dict(batch.tables)} if batch.tables else {}),
-            **flags(batch),
-            "milliseconds": progress["durationMs"].get("triggerExecution"),
-            "end": json.loads(source["endOffset"]),
-            "latest": json.loads(source["latestOffset"] or "null"),
-        }
+    milliseconds = progress["durationMs"].get("triggerExecution")
+    tables = dict(batch.tables)
+    by_table = f" ({', '.join(f'{name} {rows:,}' for name, rows in tables.items())})" if tables else ""
+    seconds = "" if milliseconds is None else f" in {milliseconds / 1_000:.1f} s"
+    landed = f"{counted(batch.rows, 'message')}{by_table}{seconds}"
+    tell(
+        f"batch {batch.batch}: {landed}, {total:,} in all{flags_text(batch)}",
+        event="batch",
+        batch=batch.batch,
+        rows=batch.rows,
+        total=total,
+        **({"tables": tables} if tables else {}),
+        **flags(batch),
+        milliseconds=milliseconds,
+        end=json.loads(source["endOffset"]),
+        latest=json.loads(source["latestOffset"] or "null"),
     )
 
 
 if __name__ == "__main__":
-    land_command()
+    with errors_reported():  # spark-submit runs this file
+        land_command()

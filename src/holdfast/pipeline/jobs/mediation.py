@@ -32,10 +32,10 @@ from holdfast.pipeline.jobs.command import (
     look_at_queues,
     named_values,
     patiently,
-    print_line,
     sentence,
     spark_options,
 )
+from holdfast.pipeline.jobs.output import counted, json_option, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +95,7 @@ def pipeline() -> None:
 )
 @away_option
 @jar_options
+@json_option
 @spark_options
 def run(
     file: str,
@@ -225,7 +226,9 @@ def _run(
         "late": total["late"],
         "doubles": total["doubles"],
     }
-    print_line({"event": "end", **sums, "cursors": mediation.settle(WAIT_AT_END if stop.is_set() else away)})
+    cursors = mediation.settle(WAIT_AT_END if stop.is_set() else away)
+    text = f"{counted(sums['rows'], 'message')} read{_losses(sums)}"
+    tell(text, event="end", **sums, cursors=cursors)
 
 
 def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
@@ -246,7 +249,19 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collec
         total["doubles"] += batch.doubles
         total["late"] += batch.late
         if batch.rows or batch.late or any(batch.sinks.values()):
-            print_line({"event": "batch", **dataclasses.asdict(batch)})
+            sinks = "".join(f", {rows:,} to {name}" for name, rows in batch.sinks.items())
+            read = f"{counted(batch.rows, 'message')} read in {batch.seconds:.1f} s"
+            again = ", settled by an earlier attempt" if batch.repeated else ""
+            fields = dataclasses.asdict(batch)
+            text = f"{batch.query} batch {batch.batch}: {read}{sinks}{_losses(fields)}{again}"
+            tell(text, event="batch", **fields)
+
+
+def _losses(counts: Mapping[str, Any]) -> str:
+    """The part of a sentence about rows that did not arrive at a sink, and records sent twice."""
+    words = {"dead": "dead letter", "late": "late row", "doubles": "record sent before"}
+    plurals = {"doubles": "records sent before"}
+    return "".join(f", {counted(counts[name], words[name], plurals.get(name, ''))}" for name in words if counts[name])
 
 
 class _Listing(click.Command):

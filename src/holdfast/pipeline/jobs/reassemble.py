@@ -13,13 +13,15 @@ import click
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
-from holdfast.pipeline.jobs.command import command_session, errors_reported, hear, patiently, print_line, spark_options
+from holdfast.pipeline.jobs.command import command_session, hear, patiently, spark_options
+from holdfast.pipeline.jobs.output import counted, json_option, tell
 from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from holdfast.pipeline.reassembly.report import Figures
     from holdfast.pipeline.reassembly.tables import Reassembled
 
 
@@ -53,6 +55,7 @@ _ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
     help=f"Seconds from one batch to the next.  [default: {DEFAULT_INTERVAL:g}]",
 )
 @click.option("--available-now", is_flag=True, help="Process the current files, then end; run again to continue.")
+@json_option
 @spark_options
 def reassemble_command(**arguments: Any) -> None:
     """Reassemble captured messages: each once, in order, with a report of the missing ones.
@@ -71,17 +74,16 @@ def reassemble_command(**arguments: Any) -> None:
     The exit code is 0 if no known message is missing and everything was readable. Otherwise it is 1, and the command
     shows the reason.
     """
-    with errors_reported():
-        _check(arguments)
-        stop = threading.Event()
-        if arguments["stream"]:
-            hear(stop)
-        with _session(arguments, stop if arguments["stream"] else None) as spark:
-            done = _follow(spark, arguments, stop) if arguments["stream"] else _reassemble(spark, arguments)
-            found = _figures(done, arguments["report"])
-        if found:
-            click.echo(f"holdfast: {found}\n  the tables in {arguments['out']} show which", err=True)
-            sys.exit(1)
+    _check(arguments)
+    stop = threading.Event()
+    if arguments["stream"]:
+        hear(stop)
+    with _session(arguments, stop if arguments["stream"] else None) as spark:
+        done = _follow(spark, arguments, stop) if arguments["stream"] else _reassemble(spark, arguments)
+        found = _figures(done, arguments["report"])
+    if found:
+        click.echo(f"holdfast: {found}\n  the tables in {arguments['out']} show which", err=True)
+        sys.exit(1)
 
 
 def _check(arguments: dict[str, Any]) -> None:
@@ -117,7 +119,8 @@ def _reassemble(spark: SparkSession, arguments: dict[str, Any]) -> Reassembled:
     from holdfast.pipeline.reassembly.tables import reassemble
 
     def told(step: str, count: int | None) -> None:
-        print_line({"event": "step", "done": step, **({} if count is None else {"messages": count})})
+        text = f"{step}: {'written' if count is None else counted(count, 'message')}"
+        tell(text, event="step", done=step, **({} if count is None else {"messages": count}))
 
     files.check_writable(spark, arguments["out"])
     return reassemble(_capture(spark, arguments), arguments["out"], on_step=told)
@@ -161,7 +164,9 @@ def _tell(query: StreamingQuery, last: int) -> int:
         if batch["batchId"] > last and batch["numInputRows"]:
             last = batch["batchId"]
             seconds = batch["durationMs"].get("triggerExecution", 0) / 1_000
-            print_line({"event": "batch", "batch": last, "rows": batch["numInputRows"], "seconds": seconds})
+            rows = batch["numInputRows"]
+            text = f"batch {last}: {counted(rows, 'row')} in {seconds:.1f} s"
+            tell(text, event="batch", batch=last, rows=rows, seconds=seconds)
     return last
 
 
@@ -178,15 +183,24 @@ def _figures(done: Reassembled, file: Path | None) -> str:
     from holdfast.pipeline.reassembly import report as reassembly_report
 
     if file is None:
-        counted = reassembly_report.figures(done)
-        bad = [] if counted.is_whole else reassembly_report.groups(done)
+        figures = reassembly_report.figures(done)
+        bad = [] if figures.is_whole else reassembly_report.groups(done)
     else:
         gathered = reassembly_report.report(done)
         bad = gathered.groups
         write = reassembly_report.as_html if file.suffix == ".html" else reassembly_report.as_json
         write_report(file, write(gathered))
-        counted = gathered.figures
+        figures = gathered.figures
     for group in bad[:SHOWN]:
-        print_line({"event": "not read", **group})
-    print_line({"event": "end", **asdict(counted)})
-    return reassembly_report.in_a_sentence(counted)
+        what = f"{group['why']}: {group['problem']}" if group["problem"] else group["why"]
+        kind = f"{counted(group['count'], 'message')} of kind {group['kind']}"
+        tell(f"not read: {kind}, {what}; such as {group['example']}", event="not read", **group)
+    tell(_text(figures), event="end", **asdict(figures))
+    return reassembly_report.in_a_sentence(figures)
+
+
+def _text(figures: Figures) -> str:
+    states = {"complete": figures.complete, "incomplete": figures.incomplete, "of unknown end": figures.tail_unknown}
+    sequences = ", ".join(f"{number:,} {state}" for state, number in states.items() if number)
+    messages = f"{counted(figures.messages, 'message')}, {counted(figures.duplicates, 'repeat')} dropped"
+    return f"{counted(figures.sequences, 'Sequence')} ({sequences or 'none'}); {messages}, {figures.missing:,} missing"

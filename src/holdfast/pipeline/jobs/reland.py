@@ -8,10 +8,7 @@ import click
 
 from holdfast.pipeline.jobs.command import (
     check_schema,
-    errors_reported,
-    flags,
     job_session,
-    print_line,
     reading,
     reading_options,
     spark_options,
@@ -19,6 +16,7 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
+from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, tell
 
 
 @click.command()
@@ -26,6 +24,7 @@ from holdfast.pipeline.jobs.command import (
 @click.option("--out", required=True, help="Another directory, in which holdfast land continues afterwards.")
 @table_options
 @reading_options
+@json_option
 @spark_options
 def reland_command(**arguments: Any) -> None:
     """Parse the bodies of landed messages again, with another schema or other leniencies.
@@ -37,18 +36,18 @@ def reland_command(**arguments: Any) -> None:
     holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
     """
     check_schema(arguments)
-    with errors_reported():
-        with job_session("holdfast reland", arguments) as spark:
-            from holdfast.pipeline.landing.tables import LandedBatch, reland
+    with job_session("holdfast reland", arguments) as spark:
+        from holdfast.pipeline.landing.tables import LandedBatch, reland
 
-            done: list[LandedBatch] = []
+        done: list[LandedBatch] = []
 
-            def told(batch: LandedBatch) -> None:
-                done.append(batch)
-                print_line({"event": "batch", "batch": batch.batch, "rows": batch.rows, **flags(batch)})
+        def told(batch: LandedBatch) -> None:
+            done.append(batch)
+            text = f"batch {batch.batch}: {counted(batch.rows, 'row')}{flags_text(batch)}"
+            tell(text, event="batch", batch=batch.batch, rows=batch.rows, **flags(batch))
 
-            how = {**table(arguments), **reading(arguments)}
-            reland(spark, arguments["landed"], arguments["out"], on_batch=told, **how)
-        rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
-        print_line({"event": "end", "rows": rows, "flagged": flagged})
-        tell_of_flags(flagged, rows, arguments["out"])
+        how = {**table(arguments), **reading(arguments)}
+        reland(spark, arguments["landed"], arguments["out"], on_batch=told, **how)
+    rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
+    tell(f"{counted(rows, 'row')} in {arguments['out']}", event="end", rows=rows, flagged=flagged)
+    tell_of_flags(flagged, rows, arguments["out"])

@@ -1,0 +1,66 @@
+"""The output of Spark commands: sentences, and with --json the same as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections import Counter
+from contextlib import nullcontext
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.pipeline.jobs import compact as compact_job
+from holdfast.pipeline.jobs.land import _report
+from holdfast.pipeline.jobs.mediation import _tell
+from holdfast.pipeline.jobs.reassemble import _text
+from holdfast.pipeline.landing import compaction
+from holdfast.pipeline.landing.compaction import Compaction
+from holdfast.pipeline.landing.tables import LandedBatch
+from holdfast.pipeline.mediation.execution.batches import MediatedBatch
+from holdfast.pipeline.mediation.execution.metrics import PipelineCollector
+from holdfast.pipeline.reassembly.report import Figures
+
+
+def test_a_landed_batch_is_a_sentence_without_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = json.dumps({f"orders/{number}": 0 for number in range(128)})
+    progress = {"sources": [{"endOffset": ends, "latestOffset": ends}], "durationMs": {"triggerExecution": 1234}}
+    _report(progress, LandedBatch(0, 1, 0, None), 1)
+    _report(progress, LandedBatch(7, 2000, 3, ("orders", 5, 12, "id is missing"), {"order": 1500, "other": 500}), 2001)
+    assert capsys.readouterr().out.splitlines() == [
+        "batch 0: 1 message in 1.2 s, 1 in all",
+        "batch 7: 2,000 messages (order 1,500, other 500) in 1.2 s, 2,001 in all; "
+        "3 flagged, first offset 12 of orders, partition 5: id is missing",
+    ]
+
+
+def test_a_batch_of_a_pipeline_names_what_did_not_arrive(capsys: pytest.CaptureFixture[str]) -> None:
+    batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
+    batches.put(MediatedBatch("incoming", 0, 5, {"first": 3, "others": 1}, 1, 2, False, seconds=3.41))
+    batches.put(MediatedBatch("incoming", 1, 5, {"first": 5}, 0, 0, True, 2))
+    _tell(batches, Counter(), PipelineCollector({"incoming": ["first", "others"]}))
+    assert capsys.readouterr().out.splitlines() == [
+        "incoming batch 0: 5 messages read in 3.4 s, 3 to first, 1 to others, 1 dead letter, 2 late rows",
+        "incoming batch 1: 5 messages read in 0.0 s, 5 to first, 2 records sent before, settled by an earlier attempt",
+    ]
+
+
+def test_the_figures_of_a_reassembly_are_a_sentence() -> None:
+    figures = Figures(2, 1, 0, 1, 12, 13, 1, 0, {})
+    assert _text(figures) == "2 Sequences (1 complete, 1 of unknown end); 12 messages, 1 repeat dropped, 0 missing"
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ([], "4 files became 1; 2 replaced files deleted"),
+        (["--json"], '{"event": "end", "replaced": 4, "made": 1, "deleted": 2}'),
+    ],
+)
+def test_json_is_printed_only_if_the_command_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], printed: str
+) -> None:
+    monkeypatch.setattr(compact_job, "command_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(compaction, "compact", lambda *_, **__: Compaction(4, 1, 2))
+    result = CliRunner().invoke(compact_job.compact_command, ["--out", "landed", *options])
+    assert result.stdout == printed + "\n", result.output
