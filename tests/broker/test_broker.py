@@ -74,7 +74,7 @@ async def test_what_every_forwarder_has_passed_is_deleted(run_broker, run_servic
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))
     await send(broker.service.url, [b"<n>%d</n>" % number for number in range(200)])
     await until(lambda: len(got) == 200)
-    queue = broker.destination.queue
+    queue = broker.destination.running.queue
     await until(lambda: sum(one.durable_end - one.first for one in queue.partitions) < 64)
 
 
@@ -84,13 +84,13 @@ async def test_a_forwarder_removed_from_the_file_sends_nothing_and_keeps_its_bac
     await send(first.service.url, [b"<n>1</n>"])
     await first.service.close(0.5)
     again = await run_broker()
-    outboxes = again.destination.engine.protocol.outbound.outboxes
+    outboxes = again.destination.running.engine.protocol.outbound.outboxes
     kept = [outboxes[forwarder_key("next", partition)] for partition in range(2)]
     assert {one.suspended for one in kept} == {UNCONFIGURED}
     assert sum(one.durable_end - one.first for one in kept) == 1
     await again.service.close(0.5)
     back = await run_broker(forwarders=(ForwarderConfig("next", "inbox", to),))
-    outboxes = back.destination.engine.protocol.outbound.outboxes
+    outboxes = back.destination.running.engine.protocol.outbound.outboxes
     assert {outboxes[forwarder_key("next", partition)].suspended for partition in range(2)} == {None}
 
 

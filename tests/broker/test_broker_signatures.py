@@ -137,7 +137,7 @@ async def test_nothing_that_is_not_signed_is_stored(start: Start, tmp_path: Path
             await sent.acknowledged(60)
     assert refused.value.code == "InvalidSecurity"
     assert broker.destination.incidents[REFUSED] >= 1
-    assert broker.destination.accepted == 0
+    assert broker.destination.running.accepted == 0
 
 
 async def test_a_route_may_depend_on_the_signer(start: Start, tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ async def test_a_route_may_depend_on_the_signer(start: Start, tmp_path: Path) ->
         async with source(broker.service.url, one, tmp_path) as sender:
             await sender.send(f"<n>{one.name}</n>", action="urn:note")
             await sender.flush(60)
-    store = broker.destination.store
+    store = broker.destination.running.store
     for queue, name in (("orders", b"alice"), ("other", b"bob")):
-        parts = range(len(broker.destination.queues[queue].partitions))
+        parts = range(len(broker.destination.running.queues[queue].partitions))
         (record,) = [data for part in parts for _, data in store.read_encoded(queue, part, 0, 9)]
         assert b"<n>CN=" + name in record
         assert b"SignatureValue" not in record

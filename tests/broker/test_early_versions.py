@@ -48,7 +48,7 @@ async def bridge(run_broker, run_service, requester: Versions, service: Versions
                     reply.done()
             await until(lambda: len(got) >= 7)
     assert sorted(got) == sorted([*map(str, range(5)), "one", "two"])
-    assert {one.versions for one in app.engine.protocol.inbound.destinations.values()} == {service}
+    assert {one.versions for one in app.running.engine.protocol.inbound.destinations.values()} == {service}
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_who_posts_a_forged_acknowledgement_to_a_broker_deletes_nothing(ru
     try:
         to = f"http://127.0.0.1:{server.port}/"
         broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", to, rm="1.1", offer=False),))
-        outboxes = broker.destination.engine.protocol.outbound.outboxes
+        outboxes = broker.destination.running.engine.protocol.outbound.outboxes
         forwarders = [outbox for key, outbox in outboxes.items() if key.startswith("forwarder/")]
 
         def waiting() -> int:

@@ -84,7 +84,9 @@ async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run
 
     assert await ask() is (expects is Expects.REQUEST)
     (outbox,) = [
-        one for one in broker.forwarders.outboxes(broker.destination, "next") if one.queue.records.ends[one.partition]
+        one
+        for one in broker.forwarders.outboxes(broker.destination.running, "next")
+        if one.queue.records.ends[one.partition]
     ]
     await until(lambda: outbox.is_empty)
     assert await ask() is (expects is not Expects.ONE_WAY)
@@ -100,13 +102,13 @@ async def test_a_message_that_the_service_refuses_is_a_dead_letter_to_be_retried
         with pytest.raises(holdfast.PeerFault, match="No handler here takes the action"):
             (await source.request("<order/>", action=ORDER, timeout=60)).raise_for_fault()
         assert (await source.request("<say>on</say>", action=ECHO, timeout=60)).body.text == "on"
-    await until(lambda: destination.dead_letters.count == 1)  # the request has its fault
+    await until(lambda: destination.running.dead_letters.count == 1)  # the request has its fault
 
     @app.on(ORDER)
     async def order(message: holdfast.Message) -> None:
         got.append(message.body_bytes)
 
-    assert destination.giving_up.requeue() == 1
-    destination.engine.touch()
+    assert destination.running.giving_up.requeue() == 1
+    destination.running.engine.touch()
     await until(lambda: len(got) == 1)
-    await until(lambda: destination.dead_letters.count == 0)
+    await until(lambda: destination.running.dead_letters.count == 0)

@@ -25,7 +25,7 @@ async def test_what_is_stored_is_sent_on_and_nothing_new_is_taken_until_there_is
 
     (port,) = free_ports(1)
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", f"http://127.0.0.1:{port}/"),))
-    store = broker.destination.store
+    store = broker.destination.running.store
     bodies = [b"<n>%d</n>" % number for number in range(20)]
     async with holdfast.Source(broker.service.url, ":memory:", policy=SOON) as source:
         for body in bodies:
@@ -34,7 +34,7 @@ async def test_what_is_stored_is_sent_on_and_nothing_new_is_taken_until_there_is
         late = await source.send(b"<late/>", action=ACTION)
         await run_service(app, port)
         await until(lambda: got == bodies)
-        queue = broker.destination.queue
+        queue = broker.destination.running.queue
         await until(lambda: all(one.first == one.durable_end for one in queue.partitions))
         assert source.progress.outstanding == 1, "the source keeps what was refused"
         store.trouble = ""

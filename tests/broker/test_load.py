@@ -329,7 +329,7 @@ async def test_a_full_queue_holds_its_sources_back_until_the_destination_is_ther
     (port,) = free_ports(1)
     forwarders = (ForwarderConfig("next", "inbox", f"http://127.0.0.1:{port}/"),)
     running = await run_broker(queues=(QueueConfig("inbox", max_messages=50),), forwarders=forwarders)
-    queue = running.destination.queue
+    queue = running.destination.running.queue
     bodies = [b"<n>%d</n>" % number for number in range(300)]
     got: list[bytes] = []
     async with Source(running.service.url, ":memory:", policy=QUICK) as source:
@@ -357,13 +357,13 @@ async def test_a_full_disk_tells_sources_when_to_return_and_forwards_the_backlog
     got: list[bytes] = []
     async with Source(running.service.url, ":memory:", policy=QUICK) as source:
         await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
-        running.destination.store.trouble = "The disk is full."
+        running.destination.running.store.trouble = "The disk is full."
         sent = await source.send("<n>2</n>", action=ACTION)
         await until(lambda: "503" in source.progress.problem)
         assert "No new messages are accepted for now" in source.progress.problem
         assert "the next attempt follows in 5 s" in source.progress.problem
         await run_service(service_that_keeps(got), port)
         await until(lambda: got == [b"<n>1</n>"])
-        running.destination.store.trouble = ""
+        running.destination.running.store.trouble = ""
         await sent.acknowledged(60)
     await until(lambda: got == [b"<n>1</n>", b"<n>2</n>"])

@@ -180,7 +180,7 @@ async def test_nothing_of_a_stranger_is_stored(start: Start, name: str, password
             await sent.acknowledged(60)
     assert refused.value.code in ("FailedAuthentication", "InvalidSecurity")
     assert broker.destination.incidents[REFUSED] == 1
-    assert broker.destination.accepted == 0
+    assert broker.destination.running.accepted == 0
 
 
 async def test_a_route_may_depend_on_the_user_and_no_password_is_stored(start: Start) -> None:
@@ -192,9 +192,9 @@ async def test_a_route_may_depend_on_the_user_and_no_password_is_stored(start: S
         ) as sender:
             await sender.send(f"<n>{name}</n>", action="urn:note")
             await sender.flush(60)
-    store = broker.destination.store
+    store = broker.destination.running.store
     for queue, name in (("orders", b"alice"), ("other", b"bob")):
-        parts = range(len(broker.destination.queues[queue].partitions))
+        parts = range(len(broker.destination.running.queues[queue].partitions))
         (record,) = [data for part in parts for _, data in store.read_encoded(queue, part, 0, 9)]
         assert b"<n>" + name in record
         assert b"Security" not in record
@@ -258,7 +258,7 @@ async def test_a_wrong_password_stops_a_forwarder_until_it_is_corrected(
         await anybody.send("<n>1</n>", action="urn:note")
         await anybody.flush(60)
     await until(lambda: shop.app.incidents[REFUSED] > 0)
-    outboxes = broker.destination.engine.protocol.outbound.outboxes.values()
+    outboxes = broker.destination.running.engine.protocol.outbound.outboxes.values()
     await until(lambda: any(one.stopped for one in outboxes))
     (tmp_path / "wrong").write_text("inner\n")
     assert broker.reload() == ["forwarders.shop.security.password_file"]

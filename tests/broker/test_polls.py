@@ -39,7 +39,7 @@ async def test_late_replies_pass_through_a_broker_that_polls_to_a_client_that_po
     service = await run_service(app)
     forwarder = ForwarderConfig("next", "inbox", service.url, poll=True, policy=ForwardingPolicy(sending=STEADY))
     broker = await run_broker(forwarders=(forwarder,))
-    polled = app.engine.protocol.outbound.context.mailboxes
+    polled = app.running.engine.protocol.outbound.context.mailboxes
     async with holdfast.Source(
         broker.service.url, ":memory:", http=holdfast.SourceHTTP(poll=True), policy=STEADY
     ) as source:

@@ -54,7 +54,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def ends(broker: Broker) -> dict[str, int]:
-    queues = broker.destination.queues
+    queues = broker.destination.running.queues
     return {name: sum(part.durable_end for part in queue.partitions) for name, queue in queues.items()}
 
 
@@ -72,7 +72,7 @@ async def test_other_routes_count_for_the_next_message_of_the_same_sequence(star
         (tmp_path / "broker.toml").write_text("default_queue = 'two'\n" + BASE)
         assert broker.reload() == ["default_queue", "routes"]
         await send(source)
-        accepted = broker.destination.engine.protocol.inbound.destinations
+        accepted = broker.destination.running.engine.protocol.inbound.destinations
         assert [one.acknowledged.count for one in accepted.values()] == [3]
     assert ends(broker) == {"one": 2, "two": 2}
 
@@ -114,7 +114,7 @@ async def test_forwarders_come_pause_go_on_and_go(start: Start, tmp_path: Path) 
             write(BASE + forwarder)
             assert broker.reload() == ["forwarders.next"]
             await until(lambda: len(got) == 1)
-            outbox = broker.destination.engine.protocol.outbound.outboxes[forwarder_key("next", 0)]
+            outbox = broker.destination.running.engine.protocol.outbound.outboxes[forwarder_key("next", 0)]
             write(BASE + forwarder + "paused = true")
             assert broker.reload() == ["forwarders.next.paused"]
             assert outbox.suspended == PAUSED
@@ -197,7 +197,7 @@ async def test_reloaded_certificates_limits_and_token_count_for_new_connections_
 
 async def test_retention_of_a_queue_may_come_to_count_bytes_and_stop(start: Start, tmp_path: Path) -> None:
     broker = await start(BASE.replace("[queues.one]", "[queues.one]\nretention = '7d'"))
-    queue = broker.destination.queues["one"]
+    queue = broker.destination.running.queues["one"]
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         for _ in range(5):
             await send(source, f"<a>{'x' * 2000}</a>")
@@ -240,7 +240,7 @@ async def test_limits_of_sequences_count_for_those_that_are_granted_later(start:
             sent = await other.send("<a/>", action=ACTION)
             with pytest.raises(holdfast.HoldfastError, match="CreateSequenceRefused"):
                 await sent.acknowledged(60)
-        (open_one,) = broker.destination.engine.protocol.inbound.destinations.values()
+        (open_one,) = broker.destination.running.engine.protocol.inbound.destinations.values()
         assert open_one.policy.buffer == 256
 
 
@@ -265,7 +265,7 @@ async def test_what_it_sends_itself_is_treated_as_the_policies_say_of_its_addres
         broker.service.url, ":memory:", offer=True, http=holdfast.SourceHTTP(listen=("127.0.0.1", 0))
     ) as source:
         await send(source)
-        (outbox,) = broker.destination.engine.protocol.outbound.outboxes.values()
+        (outbox,) = broker.destination.running.engine.protocol.outbound.outboxes.values()
         assert outbox.policy.window == 3
         (tmp_path / "broker.toml").write_text(text + "[policies.'127.0.0.1']\nsending.window = 5\n")
         assert broker.reload() == ["policies"]

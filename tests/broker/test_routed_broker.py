@@ -39,7 +39,8 @@ ORDER = "urn:orders/Submit"
 def ends(broker: Broker) -> dict[str, int]:
     """How many records each queue has got."""
     return {
-        name: sum(part.durable_end for part in queue.partitions) for name, queue in broker.destination.queues.items()
+        name: sum(part.durable_end for part in queue.partitions)
+        for name, queue in broker.destination.running.queues.items()
     }
 
 
@@ -72,7 +73,7 @@ async def test_a_repeat_of_what_was_taken_is_not_refused_by_routes_that_changed(
     """What was acknowledged stays so, whatever the routes say today."""
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         await (await source.send("<a/>", action=ORDER)).acknowledged(60)
-        broker.destination.reception.router = type(broker.destination.reception.router)(
+        broker.destination.running.reception.router = type(broker.destination.running.reception.router)(
             [RouteConfig(("orders",), action=("urn:nothing",))], {}, None, 1000
         )
         await repeat(source, broker)
@@ -125,7 +126,9 @@ async def test_a_small_body_that_costs_many_steps_is_decided_beside_the_loop(
 
     monkeypatch.setattr(Program, "run", run)
     slow = RouteConfig(("orders",), xpath=" or ".join(f"//*[@* = 'n{n}']" for n in range(40)))
-    broker.destination.reception.router = type(broker.destination.reception.router)([slow], {}, "audit", 1 << 20)
+    broker.destination.running.reception.router = type(broker.destination.running.reception.router)(
+        [slow], {}, "audit", 1 << 20
+    )
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         await (await source.send("<r>" + '<a k="v"/>' * 3_000 + "</r>", action=ORDER)).acknowledged(60)
     assert set(runs) == {(threading.main_thread().name, LOOP_STEPS), ("holdfast-decode", 1 << 20)}, "repeats included"

@@ -39,7 +39,7 @@ class Service:
     @property
     def open(self) -> int:
         """Inbound Sequences that have not ended."""
-        return sum(not one.is_over for one in self.app.engine.protocol.inbound.destinations.values())
+        return sum(not one.is_over for one in self.app.running.engine.protocol.inbound.destinations.values())
 
 
 async def test_a_slow_session_delays_no_other_and_each_ends_with_its_client(run_broker, run_service):
@@ -62,9 +62,9 @@ async def test_a_slow_session_delays_no_other_and_each_ends_with_its_client(run_
     await slow
     assert sorted(map(sorted, service.clients.values())) == [*([f"quick {number}"] for number in range(7)), ["slow"]]
     await until(lambda: service.open == 0)
-    queue = broker.destination.queue
+    queue = broker.destination.running.queue
     assert [one.end for one in queue.partitions[: queue.description.shared]] == [0, 0]
-    outboxes = broker.destination.engine.protocol.outbound.outboxes
+    outboxes = broker.destination.running.engine.protocol.outbound.outboxes
     assert len([one for one in outboxes.values() if one.forwarding]) <= 2 + 8
 
 
@@ -78,7 +78,10 @@ async def close(broker: Any) -> None:
 
 async def test_a_store_keeps_its_partitions_until_the_file_asks_for_more_sessions(run_broker, tmp_path):
     def divided(broker: Any) -> tuple[int, int]:
-        return broker.destination.queue.description.shared, broker.destination.queue.description.sessions
+        return (
+            broker.destination.running.queue.description.shared,
+            broker.destination.running.queue.description.sessions,
+        )
 
     broker = await run_broker(**config(tmp_path, partitions=4, sessions=0))
     await close(broker)

@@ -145,8 +145,8 @@ class Served:
             return answer.status, await answer.json()
 
     def queue_of(self, token: str) -> list[str]:
-        part = self.broker.destination.engine.protocol.staging.sink("s").parts[token]
-        found = self.broker.destination.store.read(part.queue.name, 0, 0, 10)
+        part = self.broker.destination.running.engine.protocol.staging.sink("s").parts[token]
+        found = self.broker.destination.running.store.read(part.queue.name, 0, 0, 10)
         return [queue for _, record in found for queue, _ in unpack(record.body).entries]
 
 
@@ -199,7 +199,7 @@ async def test_a_restored_broker_forwards_each_row_of_its_store_once(
             writer = Writer(session, str(running.service.admin_url), behind.url)
             await writer.write(batch, [[("k", f"<n>{body}</n>") for body in bodies]])
             await writer.moved()
-        outboxes = running.destination.engine.protocol.outbound.outboxes
+        outboxes = running.destination.running.engine.protocol.outbound.outboxes
         async with asyncio.timeout(60):
             while told is config and any(one.waiting for one in outboxes.values()):
                 await asyncio.sleep(0.01)

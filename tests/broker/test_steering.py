@@ -96,13 +96,13 @@ async def test_a_suspended_forwarder_stays_suspended_over_a_restart_until_resume
     assert got == []
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
     await until(lambda: len(got) == 3)
-    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination, "next")))
+    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination.running, "next")))
 
     status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
     assert status == 200
     await until(lambda: len(got) == 6)
     assert got == [b"<n>%d</n>" % number for number in (0, 1, 2, 0, 1, 2)]
-    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination, "next")))
+    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination.running, "next")))
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
     assert (status, answer["records"], answer["left"]) == (200, 3, 0)
 
@@ -116,7 +116,7 @@ async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(
     await admin.ask("/forwarders/next/suspend", "POST")
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
-        await until(lambda: sum(broker.destination.queue.records.ends) == 1)
+        await until(lambda: sum(broker.destination.running.queue.records.ends) == 1)
         status, answer = await admin.ask("/queues/inbox/purge", "POST", json={"force": True})
         assert (status, answer["records"]) == (200, 1)
         with pytest.raises(holdfast.PeerFault):
@@ -135,7 +135,7 @@ async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
     await admin.ask("/forwarders/next/suspend", "POST")
     async with holdfast.Source(broker.service.url, ":memory:") as source:
         asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
-        await until(lambda: sum(broker.destination.queue.records.ends) == 1)
+        await until(lambda: sum(broker.destination.running.queue.records.ends) == 1)
         (one,) = (await admin.ask("/outbox"))[1]["messages"]
         name = one["message"]
         if how == "forwarder.deleted":

@@ -31,6 +31,6 @@ async def test_the_password_of_the_database_is_read_from_its_file(database: Serv
     try:
         async with holdfast.Source(broker.service.url, ":memory:") as source:
             await (await source.send("<a/>", action="urn:a")).acknowledged(60)
-        assert broker.destination.queue.partitions[0].durable_end == 1
+        assert broker.destination.running.queue.partitions[0].durable_end == 1
     finally:
         await broker.service.close(0.5)

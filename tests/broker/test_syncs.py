@@ -72,7 +72,7 @@ async def test_a_call_waits_for_six_syncs_and_a_one_way_message_for_three(
     broker = await run_broker(partitions=1, forwarders=(forwarder,))
     async with holdfast.Source(broker.service.url, ":memory:", versions=Versions(rm), offer=True) as source:
         assert (await source.request("<q>warm</q>", action=ACTION)).body.text == "warm"
-        counted = Counted(source._running.engine, broker.destination.engine, service.app.engine)
+        counted = Counted(source._running.engine, broker.destination.running.engine, service.app.running.engine)
         for number in range(CALLS):
             assert (await source.request(f"<q>{number}</q>", action=ACTION)).body.text == str(number)
         assert counted.since() == [2 * CALLS] * 3
@@ -140,8 +140,8 @@ class Slow:
         listen, admin = ListenConfig(port=0), AdminConfig(port=0)
         config = BrokerConfig(":memory:", listen=listen, admin=admin, partitions=1, forwarders=(forwarder,))
         broker = Broker(config).destination
-        broker.store_location = disks[1]
-        service.clock = broker.clock = self.clock
+        broker.settings.location = disks[1]
+        service.settings.clock = broker.settings.clock = self.clock
         client = holdfast.Source(
             BROKER,
             disks[2],
@@ -150,18 +150,18 @@ class Slow:
             http=holdfast.SourceHTTP(transport=self._way_to(broker)),
         )
         client.clock = self.clock
-        # Time stands still for whoever is busy, and passes for a disk that writes.
-        self.clock.busy += [
-            lambda: service._is_committing and not disks[0].is_writing,
-            lambda: broker._is_committing and not disks[1].is_writing,
-            lambda: client._is_busy and not disks[2].is_writing,
-        ]
-        self.clock.handling.append(lambda: service._is_busy and not disks[0].is_writing)
         moving = asyncio.ensure_future(self.clock.run())
         try:
             await service.start()
             await broker.start()
-            broker.sender.use(SERVICE, Way(self._way_to(service)))
+            # Time stands still for whoever is busy, and passes for a disk that writes.
+            self.clock.busy += [
+                lambda: service.running.is_committing and not disks[0].is_writing,
+                lambda: broker.running.is_committing and not disks[1].is_writing,
+                lambda: client._is_busy and not disks[2].is_writing,
+            ]
+            self.clock.handling.append(lambda: service.running.is_busy and not disks[0].is_writing)
+            broker.running.sender.use(SERVICE, Way(self._way_to(service)))
             async with client:
                 yield client
         finally:

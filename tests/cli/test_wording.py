@@ -9,12 +9,12 @@ from typing import Any
 import click
 import pytest
 from texts import texts
+from unstarted import unstarted
 
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.endpoint.admin.application import Admin
-from holdfast.endpoint.destination.destination import Destination
 
-PARTS = sorted({route.path.partition("/")[0] for route in Admin(Destination(":memory:")).routes.table})
+PARTS = sorted({route.path.partition("/")[0] for route in Admin(unstarted()).routes.table})
 ROUTE = re.compile(
     rf"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) (?:/\S|\w+s\b)|(?:^|\s)/(?:{'|'.join(map(re.escape, PARTS))})\b"
 )

@@ -93,7 +93,7 @@ def test_what_cannot_be_called_is_no_handler() -> None:
 def test_whatever_can_take_a_message_is_a_handler(handler: Any) -> None:
     app = Destination(":memory:")
     assert app.on("urn:a")(handler) is handler
-    assert app.handlers == {"urn:a": handler}
+    assert app.settings.table.handlers == {"urn:a": handler}
 
 
 def returns_int(message: Message) -> int:
@@ -157,7 +157,7 @@ def test_a_handler_registered_without_parentheses_is_refused() -> None:
 
     refused(lambda: app.on(submit), "submit is registered without parentheses")  # type: ignore[arg-type]
     refused(lambda: app.on(7), "an action must be text")  # type: ignore[arg-type]
-    assert not app.handlers
+    assert not app.settings.table.handlers
 
 
 def test_two_handlers_of_one_action_are_refused() -> None:

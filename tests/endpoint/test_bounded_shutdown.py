@@ -42,7 +42,7 @@ service = serve.Service(Destination(Hanging(), partitions=1), Listeners(port=0))
 
 def ready():
     answers.clear()
-    service.app.engine._commits.commit()
+    service.app.running.engine._commits.commit()
     print("ready", flush=True)
 
 asyncio.run(service.run(on_ready=ready))

@@ -89,7 +89,7 @@ async def test_messages_that_come_together_cost_one_commit_and_no_task_each(
     try:
         connections.send(1)
         await connections.answers()
-        commits = service.app.engine.commits.batches
+        commits = service.app.running.engine.commits.batches
         with counted(monkeypatch) as counts:
             connections.send(2)
             answers = await connections.answers()
@@ -97,7 +97,7 @@ async def test_messages_that_come_together_cost_one_commit_and_no_task_each(
         connections.close()
     assert all(answer.startswith(b"HTTP/1.1 200") and b'Upper="2"' in answer for answer in answers)
     # The engine hears of all of them at once; a sweep of the server's or a look at the store may fall in between.
-    assert service.app.engine.commits.batches - commits == 1
+    assert service.app.running.engine.commits.batches - commits == 1
     assert counts["create_task"] == counts["create_future"] == counts["call_soon_threadsafe"] == 0
     assert counts["call_at"] + counts["call_later"] < COUNT / 2
     assert counts["call_soon"] < COUNT / 2

@@ -82,7 +82,7 @@ async def test_a_damaged_record_is_named_by_health_and_ends_acceptance(
         status, said = await ask("/healthz")
         assert status == 200, "a restart would not help"
         assert b"is damaged" in said
-        body = {"epoch": service.app.queue.description.epoch, "offsets": {"0": 10}}
+        body = {"epoch": service.app.running.queue.description.epoch, "offsets": {"0": 10}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
             assert answer.status == 503
     one = peer(service.url)
@@ -127,7 +127,7 @@ async def test_a_source_with_a_damaged_outbox_says_so_and_sends_no_substitute(
     with pytest.raises(StoreDamaged, match="is damaged"):
         async with source:
             await source.flush(60)
-    assert app.accepted == 0
+    assert app.running.accepted == 0
     assert service.url
 
 
@@ -199,7 +199,7 @@ async def test_while_the_reserve_is_in_use_records_are_read_but_not_accepted(ser
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{service.admin_url}/queues/inbox/0/records?from=0&to=1") as answer:
             assert answer.status == 200
-        body = {"epoch": service.app.queue.description.epoch, "offsets": {"0": 1}}
+        body = {"epoch": service.app.running.queue.description.epoch, "offsets": {"0": 1}}
         async with session.put(f"{service.admin_url}/queues/inbox/cursors/r", json=body) as answer:
             assert answer.status == 200, "what is read may be given up"
     store.trouble = ""
@@ -217,4 +217,4 @@ async def test_while_the_reserve_is_in_use_a_source_only_sends_what_it_has(serve
             await source.send("<n>2</n>", action="urn:test:submit")
         assert "Free space" in caught.value.remedy
         await sent.acknowledged(60)
-    assert app.accepted == 1
+    assert app.running.accepted == 1

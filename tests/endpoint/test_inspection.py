@@ -30,8 +30,8 @@ async def test_a_store_is_described_while_it_is_open_with_gaps_and_held_messages
     await one.create()
     for number in (1, 2, 5, 7):
         await one.message(number)
-    await app.engine.settled()
-    (shown,) = look(tmp_path / "inbox", app.engine.clock() + 90)
+    await app.running.engine.settled()
+    (shown,) = look(tmp_path / "inbox", app.running.engine.clock() + 90)
     assert shown["identifier"] == one.identifier
     assert (shown["role"], shown["state"], shown["acks_to"]) == ("destination", "created", "anonymous")
     assert (shown["ranges"], shown["gaps"]) == ("1-2 5-5 7-7", "3-4 6-6")
@@ -62,9 +62,9 @@ async def test_why_replies_are_stopped_is_shown_of_a_running_destination(serve: 
     app.on(ACTION)(lambda message: "<done/>")
     async with Source((await serve(app)).url, ":memory:", offer=True) as source:
         await source.request("<a/>", action=ACTION, timeout=60)
-        (replies,) = app.engine.protocol.outbound.outboxes.values()
+        (replies,) = app.running.engine.protocol.outbound.outboxes.values()
         replies.set_stopped("Sender")
-        described = describe_protocol(app.engine.protocol, app.engine.clock())
+        described = describe_protocol(app.running.engine.protocol, app.running.engine.clock())
         (shown,) = [one for one in described if one["role"] == "source"]
         assert (shown["key"], shown["suspended"]) == (replies.key, "Sender")
         replies.set_resumed()

@@ -50,7 +50,7 @@ async def test_a_destination_closes_the_gap_and_repeats_the_stored_reply(
 ) -> None:
     handled: list[bytes] = []
     app = Destination(tmp_path / "inbox", partitions=2)
-    app.clock = clock
+    app.settings.clock = clock
 
     @app.on(ACTION)
     async def submit(message: Message) -> None:
@@ -68,7 +68,7 @@ async def test_a_destination_closes_the_gap_and_repeats_the_stored_reply(
     assert (await source.message(5, b"<n>5</n>")).ranges == ((1, 7),)
     await until(lambda: len(handled) >= 4)
     assert handled == [b"<n>4</n>", b"<n>5</n>", b"<n>6</n>", b"<n>7</n>"]
-    assert app.dead_letters.count == 2, "number 3 of either Sequence"
+    assert app.running.dead_letters.count == 2, "number 3 of either Sequence"
 
     requester = peer(service.url, Versions(rm))
     requester.identifier = facts[f"request {rm}"]
@@ -80,7 +80,7 @@ async def test_a_source_sends_what_its_outbox_holds_under_the_same_numbers(
     serve: Any, tmp_path: Path, clock: Clock
 ) -> None:
     app = Destination(tmp_path / "outbox-shop", partitions=1)
-    app.clock = clock
+    app.settings.clock = clock
     service = await serve(app)
     proxied = SourceHTTP(proxy=service.url.rstrip("/"))
     source = Source(TO, tmp_path / "outbox", http=proxied, versions=Versions("1.1"))
@@ -96,7 +96,7 @@ async def test_a_broker_forwards_what_its_queue_holds_under_the_same_numbers(
     serve: Any, tmp_path: Path, clock: Clock
 ) -> None:
     app = Destination(tmp_path / "broker-shop", partitions=1)
-    app.clock = clock
+    app.settings.clock = clock
     service = await serve(app)
     proxy = ProxyConfig(service.url.rstrip("/"))
     broker = Broker(
@@ -108,10 +108,10 @@ async def test_a_broker_forwards_what_its_queue_holds_under_the_same_numbers(
             forwarders=(ForwarderConfig("shop", "inbox", TO, rm="1.1", proxy=proxy),),
         )
     )
-    broker.destination.clock = clock
+    broker.destination.settings.clock = clock
     await broker.service.start()
     try:
-        await until(lambda: app.queues["inbox"].records.ends == [7])
+        await until(lambda: app.running.queues["inbox"].records.ends == [7])
     finally:
         await broker.service.close(1)
     await service.close(1)

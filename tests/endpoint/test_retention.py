@@ -12,6 +12,7 @@ from holdfast import ConfigurationError, Destination, HandlingPolicy, Message, R
 from holdfast.core.queues.cursors import ASIDE, HANDLER
 from holdfast.core.queues.deletion import TRIM_EVERY
 from holdfast.core.records import Batch
+from holdfast.endpoint.arguments import to_retention
 from holdfast.store.rocksdb.store import RocksDBStore
 
 ACTION = "urn:test:submit"
@@ -42,13 +43,13 @@ def test_a_retention_that_is_none_is_refused(given: Any) -> None:
 
 
 def test_a_retention_is_words_or_a_policy_and_may_be_said_again_before_the_start() -> None:
-    assert Destination(":memory:").queue.deletion.retention == RetentionPolicy()
-    assert Destination(":memory:", queues={"inbox": "1h"}).queue.deletion.retention == RetentionPolicy(3600.0)
+    assert Destination(":memory:").settings.queues["inbox"][0] == RetentionPolicy()
+    assert Destination(":memory:", queues={"inbox": "1h"}).settings.queues["inbox"][0] == RetentionPolicy(3600.0)
     policy = RetentionPolicy(None, 5000)
-    assert Destination(":memory:", queues={"inbox": policy}).queue.deletion.retention is policy
+    assert Destination(":memory:", queues={"inbox": policy}).settings.queues["inbox"][0] is policy
     app = Destination(":memory:")
     app.keep("12h 1GB")
-    assert app.queue.deletion.keeps == "12h 1GB readers 30d"
+    assert app.settings.queues["inbox"] == (to_retention("12h 1GB"), False)
 
 
 async def test_a_destination_with_handlers_says_what_it_keeps_and_until_when(
@@ -62,8 +63,8 @@ async def test_a_destination_with_handlers_says_what_it_keeps_and_until_when(
         assert keeps in caplog.text
         await send(service.url, *range(2 * TRIM_EVERY))
         await until(lambda seen=seen: len(seen) == 2 * TRIM_EVERY)
-        await service.app.engine.durable()
-        assert (service.app.queue.records.firsts[0] > 0) == (not options)
+        await service.app.running.engine.durable()
+        assert (service.app.running.queue.records.firsts[0] > 0) == (not options)
 
 
 @pytest.mark.parametrize("state", [{"offset": 1}, {"done": "x"}, {}])
@@ -84,7 +85,7 @@ async def test_a_server_starts_whatever_place_of_its_handlers_the_store_gives_ba
     await until(lambda: "<n>3</n>" in seen)
     assert seen[:2] == ["<n>1</n>", "<n>2</n>"]
     assert service.app.incidents["state.unreadable"] == 1
-    assert service.app.store.load().cursors["inbox", 0, ASIDE + HANDLER] == state
+    assert service.app.running.store.load().cursors["inbox", 0, ASIDE + HANDLER] == state
 
 
 async def test_new_handlers_of_a_queue_begin_at_its_first_record_that_is_left(serve: Any, tmp_path: Path) -> None:
@@ -104,11 +105,11 @@ async def test_a_store_with_another_number_of_partitions_is_refused_and_left_as_
     serve: Any, tmp_path: Path
 ) -> None:
     service = await serve(Destination(tmp_path / "inbox", partitions=4))
-    await service.app.readers["inbox"].advance("audit", {})
+    await service.app.running.readers["inbox"].advance("audit", {})
     await service.close()
     for partitions in (1, 8):
         with pytest.raises(ConfigurationError, match="4 partitions"):
             await Destination(tmp_path / "inbox", partitions=partitions).start()
     service = await serve(Destination(tmp_path / "inbox", partitions=4))
-    assert set(service.app.queue.cursors) == {"audit"}
-    assert not any(name.startswith(ASIDE) for _, _, name in service.app.store.load().cursors)
+    assert set(service.app.running.queue.cursors) == {"audit"}
+    assert not any(name.startswith(ASIDE) for _, _, name in service.app.running.store.load().cursors)

@@ -110,7 +110,7 @@ async def test_a_handlers_effects_its_reply_and_the_mark_are_one_transaction(sho
     again = Destination(shop.url)
     again.on(PRICE)(lambda message: seen.append((0, message.message_number)))
     await serve(again)
-    await again.dispatcher.done()
+    await again.running.dispatcher.done()
     assert len(seen) == 5, "all five are marked as handled"
 
 
@@ -129,7 +129,7 @@ async def test_what_a_handler_did_before_it_raised_is_undone(shop, serve):
     async with Source(service.url, ":memory:", policy=QUICK) as source:
         await source.send(body("a"), action=NOTE)
         await source.flush(60)
-        await app.dispatcher.done()
+        await app.running.dispatcher.done()
     assert attempts == [1, 2, 3]
     assert shop.effects == Counter(["a at 3"])
 
@@ -151,7 +151,7 @@ async def test_in_order_a_handler_sees_what_the_one_before_it_committed(shop, se
             *[source.send(body(n), action=NOTE, sequence_key=key) for n in range(20) for key in ("a", "b", "c")]
         )
         await source.flush(60)
-        await app.dispatcher.done()
+        await app.running.dispatcher.done()
     assert list(counted.values()) == [list(range(20))] * 3
 
 
@@ -169,10 +169,10 @@ async def test_a_deferred_constraint_is_the_handlers_failure_and_not_the_stores(
         for one in "aab":
             await source.send(body(one), action=NOTE)
         await source.flush(60)
-        await app.dispatcher.done()
+        await app.running.dispatcher.done()
     assert shop.effects == Counter("ab")
-    assert (app.dispatcher.handled, app.dispatcher.dead) == (2, 1)
-    assert app.engine.failure is None
+    assert (app.running.dispatcher.handled, app.running.dispatcher.dead) == (2, 1)
+    assert app.running.engine.failure is None
     shop.engine.dispose()
 
 
@@ -192,9 +192,9 @@ async def test_a_connection_lost_while_a_handler_works_makes_it_run_again(shop, 
     async with Source(service.url, ":memory:", policy=QUICK) as source:
         await source.send(body("a"), action=NOTE)
         await source.flush(60)
-        await app.dispatcher.done()
+        await app.running.dispatcher.done()
     assert shop.effects == Counter(["a at 2"])
-    assert app.engine.failure is None
+    assert app.running.engine.failure is None
 
 
 async def test_a_handler_that_ends_the_transaction_itself_has_failed(shop, serve):
@@ -208,9 +208,9 @@ async def test_a_handler_that_ends_the_transaction_itself_has_failed(shop, serve
     async with Source(service.url, ":memory:", policy=QUICK) as source:
         await source.send(body("a"), action=NOTE)
         await source.flush(60)
-        await app.dispatcher.done()
-    assert app.dispatcher.dead == 1
-    assert app.engine.failure is None
+        await app.running.dispatcher.done()
+    assert app.running.dispatcher.dead == 1
+    assert app.running.engine.failure is None
 
 
 def refused(call: Callable[[], Any], what: str) -> None:
@@ -429,7 +429,7 @@ async def test_a_confirmation_is_part_of_the_handlers_transaction(shop, serve, l
             for n in range(3):
                 await first.send(body(n), action=NOTE)
             await until(lambda: len(got) >= 3)
-            await app.dispatcher.done()
+            await app.running.dispatcher.done()
     assert got == ["0 at 2", "1 at 2", "2 at 2"]
     assert shop.effects == Counter("012")
 
@@ -627,14 +627,14 @@ async def test_a_database_that_is_away_for_longer_than_the_patience_ends_no_serv
     service = await serve(app)
     one = peer(service.url)
     await one.create()
-    away = app.store._dialect = Away(app.store._dialect)
+    away = app.running.store._dialect = Away(app.running.store._dialect)
     sent = asyncio.ensure_future(one.message(1))
     await until(lambda: away.tries > 3)
     status, told = await probe(service, "healthz")
     assert (status, told["status"]) == (200, "ok")
     assert "failed" in told["trouble"]
     assert (await probe(service, "readyz"))[0] == 503
-    assert not app.engine.needs_restart
+    assert not app.running.engine.needs_restart
     away.is_away = False
     assert (await sent).ranges == ((1, 1),)
     assert await probe(service, "readyz") == (200, {"status": "ready"})
@@ -646,11 +646,11 @@ async def test_a_server_that_is_stopped_waits_for_its_database_no_longer_than_th
     service = await serve(app)
     one = peer(service.url)
     await one.create()
-    away = app.store._dialect = Away(app.store._dialect)
+    away = app.running.store._dialect = Away(app.running.store._dialect)
     sent = asyncio.ensure_future(one.message(1))
     await until(lambda: away.tries > 1)
     await service.close(0.0)
-    assert app.engine.failure is not None
+    assert app.running.engine.failure is not None
     with contextlib.suppress(Exception):
         await sent
 
@@ -663,21 +663,23 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     url = server.new_url()
     app = Destination(url, partitions=1)
     await app.start()
-    before = app.queue.description.epoch
-    await asyncio.to_thread(server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.store.space}")
-    app.queue.description.begin("another")  # anything to store
-    app.engine.touch()
-    await until(lambda: app.engine.failure is not None)
+    before = app.running.queue.description.epoch
+    await asyncio.to_thread(
+        server.sql, f"UPDATE holdfast_spaces SET serial = serial - 1 WHERE id = {app.running.store.space}"
+    )
+    app.running.queue.description.begin("another")  # anything to store
+    app.running.engine.touch()
+    await until(lambda: app.running.engine.failure is not None)
     with pytest.raises(StoreFailed, match="went back to an older copy"):
-        app.engine.check()
+        app.running.engine.check()
     await app.close()
     with pytest.raises(StoreFailed, match="restored from an older copy") as refused:
         await Destination(url, partitions=1).start()
     assert "--restored" in refused.value.remedy
     restored = Destination(url, partitions=1).keep(restored=True)
     await restored.start()
-    assert restored.queue.description.epoch != before
-    await until(lambda: not restored.store.went_back)
+    assert restored.running.queue.description.epoch != before
+    await until(lambda: not restored.running.store.went_back)
     await restored.close()
     last = Destination(url, partitions=1)
     await last.start()

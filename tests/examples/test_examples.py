@@ -158,10 +158,10 @@ async def test_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         order = Envelope(*versions, "urn:orders/Submit", "http://host/rm/", body=b"<order>1 box</order>")
         order.sequence = Sequence(created.identifier, 1)
         assert (await say(order)).acknowledgements[0].ranges == ((1, 1),)
-        assert mounted.app.dispatcher is not None
-        await mounted.app.engine.settled()
-        while not mounted.app.dispatcher.handled:
-            await mounted.app.engine.settled()
+        assert mounted.app.running.dispatcher is not None
+        await mounted.app.running.engine.settled()
+        while not mounted.app.running.dispatcher.handled:
+            await mounted.app.running.engine.settled()
             await client.get("http://host/")
         assert (await client.get("http://host/")).json() == {"received": ["1 box"]}
 

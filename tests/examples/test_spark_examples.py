@@ -80,7 +80,7 @@ async def test_the_readme_runs_in_an_environment_that_is_not_on_the_path(
     ended = asyncio.ensure_future(process.wait())
 
     def alerts() -> int:
-        return sum(one.durable_end for one in broker.queues["alerts"].partitions)
+        return sum(one.durable_end for one in broker.running.queues["alerts"].partitions)
 
     while alerts() < 2 and not ended.done():
         await asyncio.wait([ended], timeout=0.2)

@@ -131,7 +131,7 @@ class Shop:
         return message.body_bytes.replace(b"echo", b"echoResponse")
 
     def sequences(self, role: str) -> list[dict[str, Any]]:
-        shown = describe_protocol(self.app.engine.protocol, self.app.engine.clock())
+        shown = describe_protocol(self.app.running.engine.protocol, self.app.running.engine.clock())
         return [one for one in shown if one["role"] == role]
 
     def ends(self) -> list[str]:

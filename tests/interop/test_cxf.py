@@ -129,7 +129,7 @@ async def test_two_cxf_clients_at_one_decoupled_endpoint_get_their_own_replies(
             await one.call(number, number)
             await other.call(number, number)
         await one.settle()  # the retransmission queue is that of both
-        found = [inbound.acknowledged.highest for inbound in app.engine.protocol.inbound.destinations.values()]
+        found = [inbound.acknowledged.highest for inbound in app.running.engine.protocol.inbound.destinations.values()]
         assert found == [COUNT, COUNT]
 
 
@@ -144,8 +144,8 @@ async def test_an_address_that_is_not_allowed_is_refused_and_nothing_is_sent_the
         caller = await connected(cxf, url, "notify", decoupled=True, **setup)
         with pytest.raises(RuntimeError, match="CreateSequence"):
             await caller.call(1, 1)
-        assert not app.engine.protocol.inbound.destinations
-        assert app.sender.transmissions == 0
+        assert not app.running.engine.protocol.inbound.destinations
+        assert app.running.sender.transmissions == 0
 
 
 # --- Holdfast's Source, CXF's service -----------------------------------------------------------------------------

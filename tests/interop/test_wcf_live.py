@@ -86,7 +86,7 @@ async def test_one_way_messages_and_calls_of_one_session_arrive_once_and_in_orde
     assert client.failed == []
     assert [line["answer"] for line in said if str(line["ok"]).startswith("echo")] == [4, 5, 6, 8]
     assert [number for number, _ in handled] == list(range(1, 9))
-    assert [one.is_kept_alive for one in app.engine.protocol.inbound.destinations.values()] == [True]
+    assert [one.is_kept_alive for one in app.running.engine.protocol.inbound.destinations.values()] == [True]
 
 
 @each_version
@@ -106,7 +106,7 @@ async def test_an_operation_that_returns_nothing_and_a_typed_fault_reach_the_cli
 @cell(pattern="mixed", setup="orders: a one-way operation whose handler returns a text")
 async def test_a_handler_that_returns_a_text_makes_no_request_of_a_one_way_operation(profile: Profile) -> None:
     orders = Orders()
-    del orders.app.handlers[f"{ORDERS}/Submit"]
+    del orders.app.settings.table.handlers[f"{ORDERS}/Submit"]
 
     @orders.app.on(f"{ORDERS}/Submit")
     async def submit(message: holdfast.Message) -> str:
@@ -136,7 +136,7 @@ async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
 @cell(pattern="mixed", setup="orders: unknown actions")
 async def test_an_operation_that_nobody_handles_is_refused_and_the_session_continues(profile: Profile) -> None:
     orders = Orders()
-    del orders.app.handlers[f"{ORDERS}/Submit"], orders.app.handlers[f"{ORDERS}/Price"]
+    del orders.app.settings.table.handlers[f"{ORDERS}/Submit"], orders.app.settings.table.handlers[f"{ORDERS}/Price"]
     async with running_destination(orders.app) as url:
         client = LiveWCFClient(url, contract="orders", **versions_of(profile))
         said = await client.run("open; submit 1; cancel 7; price apple; cancel 8; submit 2; cancel 9; close")
@@ -168,7 +168,7 @@ async def test_orders_through_a_broker_are_answered_as_without_one(
     profile: Profile, service: dict[str, str], tmp_path: Path
 ) -> None:
     orders = Orders()
-    del orders.app.handlers[f"{ORDERS}/Price"]
+    del orders.app.settings.table.handlers[f"{ORDERS}/Price"]
     async with running_destination(orders.app) as url, broker_before(url, tmp_path / "broker", **service) as broker:
         client = LiveWCFClient(broker, contract="orders", **versions_of(profile))
         said = await client.run("open; submit 1; cancel 7; cancel 13; price apple; cancel 8; close")
@@ -189,7 +189,7 @@ async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, sc
         contract = "both" if "echo" in script else "notify"
         client = LiveWCFClient(url, contract=contract, **versions_of(profile))
         await client.run(f"open; {script}")
-        protocol = app.engine.protocol
+        protocol = app.running.engine.protocol
         await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
         assert protocol.outbound.outboxes == {}
         assert app.incidents == {"sequence.created": 1, "sequence.terminated": 1}, "one line tells of it"
@@ -202,7 +202,7 @@ async def test_a_two_way_client_that_was_killed_leaves_no_open_sequence(profile:
     app = contract_app(":memory:", lambda message: None, policy=holdfast.DestinationPolicy(keep_alive_timeout=1.0))
     async with running_destination(app) as url:
         await killed(LiveWCFClient(url, contract="both", **versions_of(profile)), "open; notify 1; echo 2; die")
-        protocol = app.engine.protocol
+        protocol = app.running.engine.protocol
         await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
         assert protocol.inbound.shares.open_count == 0
 

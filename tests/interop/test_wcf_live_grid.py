@@ -136,7 +136,7 @@ async def all_handled(ledger: Ledger, conditions: list[Condition]) -> None:
 
 def open_sequences(app: holdfast.Destination) -> list[str]:
     """The Sequences with messages that have not ended, or whose offered Sequence has not."""
-    protocol = app.engine.protocol
+    protocol = app.running.engine.protocol
     return [
         name
         for name, one in protocol.inbound.destinations.items()

@@ -66,7 +66,7 @@ async def test_each_client_session_is_one_at_the_service_and_a_slow_call_delays_
             keys = ["quick", *(f"quick-{number}" for number in range(1, 7))]
             expected = [[(key, number) for number in range(1, 11)] for key in keys]
             assert sorted(came.values()) == [*expected, [("slow", 1), ("slow", 2)]]
-            sequences = app.engine.protocol.inbound.destinations.values()
+            sequences = app.running.engine.protocol.inbound.destinations.values()
             await until(lambda: all(one.is_over for one in sequences))
         finally:
             await broker.service.close(0.5)

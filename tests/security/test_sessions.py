@@ -389,7 +389,7 @@ async def test_a_sequence_is_bound_only_to_the_token_that_signs(tmp_path: Path) 
             await alice.create(security=alice.timestamp + alice.password),
         ]
         assert {fault_of(answer) for answer in refused} == {fault_of(refused[0])}
-        assert not served.app.engine.protocol.inbound.destinations
+        assert not served.app.running.engine.protocol.inbound.destinations
 
 
 # --- attacks ---------------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ async def test_a_forged_proof_is_refused_with_one_of_two_texts(tmp_path: Path) -
         await client.create()
         for what, security in forgeries(client).items():
             texts[what] = fault_of(await client.send(1, security))
-        destination = served.app.engine.protocol.inbound.destinations[client.sequence]
+        destination = served.app.running.engine.protocol.inbound.destinations[client.sequence]
         assert destination.accepted.count == 0
         assert (await client.send(1)).status_code == 200, "and the owner goes on"
     assert len(set(texts.values())) == 2, set(texts.values())

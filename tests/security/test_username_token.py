@@ -287,7 +287,7 @@ async def test_what_proves_nothing_is_refused_with_one_of_two_texts(tmp_path: Pa
             fault = etree.fromstring(answer.content).find(".//{*}Fault")
             assert fault is not None, what
             texts[what] = " ".join(fault.itertext())
-        assert not served.app.engine.protocol.inbound.destinations, "no Sequence was created"
+        assert not served.app.running.engine.protocol.inbound.destinations, "no Sequence was created"
         assert (await served.post(create(header(TEXT), soap), kind)).status_code == 200, "and others go on"
     assert len(set(texts.values())) == 2, set(texts.values())
     assert not any("alice" in text or "eve" in text or "secret" in text for text in texts.values())

@@ -90,7 +90,7 @@ class Served:
 
     @property
     def sequences(self) -> list[str]:
-        return list(self.app.engine.protocol.inbound.destinations)
+        return list(self.app.running.engine.protocol.inbound.destinations)
 
     async def post(self, body: bytes, media: str = "application/soap+xml", to: str = "") -> httpx.Response:
         return await self.client.post(to or self.url, content=body, headers={"Content-Type": media})
@@ -320,7 +320,7 @@ async def test_nobody_else_acknowledges_what_an_answer_carries(tmp_path: Path) -
         to = f"<a:ReplyTo>{ANONYMOUS}</a:ReplyTo>"
         asked = numbered(sequence).replace(b"</s:Header>", to.encode() + b"</s:Header>")
         assert b"taken" in (await served.post(alice(asked))).content
-        (outbox,) = served.app.engine.protocol.outbound.sequences.by_local_id.values()
+        (outbox,) = served.app.running.engine.protocol.outbound.sequences.by_local_id.values()
         assert outbox.source is not None
         acknowledgement = (
             "<r:SequenceAcknowledgement><r:Identifier>urn:alice:replies</r:Identifier>"
@@ -395,7 +395,7 @@ async def test_an_answer_that_the_service_did_not_sign_does_not_count(tmp_path: 
     }
     interceptor = Interceptor(changes[what])
     served = Served(tmp_path, None)
-    served.app.reception.envelopes.process_with([interceptor, of(SHOP, tmp_path)])
+    served.app.running.reception.envelopes.process_with([interceptor, of(SHOP, tmp_path)])
     async with served:
         alice = of(ALICE, tmp_path, subjects=SUBJECTS)
         versions = Versions("1.1", "2005/08", "1.2")

@@ -133,8 +133,8 @@ async def test_leaving_waits_until_what_cannot_be_handled_is_a_dead_letter() -> 
     async with pair(app, network=lossy(0.3, seed=3)) as source:
         await source.send("<order>1</order>", action="urn:orders/Submit")
     assert len(calls) == holdfast.HandlingPolicy().attempts
-    assert app.dispatcher is not None
-    assert (app.dispatcher.dead, app.unhandled) == (1, 0)
+    assert app.running.dispatcher is not None
+    assert (app.running.dispatcher.dead, app.unhandled) == (1, 0)
 
 
 async def test_within_the_block_handled_waits_for_the_same() -> None:

@@ -107,7 +107,7 @@ async def talk() -> None:
             await source.send(f"<order>{number}</order>", action="urn:orders/Submit")
         reply = await source.request("<item>7</item>", action="urn:orders/Price")
         assert reply.body.text == "7"
-        assert {one.versions for one in app.engine.protocol.inbound.destinations.values()} == {made_up}
+        assert {one.versions for one in app.running.engine.protocol.inbound.destinations.values()} == {made_up}
 
 asyncio.run(talk())
 assert seen == [str(number) for number in range(20)], seen

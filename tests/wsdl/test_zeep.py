@@ -68,7 +68,7 @@ async def test_a_one_way_operation_returns_none_and_its_acknowledgement_can_be_a
             assert (call.sent.message_id, call.sent.sequence_key) == ("urn:cancel:7", "a")
 
     await in_thread(program)
-    await orders.app.dispatcher.done()  # type: ignore[union-attr]
+    await orders.app.running.dispatcher.done()  # type: ignore[union-attr]
     assert orders.cancelled == [7]
 
 
@@ -167,7 +167,7 @@ async def test_a_new_client_resumes_what_an_earlier_one_stored(serve: Any, tmp_p
                 return price
 
         assert await in_thread(afterwards) == Decimal("1.25")
-    await orders.app.dispatcher.done()  # type: ignore[union-attr]
+    await orders.app.running.dispatcher.done()  # type: ignore[union-attr]
     assert orders.cancelled == [5]
 
 

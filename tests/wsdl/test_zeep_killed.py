@@ -36,5 +36,5 @@ async def test_no_call_is_lost_or_repeated_when_the_client_is_killed(serve: Any,
         await second.communicate()
         assert second.returncode == 0
         assert proxy.counts.lost > 0
-    await orders.app.dispatcher.done()  # type: ignore[union-attr]
+    await orders.app.running.dispatcher.done()  # type: ignore[union-attr]
     assert orders.cancelled == [*range(COUNT)]

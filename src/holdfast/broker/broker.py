@@ -20,7 +20,8 @@ from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.destination.queues import Partitioning
+from holdfast.endpoint.destination.queues import Partitioning, Retentions
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Service
@@ -62,21 +63,19 @@ class Broker:
         self.destination = Destination(
             config.store_location(),
             policy=config.sequences,
-            queues=dict.fromkeys(one.name for one in config.queues),
             http=config.http(),
             processors=self._security.begin(),
             journal=config.journal if config.journal.enabled else False,
         )
-        self.destination.route(_router(config, self.forwarders))
-        self.destination.keep(restored=restored)
-        self.destination.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
-        for one in config.queues:
-            queue = self.destination.queues[one.name]
-            queue.deletion.retention, queue.deletion.drops_passed = one.retention_policy, one.retention is None
+        settings = self.destination.settings
+        settings.router = _router(config, self.forwarders)
+        settings.restored = restored
+        settings.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
+        settings.queues = _retentions(config)
         if read_again is not None:
-            self.destination.reload = self.reload if post is None else self._reload_all
-        self.destination.on_recovered = self._recovered
-        self.destination.addresses = lambda: self.forwarders.addresses()
+            settings.reload = self.reload if post is None else self._reload_all
+        settings.on_recovered = self._recovered
+        settings.addresses = lambda: self.forwarders.addresses()
         self.service = Service(self.destination, _listeners(config), post)
         self._warn_of_public_secrets()
 
@@ -90,17 +89,9 @@ class Broker:
             config, store=IN_MEMORY, store_password_file=None, store_password_env=None, forwarders=(), journal=off
         )
 
-    def _recovered(self) -> None:
-        self._limit_queues(self.config)
-        self.forwarders.begin(self.destination)
-
-    def _limit_queues(self, config: BrokerConfig) -> None:
-        queues = self.destination.queues
-        self.destination.engine.protocol.inbound.limits = {
-            one.name: QueueLimit(queues[one.name], one.max_messages)
-            for one in config.queues
-            if one.max_messages is not None
-        }
+    def _recovered(self, destination: RunningDestination) -> None:
+        _limit_queues(destination, self.config)
+        self.forwarders.begin(destination)
 
     def reload(self) -> list[str]:
         """Read the configuration again and apply it. Connections, Sequences and messages in flight continue.
@@ -120,18 +111,17 @@ class Broker:
         new = self._own(read, self._post)
         # Every step that can fail comes before the first change.
         listeners, forwarders = _listeners(new), Forwarders(new.forwarders)
-        router = _router(new, forwarders)
-        forwarders.check(self.destination)
+        router, destination = _router(new, forwarders), self.destination.running
+        forwarders.check(destination)
         ways = self.forwarders.new_ways(forwarders)
         security = MessageSecurity(new, self._security)
         self.service.use(listeners)
         self._security = security
-        self.destination.reception.envelopes.process_with(security.begin())  # before a new forwarder sends
-        forwarders.take_over(self.destination, ways)
+        destination.settings.envelopes.process_with(security.begin())  # before a new forwarder sends
+        forwarders.take_over(destination, ways)
         self.forwarders = forwarders
-        retentions = {one.name: (one.retention_policy, one.retention is None) for one in new.queues}
-        self.destination.use(new.sequences, new.http(), router, retentions)
-        self._limit_queues(new)
+        destination.use(new.sequences, new.http(), router, _retentions(new))
+        _limit_queues(destination, new)
         changed = what_changes(self.config, read)
         self.config = read
         self._warn_of_public_secrets()
@@ -150,7 +140,7 @@ class Broker:
         if self._post is not None and self._post.place.worker.is_gateway:
             os.kill(os.getppid(), signal.SIGHUP)
             return what_changes(self.config, new)
-        Forwarders(new.forwarders).check(self.destination)
+        Forwarders(new.forwarders).check(self.destination.running)
         os.kill(os.getppid(), signal.SIGHUP)
         return what_changes(self.config, new)
 
@@ -186,6 +176,18 @@ class Broker:
             await self.service.run(stop, ready)
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _retentions(config: BrokerConfig) -> Retentions:
+    return {one.name: (one.retention_policy, one.retention is None) for one in config.queues}
+
+
+def _limit_queues(destination: RunningDestination, config: BrokerConfig) -> None:
+    destination.engine.protocol.inbound.limits = {
+        one.name: QueueLimit(destination.queues[one.name], one.max_messages)
+        for one in config.queues
+        if one.max_messages is not None
+    }
 
 
 def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:

@@ -16,7 +16,7 @@ from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.core.versions import creation_choices
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
@@ -49,7 +49,7 @@ class Forwarders:
         self._choices = {name: choices_of(config) for name, config in self.configs.items()}
         """One list for all outboxes of a forwarder: what one learns about its destination applies to all."""
 
-    def begin(self, destination: Destination) -> None:
+    def begin(self, destination: RunningDestination) -> None:
         """Resume the forwarders in the store, and open new ones.
 
         A forwarder that is in the store but not in the configuration is suspended, and its unsent messages are kept.
@@ -80,7 +80,7 @@ class Forwarders:
         }
         return dict.fromkeys(before.keys() - after.keys()) | made
 
-    def take_over(self, destination: Destination, ways: Mapping[str, Way | None]) -> None:
+    def take_over(self, destination: RunningDestination, ways: Mapping[str, Way | None]) -> None:
         """Replace other forwarders, with the result of :meth:`new_ways`. Messages in flight continue. :meth:`check`
         must have passed.
         """
@@ -88,7 +88,7 @@ class Forwarders:
             destination.sender.use(to, way)
         self._begin_all(destination)
 
-    def _begin_all(self, destination: Destination) -> None:
+    def _begin_all(self, destination: RunningDestination) -> None:
         for config in self.configs.values():
             queue = destination.queues[config.queue]
             for partition, one in enumerate(queue.partitions):
@@ -99,7 +99,7 @@ class Forwarders:
             sessions.on_begin = partial(self._begin_session, destination)
         self._hold_back_others(destination)
 
-    def _begin_session(self, destination: Destination, partition: int) -> None:
+    def _begin_session(self, destination: RunningDestination, partition: int) -> None:
         protocol = destination.engine.protocol
         outboxes = protocol.outbound.outboxes
         for config in self.configs.values():
@@ -110,7 +110,7 @@ class Forwarders:
             if first.suspended is not None:
                 Steering(protocol).suspend(outboxes[forwarder_key(config.name, partition)], first.suspended)
 
-    def check(self, destination: Destination) -> None:
+    def check(self, destination: RunningDestination) -> None:
         """Check that the store has none of these forwarders with other ends.
 
         Raises:
@@ -124,7 +124,7 @@ class Forwarders:
                 if known is not None:
                     _check_known(config, known, queue)
 
-    def _hold_back_others(self, destination: Destination) -> None:
+    def _hold_back_others(self, destination: RunningDestination) -> None:
         steering = Steering(destination.engine.protocol)
         for key, outbox in destination.engine.protocol.outbound.outboxes.items():
             name = forwarder_of(key)
@@ -138,7 +138,7 @@ class Forwarders:
                     remedy="add it to the configuration again, or delete it: holdfast forwarders delete",
                 )
 
-    def _begin_one(self, destination: Destination, config: ForwarderConfig, partition: int) -> None:
+    def _begin_one(self, destination: RunningDestination, config: ForwarderConfig, partition: int) -> None:
         protocol = destination.engine.protocol
         outbox = protocol.outbound.forward(
             forwarder_key(config.name, partition),
@@ -173,7 +173,7 @@ class Forwarders:
         shared = Counter(config.queue for config in self.configs.values())
         return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
 
-    def outboxes(self, destination: Destination, name: str) -> Sequence[Outbox]:
+    def outboxes(self, destination: RunningDestination, name: str) -> Sequence[Outbox]:
         """Return a forwarder's outboxes by partition."""
         outboxes = destination.engine.protocol.outbound.outboxes
         return [outbox for key, outbox in outboxes.items() if forwarder_of(key) == name]

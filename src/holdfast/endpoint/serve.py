@@ -52,7 +52,7 @@ class Service:
         self._listeners = listeners
         self.post = post
         self._neighbours: Neighbours | None = None
-        app.worker = post.place.worker if post is not None else None
+        app.settings.worker = post.place.worker if post is not None else None
         self._server = HTTPServer()
         self._server.refusing = refuse_as_soap
         self._admin_server = HTTPServer()
@@ -88,7 +88,7 @@ class Service:
         try:
             handler: Handler = self.app.handle
             if self.post is not None:
-                self._neighbours = Neighbours(self.post.place, self.app, self._server, where.node_secret)
+                self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node_secret)
                 handler = self._neighbours.handle
                 await self._neighbours.start(shares.messages, self.post.nodes)
             with listening_at(where.host, where.port):
@@ -136,10 +136,10 @@ class Service:
     async def _start_admin(self, where: AdminListener, limits: HTTPLimits) -> None:
         guard = _guard(where)
         if self._neighbours is None:
-            self._admin = Admin(self.app, guard)
+            self._admin = Admin(self.app.running, guard)
         else:
-            joined = JoinedAdmin(self._neighbours, numbering_of(self.app))
-            self._admin = Admin(self.app, guard, joined)
+            joined = JoinedAdmin(self._neighbours, numbering_of(self.app.running))
+            self._admin = Admin(self.app.running, guard, joined)
             self._neighbours.on_admin = self._admin.handle_own
         self._admin.start()
         if self.post is None:
@@ -173,8 +173,9 @@ class Service:
     @property
     def facts(self) -> dict[str, Any]:
         """Facts about the running service, to report after the start."""
-        epochs = {name: queue.description.epoch for name, queue in self.app.queues.items()}
-        partitions = (self.app.queue.description.shared, self.app.queue.description.sessions)
+        running = self.app.running
+        epochs = {name: queue.description.epoch for name, queue in running.queues.items()}
+        partitions = (running.queue.description.shared, running.queue.description.sessions)
         return {"url": self.url, "admin_url": self.admin_url, "epochs": epochs, "partitions": partitions}
 
     @property
@@ -201,10 +202,10 @@ class Service:
 
     def _waits_for(self) -> str:
         """Return, in words, what a stop waits for. Another thread calls this."""
-        what = self.app.stage or self._stage
         if self._stage == _START:
-            return what
-        if seconds := self.app.engine.progress[1]:
+            return self._stage
+        what = self.app.running.stage or self._stage
+        if seconds := self.app.running.engine.progress[1]:
             what += f"; a commit has been in progress for {seconds:.1f} s, and its batch is not acknowledged"
         for name, count in (("connections of peers", self._connections), ("running handlers", self._handlers)):
             what += f"; {name}: {count}" if count else ""
@@ -212,8 +213,10 @@ class Service:
 
     def _progress(self) -> tuple[object, ...]:
         """Return values that change while a stop makes progress. Another thread calls this."""
-        batches = self.app.engine.progress[0] if self._stage != _START else 0
-        return self._stage, self.app.stage, batches, self._connections, self._handlers
+        if self._stage == _START:
+            return (self._stage,)
+        running = self.app.running
+        return self._stage, running.stage, running.engine.progress[0], self._connections, self._handlers
 
     @property
     def _connections(self) -> int:
@@ -221,7 +224,8 @@ class Service:
 
     @property
     def _handlers(self) -> int:
-        return self.app.dispatcher.running if self.app.dispatcher is not None else 0
+        dispatcher = self.app.running.dispatcher
+        return dispatcher.running if dispatcher is not None else 0
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Start, serve until SIGINT, SIGTERM, ``stop`` or a failure of the store, then close.
@@ -260,12 +264,12 @@ class Service:
         for number in numbers:
             loop.add_signal_handler(number, on_signal)
 
-        def on_store_failed() -> None:
+        def on_store_failed(error: BaseException) -> None:
             # A new start does not help where the store is damaged: stay, refuse, and let health say so.
-            if not isinstance(self.app.engine.failure, StoreDamaged):
+            if not isinstance(error, StoreDamaged):
                 stop.set()
 
-        self.app.on_store_failed = on_store_failed
+        self.app.settings.on_store_failed = on_store_failed
         starting = loop.create_task(self.start())
         try:
             try:
@@ -279,8 +283,8 @@ class Service:
                 await stop.wait()
             finally:
                 await self.close(GRACE if self._listeners.node_secret is None else MOVE_GRACE)
-            if self.app.engine.failure is not None:
-                raise self.app.engine.failure
+            if (failure := self.app.running.engine.failure) is not None:
+                raise failure
         finally:
             shutdown.done()
             for number in numbers:

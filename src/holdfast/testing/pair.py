@@ -238,19 +238,20 @@ class Pair:
     @contextlib.asynccontextmanager
     async def _run(self) -> AsyncIterator[Source]:
         app, clock = self._app, VirtualClock()
-        before = app.store_location, app.clock
-        app.store_location = self._store / "destination" if self._store is not None else ":memory:"
-        app.clock = clock
+        before = replace(app.settings)
+        app.settings.location = self._store / "destination" if self._store is not None else ":memory:"
+        app.settings.clock = clock
         transport = MemoryTransport(app, self._network, clock)
         place = self._store / "source" if self._store is not None else ":memory:"
         http = replace(self._options.get("http") or SourceHTTP(), transport=transport)
         source = Source(URL, store=place, **{**self._options, "http": http})
         source.clock = clock
-        clock.busy += [lambda: app._is_committing, lambda: source._is_busy]
-        clock.handling.append(lambda: app._is_busy)
+        clock.busy.append(lambda: source._is_busy)
         moving = asyncio.ensure_future(clock.run())
         try:
             await app.start()
+            clock.busy.append(lambda: app.running.is_committing)
+            clock.handling.append(lambda: app.running.is_busy)
             async with source:
                 yield source
                 await self._within_patience(
@@ -261,7 +262,7 @@ class Pair:
             await app.close(0.0)
             moving.cancel()
             await asyncio.gather(moving, return_exceptions=True)
-            app.store_location, app.clock = before
+            app.settings = before
 
     async def _within_patience(
         self, clock: VirtualClock, waiting: Coroutine[Any, Any, None], what: Callable[[], str]

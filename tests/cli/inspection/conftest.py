@@ -28,7 +28,7 @@ class Desk:
         self.failing = failing
 
     def fill(self) -> None:
-        with pair(self.app, store=Path(str(self.app.store_location)).parent) as source:
+        with pair(self.app, store=Path(str(self.app.settings.location)).parent) as source:
             for number in range(self.failing):
                 source.send(f"<n>{number}</n>", action="urn:submit")
 

@@ -41,7 +41,7 @@ def filled(served: Any) -> Any:
 
     async def settle() -> None:
         await served.app.handled()
-        engine = served.app.engine
+        engine = served.app.running.engine
         outbox = engine.protocol.outbound.open(KEY, "http://127.0.0.1:9/", [(Versions(), False)])
         engine.protocol.submit(outbox, Record(KEY, 0, "urn:r", b"<r/>", 1.0, "urn:m"), engine.clock())
         await engine.durable()

@@ -166,7 +166,7 @@ def test_a_queue_is_looked_into_exported_and_purged(run: Any, served: Any, tmp_p
 
 
 def put_reader(served: Any, name: str) -> None:
-    in_loop(served, lambda: served.app.queue.advance(name, {}, served.app.engine.clock()))
+    in_loop(served, lambda: served.app.running.queue.advance(name, {}, served.app.running.engine.clock()))
 
 
 def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path: Path) -> None:
@@ -198,10 +198,10 @@ def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path:
     for wrong in ((), ("--to", "latest", "--ago", "1h"), ("--ago", "soon"), ("--time", "soon")):
         assert run("cursors", "reset", "inbox", "audit", *admin, *wrong, "--yes").code == 2
 
-    handled = served.app.dispatcher.handled
+    handled = served.app.running.dispatcher.handled
     assert run("cursors", "replay", "inbox", "handler", *admin, "--to", "earliest", "--yes").code == 0
     settle(served)
-    assert served.app.dispatcher.handled == handled + 3
+    assert served.app.running.dispatcher.handled == handled + 3
 
     assert run("cursors", "delete", "inbox", "audit", *admin, "--yes").out == "audit of inbox is deleted.\n"
     result = run("cursors", "delete", "inbox", "audit", *admin, "--yes")
@@ -219,10 +219,10 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
 
     def forward() -> None:
         for partition in range(4):
-            app.engine.protocol.outbound.forward(
-                f"forwarder/next/{partition}", url, [(Versions("1.1"), False)], app.queue, partition
+            app.running.engine.protocol.outbound.forward(
+                f"forwarder/next/{partition}", url, [(Versions("1.1"), False)], app.running.queue, partition
             )
-        app.engine.touch()
+        app.running.engine.touch()
 
     in_loop(served, forward)
     assert run("forwarders", "suspend", "next", *admin, "--reason", "moving").out == "next is suspended.\n"
@@ -273,8 +273,10 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
     def forward() -> None:
         for partition in range(4):
             key = f"forwarder/next/{partition}"
-            app.engine.protocol.outbound.forward(key, url, [(Versions("1.1"), False)], app.queue, partition)
-        app.engine.touch()
+            app.running.engine.protocol.outbound.forward(
+                key, url, [(Versions("1.1"), False)], app.running.queue, partition
+            )
+        app.running.engine.touch()
 
     in_loop(served, forward)
     send(served.url)
@@ -307,13 +309,13 @@ def test_sinks_are_listed_bound_and_forgotten(run: Any, served: Any) -> None:
     assert run("sinks", *admin).out == f"{served.admin} has no sinks: no external writer writes to it.\n"
 
     def publish() -> None:
-        staging, batch = served.app.engine.protocol.staging, Batch("alerts", "q1", 0)
-        now = served.app.engine.clock()
+        staging, batch = served.app.running.engine.protocol.staging, Batch("alerts", "q1", 0)
+        now = served.app.running.engine.clock()
         (block,) = blocks_of_records([("inbox", Record("", 0, "urn:a", b"<a/>", now))], now)
         staging.stage(batch, "t", 0, block, now)
         staging.publish(batch, ["t"], 1, now)
         staging.stage(Batch("alerts", "q1", 1), "u", 0, block, now)
-        served.app.engine.touch()
+        served.app.running.engine.touch()
 
     in_loop(served, publish)
     assert re.search(r"alerts +q1 +0 +1 +\d +1 ", run("sinks", *admin).out)

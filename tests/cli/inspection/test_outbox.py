@@ -19,7 +19,7 @@ from holdfast.core.records import Record
 @pytest.fixture
 def stuck(served: Any, tmp_path: Path) -> str:
     """A store with a refused message of the key "a", one behind it, and three of the empty key that arrived."""
-    served.app.handlers["urn:good"] = served.app.handlers.pop("")
+    served.app.settings.table.handlers["urn:good"] = served.app.settings.table.handlers.pop("")
 
     async def fill() -> None:
         async with Source(served.url, tmp_path / "outbox") as source:
@@ -75,7 +75,7 @@ def test_a_message_is_discarded_only_on_request_and_later_messages_continue(run:
 
 
 def test_a_stopped_outbox_resumes_after_its_cause_is_fixed(run: Any, served: Any, stuck: str) -> None:
-    served.app.handlers["urn:nobody"] = lambda message: None
+    served.app.settings.table.handlers["urn:nobody"] = lambda message: None
     assert run("outbox", "retry", stuck, "--sequence-key", "a").code == 0
     assert run("outbox", "retry", stuck, "--sequence-key", "b").code == 1
 
@@ -99,7 +99,7 @@ def test_a_reply_that_a_running_server_cannot_deliver_is_seen_and_given_up(run: 
     key = "to/http://127.0.0.1:9/"
 
     async def reply() -> None:
-        engine = served.app.engine
+        engine = served.app.running.engine
         outbox = engine.protocol.outbound.open(key, "http://127.0.0.1:9/", [(Versions(), False)])
         for body in (b"<one/>", b"<two/>"):
             engine.protocol.submit(outbox, Record(key, 0, "urn:r", body, 1.0, f"urn:{body.decode()}"), engine.clock())

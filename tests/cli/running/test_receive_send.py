@@ -325,7 +325,7 @@ def test_an_empty_file_is_named(run: Any, served: Any, tmp_path: Path) -> None:
 def test_a_key_that_is_stopped_does_not_keep_the_messages_of_the_others_from_leaving(
     run: Any, served: Any, tmp_path: Path
 ) -> None:
-    served.app.handlers["urn:holdfast:message"] = served.app.handlers.pop("")
+    served.app.settings.table.handlers["urn:holdfast:message"] = served.app.settings.table.handlers.pop("")
     lines = [
         {"body": "<a/>", "action": "urn:nobody", "key": "stuck"},
         *({"body": f"<n>{n}</n>", "key": "other"} for n in range(5)),

@@ -107,7 +107,7 @@ async def write_broker(directory: Path, shop: Path) -> None:
             if number == 4:
                 await source.flush(30)
                 for _ in range(200):
-                    if service.app.accepted >= 3:
+                    if service.app.running.accepted >= 3:
                         break
                     await asyncio.sleep(0.05)
                 await asyncio.sleep(0.5)

@@ -321,7 +321,7 @@ async def test_a_reader_holds_back_what_the_handlers_are_done_with(serve: Any) -
         await admin.put("spark", {"0": 0})
         await admin.send(300)
         async with asyncio.timeout(60):
-            while app.dispatcher is None or app.dispatcher.handled < 300:
+            while app.running.dispatcher is None or app.running.dispatcher.handled < 300:
                 await asyncio.sleep(0.01)
         _, data = await admin.ask("/queues/inbox/0/records?from=0&to=300")
         assert unframe(data)[1] == 300
@@ -354,7 +354,7 @@ async def test_an_operator_can_end_a_sequence(admin: Client, peer: Any, how: str
 
 async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await admin.ask("/healthz") == (200, {"status": "ok"})
-    monkeypatch.setattr(admin.app.engine, "failure", OSError("no space left"))
+    monkeypatch.setattr(admin.app.running.engine, "failure", OSError("no space left"))
     status, answer = await admin.ask("/healthz")
     assert status == 503
     assert "no space left" in answer["error"]
@@ -364,7 +364,7 @@ async def test_health_follows_the_store(admin: Client, monkeypatch: pytest.Monke
 async def test_a_store_that_a_restart_would_not_help_is_alive_and_not_ready(
     admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin.app.engine.store, "trouble", "the database is away")
+    monkeypatch.setattr(admin.app.running.engine.store, "trouble", "the database is away")
     status, answer = await admin.ask("/healthz")
     assert (status, answer["status"], "the database is away" in answer["trouble"]) == (200, "ok", True)
     status, answer = await admin.ask("/readyz")
@@ -394,7 +394,7 @@ async def test_metrics_do_not_wait_for_a_store_that_hangs_and_read_it_once(
 
 
 async def test_a_bug_answers_500_and_is_logged(admin: Client, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr(admin.app.queue, "partitions", None)
+    monkeypatch.setattr(admin.app.running.queue, "partitions", None)
     status, answer = await admin.ask("/queues")
     assert status == 500
     assert "bug" in answer["remedy"]

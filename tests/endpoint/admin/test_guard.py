@@ -60,7 +60,7 @@ async def test_a_name_that_a_page_made_stand_for_its_address_is_refused(service:
         status, answer = await ask(service, path, method, Host=host)
         assert status == 403
         assert "--admin-name" in answer["remedy"]
-    assert service.app.queue.cursors == {}
+    assert service.app.running.queue.cursors == {}
 
 
 @pytest.mark.parametrize(

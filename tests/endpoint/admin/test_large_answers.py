@@ -63,7 +63,7 @@ async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
     async with aiohttp.ClientSession() as session:
         client = Client(session, service.admin_url, service)
         await client.send(3)
-        await until(lambda: app.dead_letters.count == 3)
+        await until(lambda: app.running.dead_letters.count == 3)
         yield client
 
 
@@ -79,7 +79,7 @@ async def admin(serve: Any, tmp_path: Any) -> AsyncIterator[Client]:
 async def test_two_pages_or_blocks_are_read_at_a_time(
     admin: Client, monkeypatch: pytest.MonkeyPatch, paths: list[str]
 ) -> None:
-    gate, store = Gate(), admin.app.store
+    gate, store = Gate(), admin.app.running.store
     monkeypatch.setattr(store, "read", gate.around(store.read))
     monkeypatch.setattr(store, "read_encoded", gate.around(store.read_encoded))
     asked = [asyncio.ensure_future(admin.ask(path)) for path in paths]

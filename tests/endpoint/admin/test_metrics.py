@@ -92,7 +92,7 @@ async def test_requests_are_measured_now_and_then(serve: Any) -> None:
     count = after["holdfast_request_seconds_count"]
     assert count >= 3
     assert after["holdfast_request_seconds_sum"] > 0
-    assert len(service.app.unanswered) == 0
+    assert len(service.app.running.unanswered) == 0
 
 
 async def test_forwarders_are_counted_by_name_and_nobody_elses_address_is_a_label(serve: Any) -> None:
@@ -102,18 +102,23 @@ async def test_forwarders_are_counted_by_name_and_nobody_elses_address_is_a_labe
     app = service.app
 
     def forward(key: str, partition: int) -> None:
-        app.engine.protocol.outbound.forward(key, nowhere, [(Versions("1.1"), False)], app.queue, partition)
-        app.engine.touch()
+        app.running.engine.protocol.outbound.forward(
+            key, nowhere, [(Versions("1.1"), False)], app.running.queue, partition
+        )
+        app.running.engine.touch()
 
     for partition in (0, 1):
         forward(forwarder_key("next", partition), partition)
-    app.engine.protocol.outbound.open("to/http://stranger.example/", nowhere, [(Versions("1.1"), False)])
+    app.running.engine.protocol.outbound.open("to/http://stranger.example/", nowhere, [(Versions("1.1"), False)])
     async with Source(service.url, ":memory:") as source:
         for number in range(4):
             await source.send(f"<n>{number}</n>", action=ACTION)
         await source.flush(60)
-    Steering(app.engine.protocol).suspend(
-        app.engine.protocol.outbound.outboxes[forwarder_key("next", 0 if app.queue.records.ends[1] else 1)], "moving"
+    Steering(app.running.engine.protocol).suspend(
+        app.running.engine.protocol.outbound.outboxes[
+            forwarder_key("next", 0 if app.running.queue.records.ends[1] else 1)
+        ],
+        "moving",
     )
     after: dict[str, float] = {}
     async with asyncio.timeout(60):

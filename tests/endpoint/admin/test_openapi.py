@@ -57,7 +57,7 @@ async def test_it_is_ready_until_it_is_stopped(admin: Client, monkeypatch: pytes
     assert (status, bool(answer["remedy"])) == (503, True)
     assert (await admin.ask("/healthz"))[0] == 200, "it is well: a watcher is not to kill it"
     admin.service._admin.is_draining = False
-    monkeypatch.setattr(admin.app.engine, "failure", OSError("no space left"))
+    monkeypatch.setattr(admin.app.running.engine, "failure", OSError("no space left"))
     assert (await admin.ask("/readyz"))[0] == 503
     monkeypatch.undo()
 

@@ -66,7 +66,7 @@ async def test_an_acknowledgement_alone_that_finds_nobody_is_posted_again(serve:
     one = peer((await serve(app)).url)
     await one.create(acks_to=address)
     await one.message(1)
-    await until(lambda: app.engine.protocol.acknowledging._failed)
+    await until(lambda: app.running.engine.protocol.acknowledging._failed)
     await listener.start(port)
     await assert_it_comes(listener, one.identifier)
 

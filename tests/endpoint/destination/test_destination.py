@@ -1,7 +1,8 @@
 """The Destination on real sockets: what it answers to a peer that says exactly what it is told to.
 
 Covers endpoint/destination/asgi_application.py, endpoint/destination/http_settings.py, endpoint/destination/queues.py,
-endpoint/destination/reception.py and endpoint/destination/unanswered_exchanges.py.
+endpoint/destination/reception.py, endpoint/destination/running_destination.py and
+endpoint/destination/unanswered_exchanges.py.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ async def test_a_sequence_is_created_filled_and_ended_in_the_versions_of_its_pee
         assert closed.envelope.acknowledgements[0].final
         ended = await one.say(control=TerminateSequence(one.identifier, 3), message_id=one.new_id())
         assert isinstance(ended.envelope.control, TerminateSequenceResponse)
-    assert app.accepted == 3
+    assert app.running.accepted == 3
 
 
 @EVERY_VERSION
@@ -207,7 +208,7 @@ async def test_a_repeated_request_gets_the_same_answer_after_a_restart_as_before
     assert await say_again() == [(200, b"<price>7</price>")] * 2
     heard = SequenceAcknowledgement("urn:offered:1", ((1, 1),))
     await one.say(control=Acknowledge(), acknowledgements=(heard,))
-    await app.engine.settled()  # it counts once it is durable
+    await app.running.engine.settled()  # it counts once it is durable
     expected = [(202, b""), (200, b"<price>7</price>")]
     assert await say_again() == expected
     await service.close()
@@ -230,7 +231,7 @@ async def test_an_accepted_request_gets_its_reply_though_an_operator_closed_its_
     waiting = asyncio.ensure_future(one.request(1, b"<a/>", "urn:price"))
     await began.wait()
     assert app.end_sequence(one.identifier)
-    await app.engine.settled()
+    await app.running.engine.settled()
     may_end.set()
     answer = await waiting
     assert (answer.envelope.body, answer.ranges) == (b"<price>7</price>", ((1, 1),))
@@ -268,7 +269,7 @@ async def test_an_action_without_a_handler_is_refused_and_not_acknowledged(
     assert answer.envelope.fault.is_addressing
     assert answer.envelope.acknowledgements == ()
     assert (await one.message(2)).ranges == ((2, 2),)
-    assert app.accepted == 0
+    assert app.running.accepted == 0
 
 
 @pytest.mark.parametrize("takes", ["one action", "any action", "no handler"])
@@ -290,7 +291,7 @@ async def test_a_message_without_an_action_is_refused_and_not_acknowledged(
     assert answer.fault.endswith("HeaderRequired")
     assert answer.envelope.fault.is_addressing
     assert answer.envelope.acknowledgements == ()
-    assert app.accepted == 0
+    assert app.running.accepted == 0
 
 
 @pytest.mark.parametrize("soap", SOAP)
@@ -352,7 +353,7 @@ async def test_a_body_that_contradicts_its_action_is_refused(serve: Any, peer: A
         assert answer.fault.startswith("Invalid")
         assert "Action" in answer.envelope.fault.reason
     assert (await one.message(1)).ranges == ((1, 1),)
-    assert len(app.engine.protocol.inbound.destinations) == 1
+    assert len(app.running.engine.protocol.inbound.destinations) == 1
 
 
 @pytest.mark.parametrize("versions", [v for v in ALL_VERSIONS if v.addressing is Addressing.V2004_08], ids=str)
@@ -391,7 +392,7 @@ async def test_an_address_that_is_not_allowed_refuses_the_sequence_and_says_why(
     assert answer.fault == "CreateSequenceRefused"
     assert "http://127.0.0.1:9/victim" in answer.envelope.fault.reason
     assert "allow-list" in answer.envelope.fault.reason
-    assert app.engine.protocol.inbound.destinations == {}
+    assert app.running.engine.protocol.inbound.destinations == {}
 
 
 async def test_a_reply_address_that_is_not_allowed_refuses_the_message(serve: Any, peer: Any) -> None:
@@ -472,7 +473,7 @@ async def test_one_peer_has_its_share_of_sequences_however_many_connections_it_m
         answers = [await peer(service.url).create() for _ in range(4)]
         assert answers[-1].fault == "CreateSequenceRefused"
         assert "the limit for one peer" in answers[-1].envelope.fault.reason
-        assert len(app.engine.protocol.inbound.destinations) == 3
+        assert len(app.running.engine.protocol.inbound.destinations) == 3
         await service.close()
 
 
@@ -595,7 +596,7 @@ async def test_nobody_waits_while_a_large_body_is_read_and_it_is_handled_whole(s
     await small.create()
     body = b"<a>" + b"<b>text</b>" * 1_200_000 + b"</a>"
     sending = asyncio.ensure_future(large.message(1, body=body))
-    await until(lambda: app._is_committing)  # its bytes are here, and it is being read
+    await until(lambda: app.running.is_committing)  # its bytes are here, and it is being read
     assert (await small.message(1)).ranges == ((1, 1),)
     assert (await sending).ranges == ((1, 1),)
     await until(lambda: len(got) == 2)
@@ -679,10 +680,10 @@ async def test_when_the_store_fails_nothing_is_acknowledged_and_everything_answe
     await one.message(1)
     await until(lambda: len(got) == 1)
     told = asyncio.Event()
-    app.on_store_failed = told.set
+    app.settings.on_store_failed = lambda _error: told.set()
     store.fails.set()
     caught = asyncio.ensure_future(one.message(2))
-    await until(lambda: app.engine.failure is not None)
+    await until(lambda: app.running.engine.failure is not None)
     answer = await other.message(3, identifier=one.identifier)
     assert answer.status == 503
     assert (await caught).status == 503

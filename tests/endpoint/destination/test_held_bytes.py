@@ -21,7 +21,7 @@ async def test_sequences_together_hold_no_more_than_the_process_may(serve: Any, 
         answer = await first.message(number, body=BODY)
     assert answer.ranges == ((2, 3),)
     assert (await second.message(2, body=BODY)).ranges == ((2, 2),)
-    held = service.app.engine.protocol.inbound.held
+    held = service.app.running.engine.protocol.inbound.held
     assert 90_000 < held.bytes <= 100_000
     for one in peers:
         answer = await one.message(5, body=BODY)
@@ -33,4 +33,6 @@ async def test_sequences_together_hold_no_more_than_the_process_may(serve: Any, 
     await service.close(0.5)
 
     again = await serve(Destination(tmp_path / "inbox", partitions=1, policy=policy))
-    assert 60_000 < again.app.engine.protocol.inbound.held.bytes <= 100_000, "the bound counts what the store holds"
+    assert 60_000 < again.app.running.engine.protocol.inbound.held.bytes <= 100_000, (
+        "the bound counts what the store holds"
+    )

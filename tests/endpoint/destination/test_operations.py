@@ -44,7 +44,7 @@ async def test_an_invalid_one_way_body_becomes_a_dead_letter_at_once(serve: Any)
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
         body = '<CancelOrder xmlns="urn:orders"><number>x</number></CancelOrder>'
         await (await source.send(body, action="urn:orders/CancelOrder")).acknowledged(60)
-        dispatcher: Any = orders.app.dispatcher
+        dispatcher: Any = orders.app.running.dispatcher
         await dispatcher.done()
     assert (dispatcher.dead, dispatcher.failed, orders.cancelled) == (1, 1, [])
 
@@ -76,7 +76,7 @@ async def test_a_returned_value_that_breaks_the_wsdl_is_a_dead_letter_and_a_faul
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
         with pytest.raises(PeerFault):
             await source.call("Price", item="nail")
-    dispatcher: Any = app.dispatcher
+    dispatcher: Any = app.running.dispatcher
     assert dispatcher.dead == 1
 
 
@@ -144,7 +144,7 @@ async def test_handlers_of_operations_and_of_actions_share_a_destination(serve: 
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
         await (await source.send("<a/>", action="urn:other")).acknowledged(60)
         await (await source.call("CancelOrder", number=1)).acknowledged(60)
-        dispatcher: Any = orders.app.dispatcher
+        dispatcher: Any = orders.app.running.dispatcher
         await dispatcher.done()
     assert (seen, orders.cancelled) == (["a"], [1])
 

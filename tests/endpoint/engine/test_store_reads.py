@@ -344,20 +344,20 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
         for number in range(50):
             await source.send(f"<n>{number}</n>", action="urn:test:submit")
         await source.flush(60)
-    sizes = app.queue.partitions[0].sizes
+    sizes = app.running.queue.partitions[0].sizes
     assert sizes is not None
     await until(lambda: sizes.measured == 50)
     assert store.was_read_beside_the_loop(), "counting bytes"
     async with httpx.AsyncClient(base_url=service.admin_url) as client:
-        queue = f"/queues/{app.queue.name}"
-        asked = {"epoch": app.queue.description.epoch, "at": "0:20"}
+        queue = f"/queues/{app.running.queue.name}"
+        asked = {"epoch": app.running.queue.description.epoch, "at": "0:20"}
         known = (await client.get(f"{queue}/fingerprints", params=asked)).json()["fingerprints"]["0"]
         assert len(known) == 16 and store.was_read_beside_the_loop(), "a fingerprint that is asked for"
         answer = await client.get(
-            f"{queue}/ends", params={"epoch": app.queue.description.epoch, "known": f"0:20:{known}"}
+            f"{queue}/ends", params={"epoch": app.running.queue.description.epoch, "known": f"0:20:{known}"}
         )
         assert answer.status_code == 200 and store.was_read_beside_the_loop(), "one that is brought along"
-        moved = {"epoch": app.queue.description.epoch, "offsets": {"0": 20}, "fingerprints": {"0": known}}
+        moved = {"epoch": app.running.queue.description.epoch, "offsets": {"0": 20}, "fingerprints": {"0": known}}
         answer = await client.put(f"{queue}/cursors/spark", json=moved)
         assert answer.status_code == 200 and store.was_read_beside_the_loop(), "one that a cursor is moved with"
         moved["fingerprints"] = {"0": "0" * 16}
@@ -379,7 +379,7 @@ async def test_neither_readers_nor_metrics_nor_the_retention_have_the_loop_read_
     app = Destination(store, partitions=1, queues={"inbox": RetentionPolicy(0.2, None, 0.4)})
     await serve(app)
     store.watch()
-    await until(lambda: app.queue.records.firsts == [50])
+    await until(lambda: app.running.queue.records.firsts == [50])
     assert store.was_read_beside_the_loop(), "what is too old"
 
 

@@ -284,7 +284,7 @@ async def test_a_message_refused_by_a_processor_is_answered_with_a_fault_and_dro
         await other.acknowledged()
         await source.send("<n>still</n>", action="urn:say", sequence_key="other")
         await source.end("other")
-        assert app.accepted == 3
+        assert app.running.accepted == 3
         refusing.does = lambda context: None
         source.resume()
         await bad.acknowledged()
@@ -315,7 +315,7 @@ async def test_an_answer_that_is_refused_stops_nothing_for_anybody_could_have_wr
     async with pair(app, processors=[refusing]) as source:
         assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
     assert refusing.times >= 6
-    assert app.accepted == 1
+    assert app.running.accepted == 1
 
 
 # --- what stops a message that leaves --------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ async def test_a_context_goes_through_a_restart_and_a_broker_to_the_next_hop(
     await service.close()
 
     service = await serve(relay())
-    engine = service.app.engine
+    engine = service.app.running.engine
     engine.protocol.outbound.forward(
-        forwarder_key("next", 0), there.url, [(Versions("1.1"), False)], service.app.queue, 0, None,
+        forwarder_key("next", 0), there.url, [(Versions("1.1"), False)], service.app.running.queue, 0, None,
         ForwardingPolicy(sending=SENT_ONCE),
     )  # fmt: skip
     engine.touch()
@@ -128,7 +128,7 @@ async def test_a_context_goes_through_a_restart_and_a_broker_to_the_next_hop(
     assert f"{first.context.trace_id:032x}" == "ab" * 16
     assert child(forward, first)
     assert child(second, forward)
-    ((_, record),) = last.store.read("inbox", 0, 0, 1)
+    ((_, record),) = last.running.store.read("inbox", 0, 0, 1)
     assert record.headers.startswith(b"<h xmlns='urn:mine'/>")
     assert record.headers.count(b"traceparent") == 2, "one block, which has taken the place of the other"
 
@@ -158,7 +158,7 @@ async def test_where_nobody_asked_nothing_is_told_and_no_header_is_added(serve: 
     source = peer(service.url)
     await source.create()
     await source.message(1)
-    ((_, record),) = app.store.read("inbox", 0, 0, 1)
+    ((_, record),) = app.running.store.read("inbox", 0, 0, 1)
     assert record.headers == b""
 
 

@@ -63,7 +63,7 @@ async def test_without_being_asked_nothing_is_kept(serve: Any) -> None:
     await send(service.url, {"X-Request-ID": "r-1"})
     message = await asyncio.wait_for(seen.get(), 60)
     assert message.http_headers == {}
-    ((_, record),) = app.store.read("inbox", 0, 0, 1)
+    ((_, record),) = app.running.store.read("inbox", 0, 0, 1)
     assert record.transport == b""
 
 

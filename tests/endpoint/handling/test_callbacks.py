@@ -36,7 +36,7 @@ class Duplex:
         self.app.on(SUBSCRIBE)(lambda message: "<welcome/>")
 
     def send(self, text: str, action: str = NEWS, **fields: Any) -> None:
-        engine = self.app.engine
+        engine = self.app.running.engine
         (outbox,) = [one for one in engine.protocol.outbound.outboxes.values() if one.answers is not None]
         record = Record("", 0, action, f"<news>{text}</news>".encode(), engine.clock())
         for name, value in fields.items():
@@ -47,7 +47,7 @@ class Duplex:
     @property
     def waiting(self) -> int:
         """Messages that the client has not acknowledged."""
-        outboxes = self.app.engine.protocol.outbound.outboxes.values()
+        outboxes = self.app.running.engine.protocol.outbound.outboxes.values()
         return sum(one.waiting for one in outboxes if one.answers is not None)
 
 
@@ -164,7 +164,7 @@ async def test_a_stored_message_survives_the_kill_of_a_source_and_is_handled_nex
     program = [sys.executable, callback_child.__file__, str(tmp_path / "outbox"), url, str(port)]
     child = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE, env=environment())
     assert child.stdout is not None
-    await until(lambda: service.app.accepted == 1)
+    await until(lambda: service.app.running.accepted == 1)
     for text in "abc":
         service.send(text)
     async with asyncio.timeout(60):

@@ -130,8 +130,8 @@ async def test_a_dead_letter_that_fails_again_has_the_new_reason_and_a_limit(ser
     _, shown = await ask(service, "dead-letters/1")
     assert (shown["body"], shown["headers"]) == ("<n>1</n>", "")
     assert shown["reason"].count("Traceback") == 1
-    assert desk.app.dispatcher is not None
-    assert (desk.app.dispatcher.failed, desk.app.dispatcher.dead) == (2, 1)
+    assert desk.app.running.dispatcher is not None
+    assert (desk.app.running.dispatcher.failed, desk.app.running.dispatcher.dead) == (2, 1)
 
 
 async def test_a_request_that_was_answered_with_a_fault_gets_no_second_answer(serve: Any) -> None:
@@ -156,7 +156,7 @@ async def test_a_letter_whose_retry_was_cut_off_is_there_and_handed_over_by_the_
     desk.hold = asyncio.Event()
     desk.is_away = False
     await ask(service, "dead-letters/all/retry", "POST")
-    await until(lambda: desk.app.dispatcher is not None and desk.app.dispatcher.is_busy)
+    await until(lambda: desk.app.running.dispatcher is not None and desk.app.running.dispatcher.is_busy)
     await service.close(0.0)
     assert desk.handled == []
     again = Desk(tmp_path / "inbox")
@@ -164,7 +164,7 @@ async def test_a_letter_whose_retry_was_cut_off_is_there_and_handed_over_by_the_
     service = await serve(again.app)
     await asyncio.wait_for(service.app.handled(), 60)
     assert again.handled == [("1", 2), ("2", 2)]
-    assert service.app.dead_letters.count == 0
+    assert service.app.running.dead_letters.count == 0
     await service.close(1.0)
     last = Desk(tmp_path / "inbox")
     await serve(last.app)
@@ -179,13 +179,14 @@ async def test_a_letter_that_is_given_up_is_gone_also_while_it_is_handed_over(se
     assert await ask(service, "dead-letters/0/discard", "POST") == (200, {"discarded": 1, "count": 1})
     desk.hold = asyncio.Event()
     await ask(service, "dead-letters/1/retry", "POST")
-    await until(lambda: desk.app.dispatcher is not None and desk.app.dispatcher.is_busy)
+    await until(lambda: desk.app.running.dispatcher is not None and desk.app.running.dispatcher.is_busy)
     assert await ask(service, "dead-letters/all/discard", "POST") == (200, {"discarded": 1, "count": 0})
     desk.hold.set()
     await asyncio.wait_for(service.app.handled(), 60)
     assert (await ask(service, "dead-letters"))[1]["count"] == 0
     await service.close(1.0)
-    assert Desk(tmp_path / "inbox").app.dead_letters.count == 0
+    again = await serve(Desk(tmp_path / "inbox").app)
+    assert again.app.running.dead_letters.count == 0
 
 
 async def test_a_fault_that_the_handler_decides_for_is_an_end_too(serve: Any) -> None:
@@ -203,7 +204,7 @@ async def test_a_fault_that_the_handler_decides_for_is_an_end_too(serve: Any) ->
     await fill(service, 1)
     await ask(service, "dead-letters/0/retry", "POST")
     await asyncio.wait_for(app.handled(), 60)
-    assert (calls, app.dead_letters.count) == ([1, 2], 0)
+    assert (calls, app.running.dead_letters.count) == ([1, 2], 0)
 
 
 async def test_a_destination_without_handlers_has_nobody_to_hand_letters_to(serve: Any, tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ async def test_new_messages_are_handled_while_letters_are_tried_again(serve: Any
     desk.is_away = False
     desk.hold = asyncio.Event()
     await ask(service, "dead-letters/0/retry", "POST")
-    await until(lambda: desk.app.dispatcher is not None and desk.app.dispatcher.is_busy)
+    await until(lambda: desk.app.running.dispatcher is not None and desk.app.running.dispatcher.is_busy)
     held, desk.hold = desk.hold, None
     async with Source(service.url, ":memory:") as source:
         await source.send("<n>2</n>", action=ACTION)

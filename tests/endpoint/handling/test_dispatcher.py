@@ -51,7 +51,7 @@ async def send(url: str, *numbers: int, action: str = ACTION, key: str = "") -> 
 
 
 def dead_letters(app: Destination) -> list[Record]:
-    return [record for _, record in app.store.read(DEAD_LETTERS, 0, 0, 100)]
+    return [record for _, record in app.running.store.read(DEAD_LETTERS, 0, 0, 100)]
 
 
 async def test_a_plain_handler_runs_in_a_thread_and_may_return_an_awaitable(serve: Any) -> None:
@@ -88,8 +88,8 @@ async def test_plain_handlers_run_up_to_the_concurrency_and_delay_nobody_else(se
         await asyncio.to_thread(together.wait, 60)  # 32 of them are in their handlers, and it
         assert len(set(names)) == 32
         assert all(name.startswith("holdfast-handler") for name in names)
-        assert app.dispatcher is not None
-        assert app.dispatcher.handled == 0
+        assert app.running.dispatcher is not None
+        assert app.running.dispatcher.handled == 0
         # What reads the store for others uses the loop's executor, which has fewer threads than handlers run.
         async with HTTPClient() as http:
             url = f"{service.admin_url}/queues/inbox/0/records?from=0&to=1"
@@ -97,7 +97,7 @@ async def test_plain_handlers_run_up_to_the_concurrency_and_delay_nobody_else(se
     finally:
         together.abort()
         go_on.set()
-    await until(lambda: app.dispatcher is not None and not app.dispatcher.is_busy)
+    await until(lambda: app.running.dispatcher is not None and not app.running.dispatcher.is_busy)
 
 
 async def test_there_are_no_more_threads_than_asked_for_and_they_end_with_the_destination(serve: Any) -> None:
@@ -143,8 +143,8 @@ async def test_a_handler_that_raises_is_called_again_and_the_order_is_kept(serve
     await send((await serve(app)).url, 0, 1, 2)
     await until(lambda: len(calls) == 5)
     assert calls == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
-    assert app.dispatcher is not None
-    assert (app.dispatcher.failed, app.dispatcher.dead) == (2, 0)
+    assert app.running.dispatcher is not None
+    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (2, 0)
 
 
 async def test_too_many_failures_make_a_dead_letter_with_the_traceback(serve: Any, tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ async def test_too_many_failures_make_a_dead_letter_with_the_traceback(serve: An
     service = await serve(app)
     await send(service.url, 0, 1, 2)
     await until(lambda: handled == ["0", "2"])
-    assert app.dispatcher is not None
-    assert (app.dispatcher.failed, app.dispatcher.dead) == (3, 1)
+    assert app.running.dispatcher is not None
+    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (3, 1)
     await service.close()
 
     store = RocksDBStore(tmp_path / "inbox", read_only=True)
@@ -435,8 +435,8 @@ async def test_at_most_once_never_calls_a_handler_twice(serve: Any) -> None:
     await send((await serve(app)).url, 0, 1)
     await until(lambda: len(calls) == 2)
     assert calls == ["0", "1"]
-    assert app.dispatcher is not None
-    assert (app.dispatcher.failed, app.dispatcher.dead) == (1, 0)
+    assert app.running.dispatcher is not None
+    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (1, 0)
 
 
 async def test_at_most_once_answers_requests_too(serve: Any) -> None:
@@ -485,7 +485,7 @@ async def test_without_order_a_sequence_is_handled_concurrently_up_to_the_limit(
     await send((await serve(app)).url, *range(10))
     await until(lambda: len(running) == 3)
     gate.set()
-    await until(lambda: app.dispatcher is not None and app.dispatcher.handled == 10)
+    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher.handled == 10)
     assert most == 3
 
 
@@ -527,7 +527,7 @@ async def test_a_stop_lets_running_handlers_finish_and_the_next_start_goes_on_be
     await send(service.url, 0, 1, 2)
     await until(lambda: seen == ["0 begun"])
     closing = asyncio.ensure_future(service.close(60))
-    await until(lambda: app.dispatcher is not None and app.dispatcher._stopping)
+    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher._stopping)
     gate.set()
     await closing
     assert seen == ["0 begun", "0"]

@@ -139,7 +139,7 @@ async def test_it_is_where_it_was_told_or_nowhere(serve, tmp_path):
     service = await serve(off)
     await send(service.url, 1)
     await service.close()
-    assert off.journal is None
+    assert off.running.journal is None
     assert not (tmp_path / "other" / "journal").exists()
     with pytest.raises(ConfigurationError):
         Destination(":memory:", journal="here")  # type: ignore[arg-type]
@@ -162,15 +162,15 @@ async def test_messages_go_on_while_it_cannot_be_written_and_it_says_what_it_mis
     app = made(tmp_path / "inbox", journal=JournalPolicy(str(place)))
     service = await serve(app)
     await send(service.url, 1, 2)
-    assert app.journal is not None
-    await until(lambda: app.journal.trouble)
+    assert app.running.journal is not None
+    await until(lambda: app.running.journal.trouble)
     health = await get(service, "/healthz")
-    assert (health["status"], health["journal"]) == ("ok", app.journal.trouble)
+    assert (health["status"], health["journal"]) == ("ok", app.running.journal.trouble)
     assert "holdfast_journal_failing 1.0" in await get(service, "/metrics")
     place.unlink()
-    await until(lambda: not app.journal.trouble)
+    await until(lambda: not app.running.journal.trouble)
     await send(service.url, 3)
-    lost = app.journal.lost
+    lost = app.running.journal.lost
     await service.close()
     assert "journal" not in await _health_of(serve, app, tmp_path)
     told = [row for row in rows(place) if row["run"] == rows(place)[0]["run"]]
@@ -184,7 +184,7 @@ async def test_messages_go_on_while_it_cannot_be_written_and_it_says_what_it_mis
 
 
 async def _health_of(serve: Any, app: Destination, tmp_path: Path) -> Any:
-    service = await serve(made(tmp_path / "inbox", journal=app.journal_policy))
+    service = await serve(made(tmp_path / "inbox", journal=app.settings.journal))
     return await get(service, "/healthz")
 
 
@@ -193,7 +193,7 @@ async def test_nothing_is_written_where_the_store_needs_what_is_left(serve, tmp_
     app = made(tmp_path / "inbox")
     service = await serve(app)
     await send(service.url, 1)
-    await until(lambda: app.journal is not None and app.journal.trouble)
+    await until(lambda: app.running.journal is not None and app.running.journal.trouble)
     await service.close()
     assert segments(tmp_path / "inbox" / "journal") == []
 
@@ -201,9 +201,9 @@ async def test_nothing_is_written_where_the_store_needs_what_is_left(serve, tmp_
 async def test_who_comes_second_to_a_directory_writes_nothing_there(serve, tmp_path):
     policy = JournalPolicy(str(tmp_path / "told"))
     first = await serve(made(tmp_path / "one", journal=policy))
-    await until(lambda: first.app.journal.written)
+    await until(lambda: first.app.running.journal.written)
     second = await serve(made(tmp_path / "two", journal=policy))
-    await until(lambda: "another process" in second.app.journal.trouble)
+    await until(lambda: "another process" in second.app.running.journal.trouble)
     await send(second.url, 1)
     await second.close()
     await first.close()
@@ -214,9 +214,9 @@ async def test_a_file_that_is_complete_is_followed_by_one_that_begins_with_how_a
     app = made(tmp_path / "inbox", journal=JournalPolicy(file_size=1))
     service = await serve(app)
     for number in range(3):
-        before = app.journal.written
+        before = app.running.journal.written
         await send(service.url, number)
-        await until(lambda before=before: app.journal.written > before)
+        await until(lambda before=before: app.running.journal.written > before)
     await service.close()
     there = segments(tmp_path / "inbox" / "journal")
     assert len(there) > 1
@@ -239,7 +239,7 @@ async def test_what_one_left_that_was_killed_is_cut_off_where_it_is_whole(serve,
     (live.parent / "_live-0-foreign-1.journal").write_bytes(b"somebody else's")
     before = len(rows(live.parent))
     service = await serve(made(tmp_path / "inbox"))
-    await until(lambda: service.app.journal.written)
+    await until(lambda: service.app.running.journal.written)
     await service.close()
     assert one.path.read_bytes().startswith(HEADER)
     assert b"torn" not in one.path.read_bytes()
@@ -250,12 +250,12 @@ async def test_a_disk_that_does_not_answer_costs_events_and_nothing_else(serve, 
     monkeypatch.setattr(room, "MOST_GATHERED", 5)
     app = made(tmp_path / "inbox")
     service = await serve(app)
-    await until(lambda: app.journal.written and app.journal._writing is None)
-    app.journal._writing = asyncio.get_running_loop().create_future()  # as while a write hangs
+    await until(lambda: app.running.journal.written and app.running.journal._writing is None)
+    app.running.journal._writing = asyncio.get_running_loop().create_future()  # as while a write hangs
     await send(service.url, *range(10))
-    await until(lambda: app.journal.lost)
-    app.journal._writing = None
-    await until(lambda: not app.journal.trouble)
+    await until(lambda: app.running.journal.lost)
+    app.running.journal._writing = None
+    await until(lambda: not app.running.journal.trouble)
     await send(service.url, 11)
     await service.close()
     told = events(tmp_path / "inbox" / "journal")
@@ -273,7 +273,7 @@ async def test_a_bug_in_it_stops_no_message(serve, tmp_path, monkeypatch, method
     service = await serve(app)
     await send(service.url, 1, 2)
     await service.app.handled()
-    await until(lambda: app.journal.trouble)
+    await until(lambda: app.running.journal.trouble)
     assert "a bug" in (await get(service, "/healthz"))["journal"]
     await service.close()
 
@@ -289,7 +289,7 @@ async def test_complete_files_become_parquet_beside_it_and_old_ones_go(serve, tm
     service = await serve(app)
     await send(service.url, 1)
     await until(lambda: any(one.is_parquet for one in segments(place)))
-    journal = app.journal
+    journal = app.running.journal
     await service.close()
     await until(lambda: journal._making.poll() is not None)
     assert all(one.is_parquet for one in segments(place))
@@ -317,7 +317,7 @@ def test_a_destination_restarted_in_another_loop_and_store_ends_each_time(tmp_pa
 
     for store in (tmp_path / "one", None, None, tmp_path / "two", tmp_path / "one"):
         asyncio.run(run(store))
-        assert app.journal is None
+        assert app.running.journal is None
     assert events(tmp_path / "one" / "destination" / "journal").count("delivered") == 2
     assert events(tmp_path / "two" / "destination" / "journal").count("delivered") == 1
 

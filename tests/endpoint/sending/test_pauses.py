@@ -117,4 +117,4 @@ async def test_a_posted_answer_leaves_at_once_unless_its_peer_needs_a_pause(
         await until(lambda: answers)
     await listener.close()
     assert isinstance(answers[0].control, CreateSequenceResponse)
-    assert app.sender.pauses.before(answer("urn:another", address)) == seconds
+    assert app.running.sender.pauses.before(answer("urn:another", address)) == seconds

@@ -47,7 +47,7 @@ async def test_a_one_way_operation_returns_the_stored_message(serve: Any) -> Non
         sent = await source.call("CancelOrder", number=7)
         await sent.acknowledged(60)
         assert sent.message_id.startswith("urn:uuid:")
-        await orders.app.dispatcher.done()  # type: ignore[union-attr]
+        await orders.app.running.dispatcher.done()  # type: ignore[union-attr]
     assert orders.cancelled == [7]
 
 

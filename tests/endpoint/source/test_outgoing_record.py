@@ -252,7 +252,7 @@ async def test_a_reply_that_cannot_be_sent_is_a_failure_of_its_handler(serve: An
         with pytest.raises(PeerFault, match="failed to handle the request"):
             await source.request("<a/>", action="urn:bad", timeout=60)
         assert (await source.request("<a/>", action="urn:good", timeout=60)).body.tag == "good"
-    (letter,) = app.engine.store.read("dead-letters", 0, 0, 1)
+    (letter,) = app.running.engine.store.read("dead-letters", 0, 0, 1)
     assert "the handler returned an invalid reply" in letter[1].headers.decode()
 
 
@@ -279,7 +279,7 @@ async def test_an_error_whose_text_xml_cannot_hold_makes_a_dead_letter_like_any_
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(PeerFault, match="failed to handle the request"):
             await source.request("<a/>", action="urn:bad", timeout=60)
-    (letter,) = app.engine.store.read("dead-letters", 0, 0, 1)
+    (letter,) = app.running.engine.store.read("dead-letters", 0, 0, 1)
     assert "FileNotFoundError" in Message.from_record(letter[1]).headers[-1].text
 
 

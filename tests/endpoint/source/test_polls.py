@@ -174,7 +174,7 @@ async def test_a_client_killed_before_its_reply_gets_it_in_its_next_run(serve: A
     app, may_reply, handled = slow_shop(tmp_path / "inbox")
     url = (await serve(app)).url
     client = await start(CLIENT, url, str(tmp_path / "outbox"))
-    mailboxes = app.engine.protocol.outbound.context.mailboxes
+    mailboxes = app.running.engine.protocol.outbound.context.mailboxes
     await until(lambda: handled and any(box.polled_at is not None for box in mailboxes))
     (address,) = [box.address for box in mailboxes]
     client.send_signal(signal.SIGKILL)

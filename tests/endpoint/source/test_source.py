@@ -113,7 +113,7 @@ async def test_messages_arrive_once_in_order_and_requests_get_their_replies(
         await source.end(timeout=60)
     await until(lambda: len(got) == 40)
     assert got == [str(i) for i in range(40)]
-    assert all(one.is_over for one in app.engine.protocol.inbound.destinations.values())
+    assert all(one.is_over for one in app.running.engine.protocol.inbound.destinations.values())
 
 
 async def test_a_body_that_is_no_text_bytes_or_element_is_refused_unstored(serve: Any) -> None:
@@ -138,7 +138,7 @@ async def test_messages_with_different_keys_go_in_different_sequences(serve: Any
         await source.end("AA", 60)
         await source.send("<n>2</n>", action=ACTION, sequence_key="AA")
         await source.flush(60)
-    assert len(app.engine.protocol.inbound.destinations) == 3
+    assert len(app.running.engine.protocol.inbound.destinations) == 3
 
 
 @EVERY_VERSION
@@ -208,7 +208,7 @@ async def test_with_a_listener_acknowledgements_and_replies_come_to_it(
         await asyncio.gather(*(one.acknowledged(60) for one in sent))
         replies = await asyncio.gather(*(source.request(f"<n>{i}</n>", action="urn:test:price") for i in range(5)))
         assert [reply.body.text for reply in replies] == [str(i) for i in range(5)]
-        (inbound, *_) = app.engine.protocol.inbound.destinations.values()
+        (inbound, *_) = app.running.engine.protocol.inbound.destinations.values()
         assert inbound.acks_to.address.startswith("http://127.0.0.1:")
     await until(lambda: len(got) == 20)
     assert got == [str(i) for i in range(20)]
@@ -262,7 +262,7 @@ async def test_a_profile_pins_the_versions(serve: Any, profile: str, rm: str, ad
     app, _ = shop()
     async with Source((await serve(app)).url, ":memory:", profile=profile) as source:
         await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
-    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    (inbound,) = app.running.engine.protocol.inbound.destinations.values()
     assert (inbound.versions.rm, inbound.versions.addressing) == (RM(rm), Addressing(addressing))
 
 
@@ -624,7 +624,7 @@ async def test_killed_between_send_and_acknowledgement_the_message_arrives_once(
     await until(lambda: got)
     assert await run_child(url, outbox, "again") == 0
     assert got == ["1"]
-    assert app.accepted == 1
+    assert app.running.accepted == 1
 
 
 BUSY_CHILD = """
@@ -659,7 +659,7 @@ async def test_killed_while_it_sends_every_stored_message_arrives_once_in_order(
         told |= {int(line) for line in lines if line.endswith(b"\n")}
     async with Source(None, tmp_path / "outbox") as source:
         await source.flush(60)
-    await until(lambda: app.dispatcher is not None and app.dispatcher.handled == app.accepted)
+    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher.handled == app.running.accepted)
     numbers = [int(text) for text in got]
     assert numbers == list(range(len(numbers))), "each once, in order, none left out by the life that came next"
     assert told <= set(numbers), "each that was said to be stored"

@@ -73,7 +73,7 @@ async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: 
         (shown,) = source.sequences()
         assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.1"
     assert got == ["1"]
-    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    (inbound,) = app.running.engine.protocol.inbound.destinations.values()
     assert inbound.offered is None, "no operation replies, so no Sequence for replies is offered"
 
 
@@ -94,7 +94,7 @@ async def test_a_replying_operation_offers_a_sequence_and_arguments_precede_the_
         assert reply.body.tag == "done"
         assert source.sequences()[0]["versions"] == "RM 1.0, WSA 2005/08, SOAP 1.2"
         assert (source.policy.keep_alive, source.policy.assurance.in_order) == (7.0, False)
-    (inbound,) = app.engine.protocol.inbound.destinations.values()
+    (inbound,) = app.running.engine.protocol.inbound.destinations.values()
     assert inbound.offered is not None
 
 

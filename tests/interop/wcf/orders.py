@@ -46,7 +46,7 @@ class Orders:
                 nonlocal leaving
                 leaving -= 1
                 if leaving == 0:
-                    del app.handlers[f"{ORDERS}/Submit"], app.handlers[f"{ORDERS}/Price"]
+                    del app.settings.table.handlers[f"{ORDERS}/Submit"], app.settings.table.handlers[f"{ORDERS}/Price"]
                     is_closed.set()
                 await is_closed.wait()
 

@@ -49,8 +49,8 @@ def serving(store: Path, messages: int) -> Iterator[str]:
             for _ in range(messages):
                 await source.send("<n/>", action="urn:test:submit")
             await source.flush(60)
-        assert app.journal is not None
-        journal = app.journal
+        assert app.running.journal is not None
+        journal = app.running.journal
         await until(lambda: journal.written == journal.collector.count)
         return service
 

@@ -31,7 +31,7 @@ ACTION = "urn:test:submit"
 @asynccontextmanager
 async def with_five_more(store: Path, clock: Clock) -> AsyncIterator[Service]:
     app = Destination(store, partitions=2)
-    app.clock = clock
+    app.settings.clock = clock
     service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
     await service.start()
     async with Source(service.url, ":memory:", versions=Versions("1.1")) as source:

@@ -64,7 +64,7 @@ async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with Source(service.url, ":memory:") as source:
         await source.send("<n/>", action="urn:test:submit")
         await source.flush(60)
-    journal = service.app.journal
+    journal = service.app.running.journal
     assert journal is not None
     await until(lambda: journal.written == journal.collector.count)
     yield service

@@ -48,8 +48,8 @@ async def admin(tmp_path: Path) -> AsyncIterator[str]:
         await source.flush(60)
     await asyncio.wait_for(app.handled(), 60)
     origin = Origin("orders", 2, 77, "forwarder/next/2", "Sender")
-    app.dead_letters.add(Letter(FORWARDED, "first line\nit cannot be read", 9, 1_700_000_000.5, origin))
-    await app.engine.durable()
+    app.running.dead_letters.add(Letter(FORWARDED, "first line\nit cannot be read", 9, 1_700_000_000.5, origin))
+    await app.running.engine.durable()
     yield service.admin_url
     await service.close()
 

@@ -15,6 +15,7 @@ from holdfast.cli.running.serve import listen_options, make_service, queue_optio
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.destination.running_destination import RunningDestination
     from holdfast.endpoint.serve import Service
 
 END_PATIENCE = 5.0
@@ -95,12 +96,15 @@ async def _receive(app: Destination, service: Service, count: int | None, logs: 
 
     stop = asyncio.Event()
     waiting: list[asyncio.Task[None]] = []
+    running: RunningDestination | None = None
 
     def ready() -> None:
+        nonlocal running
+        running = app.running
         if count is not None:
-            waiting.append(asyncio.ensure_future(_stop_after(app, count, stop)))
+            waiting.append(asyncio.ensure_future(_stop_after(running, count, stop)))
 
-    async with progress(lambda: _look(app, count)):
+    async with progress(lambda: _look(running, count)):
         configure_logs(logs[0], json=logs[1])
         try:
             await run_service(service, stop, ready)
@@ -109,23 +113,25 @@ async def _receive(app: Destination, service: Service, count: int | None, logs: 
                 task.cancel()
 
 
-def _received(app: Destination) -> int:
-    return app.dispatcher.handled if app.dispatcher is not None else app.accepted
+def _received(running: RunningDestination) -> int:
+    return running.dispatcher.handled if running.dispatcher is not None else running.accepted
 
 
-def _look(app: Destination, count: int | None) -> Shown:
-    received = _received(app)
+def _look(running: RunningDestination | None, count: int | None) -> Shown:
+    received = failed = duplicates = 0
+    if running is not None:
+        received, duplicates = _received(running), running.incidents["message.duplicate_dropped"]
+        failed = running.dispatcher.failed if running.dispatcher is not None else 0
     total = f"{received:,}/{count:,}" if count is not None else f"{received:,}"
-    failed = app.dispatcher.failed if app.dispatcher is not None else 0
-    text = f"{total} received, {app.incidents['message.duplicate_dropped']:,} duplicates dropped"
+    text = f"{total} received, {duplicates:,} duplicates dropped"
     return Shown(f"{text}, {failed:,} attempts to write failed" if failed else text, received, count)
 
 
-async def _stop_after(app: Destination, count: int, stop: asyncio.Event) -> None:
-    while _received(app) < count:
+async def _stop_after(running: RunningDestination, count: int, stop: asyncio.Event) -> None:
+    while _received(running) < count:
         await asyncio.sleep(LOOK_EVERY)
     # The acknowledgements are on their way. A source that then ends its Sequence must still find the listener here.
-    inbound = app.engine.protocol.inbound
+    inbound = running.engine.protocol.inbound
     try:
         async with asyncio.timeout(END_PATIENCE):
             while not all(one.is_over for one in inbound.destinations.values()):

@@ -189,11 +189,12 @@ def make_service(
 
     tell_traces(app, traces)
     sending = to_peers()
-    app.http = replace(app.http, **{name: value for name, value in sending.items() if value is not None})
+    settings = app.settings
+    settings.http = replace(settings.http, **{name: value for name, value in sending.items() if value is not None})
     if admin is None and (admin_token_file or admin_tls_cert or admin_names):
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
     if users is not None:
-        app.reception.envelopes.add_processor(_validator(users, app, post))
+        settings.envelopes.add_processor(_validator(users, app, post))
     admin_context = server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca)
     operators = None
     if (address := parse_address(admin)) is not None:
@@ -216,7 +217,7 @@ def _validator(file: str, app: Destination, post: Post | None) -> Processor:
     from holdfast.security.users import Users, nonces_of
     from holdfast.store.directory import is_public
 
-    users, nonces = Users(file), nonces_of(app.store_location)
+    users, nonces = Users(file), nonces_of(app.settings.location)
     if nonces is None and post is not None:
         raise click.UsageError(
             "--users with several workers needs a store in a directory. With a database, write "

@@ -31,7 +31,7 @@ from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split_target
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin.shapes.answers import Anything, Health, Reloaded
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
@@ -51,7 +51,7 @@ class Admin:
         joined: The workers that it answers for together with itself; None: for itself only.
     """
 
-    def __init__(self, app: Destination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
+    def __init__(self, app: RunningDestination, guard: Guard | None = None, joined: JoinedAdmin | None = None) -> None:
         self._app = app
         self._joined = joined
         self.guard = guard or Guard()
@@ -196,14 +196,14 @@ class Admin:
         return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
 
     async def _reload(self, asked: Asked) -> object:
-        if self._app.reload is None:
+        if self._app.settings.reload is None:
             raise Refused(
                 404,
                 "this server has no configuration file",
                 "Only a broker started with holdfast broker --config FILE can reload.",
             )
         try:
-            return {"changed": self._app.reload()}
+            return {"changed": self._app.settings.reload()}
         except ConfigurationError as error:
             raise Refused(409, error.message, error.remedy or "Correct the file, then reload it.") from error
 

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.admin.numbering import numbering_of
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.journal.writer import Journal
 from holdfast.endpoint.sending.outboxes import FORWARDER_STATES, forwarder_of, state_of
 from holdfast.store.durations import Durations
@@ -20,7 +20,7 @@ from holdfast.store.durations import Durations
 class DestinationCollector(Collector):
     """Metrics of one destination. Names and meanings are in docs/reference/metrics.md."""
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self.ages: Mapping[str, Mapping[str, float]] = {}
         """For each cursor how old what it has not passed is: to be read from the store before it is asked."""

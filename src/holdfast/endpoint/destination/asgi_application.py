@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from holdfast.endpoint.destination.http_settings import DestinationHTTP
+from holdfast.endpoint.destination.running_destination import DestinationSettings
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, refuse_as_soap
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.asgi import Buffered, serve_asgi
@@ -19,7 +19,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 class ASGIApplication(ABC):
     """The part of a Destination that a host calls."""
 
-    http: DestinationHTTP
+    settings: DestinationSettings
     _buffered: Buffered
 
     @abstractmethod
@@ -45,7 +45,9 @@ class ASGIApplication(ABC):
             await self._serve_lifespan(receive, send)
         elif scope["type"] == "http":
             await self.start()
-            await serve_asgi(self.handle, scope, receive, send, self.http.limits, self._buffered, refuse_as_soap)
+            await serve_asgi(
+                self.handle, scope, receive, send, self.settings.http.limits, self._buffered, refuse_as_soap
+            )
         else:
             await send({"type": "websocket.close", "code": 1003})
 

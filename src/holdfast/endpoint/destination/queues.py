@@ -20,10 +20,15 @@ from holdfast.settings import check_whole
 
 Queues = Mapping[str, str | RetentionPolicy | None]
 """Queue -> how long it keeps messages; None: the default."""
+Retention = tuple[RetentionPolicy, bool]
+"""How long a queue keeps messages, and whether it deletes those that every cursor has passed."""
+Retentions = Mapping[str, Retention]
+"""Queue -> its retention."""
 
 
-def new_queues(given: Queues | None, partitions: int) -> dict[str, Queue]:
-    """Return the queues for the argument ``queues``; one named "inbox" if it is None.
+def to_retentions(given: Queues | None) -> dict[str, Retention]:
+    """Return the retention of each queue of the argument ``queues``, and whether the queue deletes the messages that
+    every cursor has passed; one queue named "inbox" if the argument is None.
 
     Raises:
         ConfigurationError: The argument is not such a mapping, or a name or a retention is not valid.
@@ -35,9 +40,7 @@ def new_queues(given: Queues | None, partitions: int) -> dict[str, Queue]:
         )
     for name in given:
         check_queue_name(name)
-    return {
-        name: Queue(name, partitions, to_retention(keeps), drops_passed=keeps is None) for name, keeps in given.items()
-    }
+    return {name: (to_retention(keeps), keeps is None) for name, keeps in given.items()}
 
 
 def check_queues(queues: Mapping[str, Queue], snapshot: Snapshot) -> None:

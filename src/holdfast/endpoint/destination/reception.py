@@ -43,38 +43,35 @@ class Reception:
     """The requests of a running destination.
 
     Args:
+        engine: Receives the decoded envelopes.
+        sender: Records who sends requests.
         envelopes: Decodes the requests.
         unanswered: Records the exchanges without an answer.
         keeper: Chooses the facts to store about a message's transport.
         wsdl: Answers requests for the service's description.
+        router: Returns the route of an application message; None: all messages go to the first queue.
     """
 
     sort_out: Callable[[Envelope, Origin], None] | None = None
     """Removes from an envelope, among several processes, the headers about Sequences that other processes own."""
-    router: Router | None = None
-    """Returns the route of an application message; None: all messages go to the first queue."""
 
     def __init__(
         self,
+        engine: Engine,
+        sender: Sender,
         envelopes: Envelopes,
         unanswered: Unanswered,
         keeper: Keeper,
         wsdl: ServiceDescription,
+        router: Router | None,
     ) -> None:
+        self._engine, self._sender = engine, sender
         self.envelopes = envelopes
+        self.router = router
         self._unanswered = unanswered
         self._keeper = keeper
         self._wsdl = wsdl
-
-    def begin(self, engine: Engine, sender: Sender) -> None:
-        """Process requests from now on.
-
-        Args:
-            engine: Receives the decoded envelopes.
-            sender: Records who sends requests.
-        """
-        self._engine, self._sender = engine, sender
-        self.envelopes.has_message = self._has_message
+        envelopes.has_message = self._has_message
 
     def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
         """Accept one HTTP request; see :meth:`holdfast.Destination.handle`."""

@@ -6,18 +6,15 @@ values in ``operations``; ``holdfast.wsdl`` is imported with the first operation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.core.policy import DestinationPolicy
-from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.operations import OperationHandler
-from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
-from holdfast.endpoint.handling.dispatcher import Dispatcher, HandlerT
-from holdfast.endpoint.handling.handlers import HandlerTable, check_action, check_transactions
+from holdfast.endpoint.handling.dispatcher import HandlerT
+from holdfast.endpoint.handling.handlers import check_action
 from holdfast.exceptions import ConfigurationError
-from holdfast.store import Store, Transactional
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
@@ -32,14 +29,24 @@ _BASE = "http://wsdl.invalid/"
 class HandlerRegistration:
     """The part of a Destination that registers handlers."""
 
-    store: Store
-    policy: DestinationPolicy
-    http: DestinationHTTP
-    dispatcher: Dispatcher | None = None
-    _started = False
-    _table: HandlerTable
-    _wsdl: ServiceDescription
+    settings: DestinationSettings
+    _opened: RunningDestination | None
     _contract: Contract | None = None
+
+    @property
+    def running(self) -> RunningDestination:
+        """Its store, engine, queues and the rest, for the rooms that run and inspect it.
+
+        Raises:
+            ConfigurationError: It was never started.
+        """
+        if self._opened is None:
+            raise ConfigurationError("the destination is not running", remedy="Await its start() first.")
+        return self._opened
+
+    @property
+    def _is_open(self) -> bool:
+        return self._opened is not None and self._opened.is_open
 
     def on(self, action: str = "", *, reply_action: str = "") -> Callable[[HandlerT], HandlerT]:
         """Register the decorated function as the handler of one action, or of all other actions.
@@ -77,15 +84,16 @@ class HandlerRegistration:
             )
 
         def register(handler: HandlerT) -> HandlerT:
-            self._table.check(action, handler)
-            if self._started and self.dispatcher is None:
+            table, running = self.settings.table, self.running if self._is_open else None
+            table.check(action, handler)
+            if running is not None and running.dispatcher is None:
                 raise ConfigurationError(
                     "the destination is already running without handlers",
                     remedy="Register the first handler before you start it.",
                 )
-            if self._started:
-                self._check_transactions({action: handler})
-            self._table.add(action, handler, reply_action)
+            if running is not None:
+                running.check_transactions({action: handler})
+            table.add(action, handler, reply_action)
             return handler
 
         return register
@@ -115,7 +123,7 @@ class HandlerRegistration:
         found = contract.operation(name)
 
         def register(handler: OperationHandlerT) -> OperationHandlerT:
-            wrapped = OperationHandler(contract, found, handler, lambda: self.http.mtom).as_handler()
+            wrapped = OperationHandler(contract, found, handler, lambda: self.settings.http.mtom).as_handler()
             self.on(found.actions.request, reply_action=found.actions.reply)(wrapped)
             return handler
 
@@ -150,7 +158,7 @@ class HandlerRegistration:
 
     def _offered(self) -> Contract:
         if self._contract is None:
-            if not self._wsdl.is_given:
+            if not self.settings.wsdl.is_given:
                 raise ConfigurationError(
                     "The destination has no WSDL, so it knows no operations.",
                     remedy='Give it one: Destination(wsdl="service.wsdl"). Without one, use @app.on(action).',
@@ -161,11 +169,8 @@ class HandlerRegistration:
             from holdfast.wsdl.contract import Contract
             from holdfast.wsdl.documents import Documents
 
-            documents = Documents(f"{_BASE}?wsdl", lambda url: self._wsdl.document(url, _BASE))
+            documents = Documents(f"{_BASE}?wsdl", lambda url: self.settings.wsdl.document(url, _BASE))
             contract = Contract(documents, None)
             contract.compile_schema()
             self._contract = contract
         return self._contract
-
-    def _check_transactions(self, handlers: Mapping[str, Any]) -> None:
-        check_transactions(handlers, self.policy.assurance, are_there=isinstance(self.store, Transactional))

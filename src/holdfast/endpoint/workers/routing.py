@@ -28,7 +28,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.origin import Origin, inbound_names
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
@@ -95,12 +95,12 @@ class Neighbours:
 
     Args:
         place: Where this one stands.
-        app: What it serves.
+        app: The running destination.
         server: The listener for messages, which takes over the connections that others give away.
         secret: The secret of the nodes of its cluster; None on a single host.
     """
 
-    def __init__(self, place: Place, app: Destination, server: HTTPServer, secret: str | None = None) -> None:
+    def __init__(self, place: Place, app: RunningDestination, server: HTTPServer, secret: str | None = None) -> None:
         self._place = place
         self._app = app
         self._server = server
@@ -171,16 +171,16 @@ class Neighbours:
             put_off(exchange)
             return
         if exchange.is_passed_on:
-            self._app.handle(exchange)
+            self._app.reception.handle(exchange)
             return
         owner = None
         if exchange.request.method == "POST":
             owner = worker_of_address(exchange.request.target)
             owner = worker_in(exchange.request.body) if owner is None else owner
         if owner is None:
-            self._app.handle(exchange, self._is_elsewhere)
+            self._app.reception.handle(exchange, self._is_elsewhere)
         elif self._is_here(owner):
-            self._app.handle(exchange)
+            self._app.reception.handle(exchange)
         else:
             self._pass_on(exchange, owner % self._count)
 
@@ -230,7 +230,7 @@ class Neighbours:
         if not is_sure:
             put_off(exchange)
         elif not self._is_not_for_gateway(exchange):
-            self._app.handle(exchange)
+            self._app.reception.handle(exchange)
 
     async def _ask(self, number: int, identifier: str) -> bool | None:
         """Whether a worker knows a Sequence; None if it does not say."""
@@ -359,7 +359,7 @@ class Neighbours:
             return
         exchange.request = decode_request(exchange.request.body)
         exchange.is_passed_on = True
-        self._app.handle(exchange)
+        self._app.reception.handle(exchange)
 
     def _adopt(self) -> None:
         """Accept connections from other workers."""

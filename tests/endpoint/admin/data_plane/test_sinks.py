@@ -63,7 +63,7 @@ class Writer:
 
 async def bodies(admin: Client, queue: str = "inbox") -> list[str]:
     found: list[str] = []
-    for partition in range(len(admin.app.queue.partitions)):
+    for partition in range(len(admin.app.running.queue.partitions)):
         _, answer = await admin.ask(f"/queues/{queue}/{partition}/messages?limit=1000")
         found += [one["body"] for one in answer["messages"]]
     return found
@@ -153,7 +153,7 @@ async def test_a_part_larger_than_a_commit_and_a_large_row_are_taken(writer: Wri
     assert (await writer.stage(0, "u", [row(b"<a>" + b"x" * 1000 + b"</a>")] * 5000))[1]["rows"] == 5000
     assert (await writer.publish(0, "t", "u", rows=5001))[1]["rows"] == 5001
     assert (await writer.moved())["bytes"] == 0
-    assert [one.records.ends for one in writer.admin.app.queues.values()] == [[5001], [0]]
+    assert [one.records.ends for one in writer.admin.app.running.queues.values()] == [[5001], [0]]
 
 
 async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer: Writer) -> None:
@@ -434,11 +434,11 @@ async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
 
 async def test_nothing_is_staged_or_moved_while_the_disk_is_nearly_full(writer: Writer) -> None:
     await writer.stage(0, "t", [row()])
-    writer.admin.app.store.trouble = "The disk is nearly full."
+    writer.admin.app.running.store.trouble = "The disk is nearly full."
     assert (await writer.stage(0, "u", [row()]))[0] == 503
     assert (await writer.publish(0, "t", rows=1))[1]["published"] is True
     shown = await writer.shown()
     assert (shown["moving"], shown["waits_for"]) == (1, "The disk is nearly full.")
-    writer.admin.app.store.trouble = ""
+    writer.admin.app.running.store.trouble = ""
     assert (await writer.moved())["waits_for"] == ""
     assert (await writer.stage(1, "u", [row()]))[0] == 200

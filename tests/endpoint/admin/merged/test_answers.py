@@ -6,8 +6,8 @@ import re
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
+from unstarted import unstarted
 
-from holdfast import Destination
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.merged.answers import (
     _LEAST,
@@ -97,7 +97,7 @@ OF_ONE_WORKER = (
 
 def test_every_number_that_several_workers_answer_with_has_a_rule() -> None:
     """Without one the first worker's would be shown for all."""
-    joined = [route for route in Admin(Destination(":memory:")).routes.table if route.joined not in ONE_ANSWERS]
+    joined = [route for route in Admin(unstarted()).routes.table if route.joined not in ONE_ANSWERS]
     assert len(joined) > 15
     known = {*_SUMS, *_MOST, *_LEAST, *BY_PARTITION, "v", "next"}
     for route in joined:

@@ -286,7 +286,7 @@ async def test_dead_letters_of_both_have_numbers_of_their_own(crew: Crew, peer: 
     for letter in letters:
         assert (await clients[0].ask(f"/dead-letters/{letter}"))[1]["letter"] == letter
     assert (await clients[0].ask(f"/dead-letters/{letters[3]}/discard", "POST"))[1]["discarded"] == 1
-    assert [client.app.dead_letters.count for client in clients] == [2, 2]
+    assert [client.app.running.dead_letters.count for client in clients] == [2, 2]
     status, told = await clients[0].ask(f"/dead-letters/{letters[3]}")
     assert (status, "worker 1" in told["error"]) == (404, True)
     assert (await clients[0].ask("/dead-letters/all/discard", "POST"))[1] == {"discarded": 4, "count": 0}
@@ -333,7 +333,7 @@ async def test_the_journal_of_both_is_one_and_each_file_comes_from_whose_it_is(
         make=lambda: Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"}, journal=policy),
     )
     for client in clients:
-        await client.app.journal.close()
+        await client.app.running.journal.close()
     places = [tmp_path / "inbox" / "journal", tmp_path / "inbox" / "worker-1" / "journal"]
     to_parquet_all(places[0])
     there = [(number, one) for number, place in enumerate(places) for one in segments(place)]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from unstarted import unstarted
 
-from holdfast import Destination
 from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.numbering import Numbering
@@ -81,7 +81,7 @@ async def joined(workers: Workers, tmp_path: Path) -> AsyncIterator[JoinedAdmin]
     placements = Placements()
     placements.set(Placement(frozenset(range(COUNT))))
     place = Place(Worker(0, COUNT), workers.paths, inbox, taking, (giving,) * COUNT, Loads(COUNT), placements)
-    neighbours = Neighbours(place, Destination(":memory:"), HTTPServer())
+    neighbours = Neighbours(place, unstarted(), HTTPServer())
     await neighbours.start(HTTPLimits())
     yield JoinedAdmin(neighbours, Numbering(0, COUNT, 2))
     await neighbours.close()

@@ -43,11 +43,11 @@ async def served(serve: Any, tmp_path: Path, files: int = 1, **where: Any) -> Se
     app = Destination(tmp_path / "inbox", partitions=1, journal=JournalPolicy(file_size=1 if files > 1 else 1 << 20))
     service: Service = await serve(app, **where)
     for _ in range(files):
-        before = app.journal.written
+        before = app.running.journal.written
         async with Source(service.url, ":memory:") as source:
             await source.send("<n/>", action=ACTION)
             await source.flush(60)
-        await until(lambda before=before: before < app.journal.written == app.journal.collector.count)
+        await until(lambda before=before: before < app.running.journal.written == app.running.journal.collector.count)
     return service
 
 
@@ -72,7 +72,7 @@ async def test_every_file_is_listed_and_served_as_it_lies_even_the_open_one(serv
 
 async def test_the_pages_of_the_list_continue_past_files_converted_or_deleted(serve, tmp_path):
     service = await served(serve, tmp_path, 3)
-    await service.app.journal.close()  # nothing more is written
+    await service.app.running.journal.close()  # nothing more is written
     directory = tmp_path / "inbox" / "journal"
     _, whole = await get(service, "/journal")
     _, first = await get(service, "/journal?limit=1")
@@ -89,7 +89,7 @@ async def test_the_pages_of_the_list_continue_past_files_converted_or_deleted(se
 async def test_a_part_of_a_file_is_exactly_that_part(serve, tmp_path, monkeypatch):
     monkeypatch.setattr(journal_admin, "PIECE", 7)
     service = await served(serve, tmp_path)
-    await service.app.journal.close()
+    await service.app.running.journal.close()
     (one,) = (await get(service, "/journal"))[1]["files"]
     assert one["sealed"]
     path = f"/journal/{one['file']}"
@@ -107,7 +107,7 @@ async def test_a_part_of_a_file_is_exactly_that_part(serve, tmp_path, monkeypatc
 
 async def test_what_is_not_there_any_more_is_told_with_what_it_became(serve, tmp_path):
     service = await served(serve, tmp_path)
-    await service.app.journal.close()
+    await service.app.running.journal.close()
     (one,) = (await get(service, "/journal"))[1]["files"]
     to_parquet_all(tmp_path / "inbox" / "journal")
     status, told = await get(service, f"/journal/{one['file']}")

@@ -108,4 +108,4 @@ async def test_a_source_of_ours_that_offers_a_sequence_is_no_wcf_client(serve: A
     app = service([], "urn:test:price")
     async with Source((await serve(app)).url, ":memory:", versions=versions, offer=True) as source:
         await (await source.send("<a/>", action="urn:test:price")).acknowledged(60)
-        assert [one.is_kept_alive for one in app.engine.protocol.inbound.destinations.values()] == [False]
+        assert [one.is_kept_alive for one in app.running.engine.protocol.inbound.destinations.values()] == [False]

@@ -196,7 +196,7 @@ async def test_unhandled_records_are_purged_only_by_force_and_the_log_names_who(
     source = peer(service.url)
     await source.create()
     asked = [asyncio.ensure_future(source.message(number, message_id=f"urn:m:{number}")) for number in (1, 2, 3)]
-    await until(lambda: app.queue.records.ends == [3])
+    await until(lambda: app.running.queue.records.ends == [3])
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
     assert (status, "handler still needs 3" in answer["error"]) == (409, True)
     assert "force" in answer["remedy"]
@@ -207,7 +207,7 @@ async def test_unhandled_records_are_purged_only_by_force_and_the_log_names_who(
     assert handled == [1]
     assert [one.envelope.fault is not None for one in answers] == [False, True, True]
     await app.handled()
-    await until(lambda: app.queue.records.firsts == [3])
+    await until(lambda: app.running.queue.records.firsts == [3])
 
 
 # --- cursors ------------------------------------------------------------------------------------------------------
@@ -215,8 +215,8 @@ async def test_unhandled_records_are_purged_only_by_force_and_the_log_names_who(
 
 async def test_a_readers_cursor_is_moved_to_an_offset_an_end_or_a_time(admin: Client) -> None:
     await admin.send(3)
-    between = admin.app.engine.clock()
-    await until(lambda: admin.app.engine.clock() > between)
+    between = admin.app.running.engine.clock()
+    await until(lambda: admin.app.running.engine.clock() > between)
     await admin.send(2)
     await admin.put("spark", {"0": 5})
     path = "/queues/inbox/cursors/spark/reset"
@@ -271,18 +271,20 @@ async def forwarded(serve: Any, session: Any, peers: str) -> tuple[Client, Any]:
     )
     app = service.app
     for partition in (0, 1):
-        app.engine.protocol.outbound.forward(f"forwarder/next/{partition}", peers, [(NEW, False)], app.queue, partition)
-    app.engine.touch()
+        app.running.engine.protocol.outbound.forward(
+            f"forwarder/next/{partition}", peers, [(NEW, False)], app.running.queue, partition
+        )
+    app.running.engine.touch()
     return Client(session, service.admin_url, service), service
 
 
 async def test_a_forwarder_of_which_a_partition_is_stopped_says_so_when_it_is_resumed(serve: Any, session: Any) -> None:
     service = await serve(Destination(":memory:", partitions=1))
     admin, _ = await forwarded(serve, session, service.url)
-    protocol = admin.app.engine.protocol
+    protocol = admin.app.running.engine.protocol
     stopped = list(protocol.outbound.outboxes.values())[-1]
-    stopped.stop("HTTP 404", "it is not there", admin.app.engine.clock())
-    await admin.app.engine.durable()
+    stopped.stop("HTTP 404", "it is not there", admin.app.running.engine.clock())
+    await admin.app.running.engine.durable()
     _, answer = await admin.ask(f"/forwarders/{quote(stopped.key, safe='')}")
     assert [(one["stopped"], one["stopped_for"]) for one in answer["forwarders"]] == [("HTTP 404", "it is not there")]
     assert await admin.ask("/readyz") == (200, {"status": "ready", "stopped": ["next"]})
@@ -307,7 +309,7 @@ async def test_a_message_that_the_destination_refuses_is_shown(serve: Any, sessi
     (shown,) = found
     assert (shown["offset"], shown["number"], shown["reason"]) == (0, 1, "Not today.")
     assert shown["sequence"] and shown["action"] and shown["code"] and shown["times"] >= 1
-    assert shown["since"] <= admin.app.engine.clock()
+    assert shown["since"] <= admin.app.running.engine.clock()
 
 
 async def test_the_last_answer_to_a_forwarder_is_shown_while_something_is_wrong_with_it(
@@ -353,11 +355,11 @@ async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any
     await admin.send(6)
     _, answer = await admin.ask("/forwarders")
     assert sum(one["lag"] for one in answer["forwarders"]) == 6
-    assert last.accepted == 0
+    assert last.running.accepted == 0
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
-    await until(lambda: last.accepted == 6)
+    await until(lambda: last.running.accepted == 6)
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 409
-    await until(lambda: all(one.is_empty for one in admin.app.engine.protocol.outbound.outboxes.values()))
+    await until(lambda: all(one.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values()))
     _, answer = await admin.ask("/forwarders/next")
     assert [one["lag"] for one in answer["forwarders"]] == [0, 0]
 
@@ -366,12 +368,12 @@ async def test_a_forwarder_sends_again_what_it_is_put_back_to_in_another_sequenc
     service = await serve(last := Destination(":memory:", partitions=1))
     admin, _ = await forwarded(serve, session, service.url)
     await admin.send(4)
-    await until(lambda: last.accepted == 4)
-    await until(lambda: all(one.is_empty for one in admin.app.engine.protocol.outbound.outboxes.values()))
+    await until(lambda: last.running.accepted == 4)
+    await until(lambda: all(one.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values()))
     (before,) = [one for one in (await admin.ask("/forwarders"))[1]["forwarders"] if one["sequence"]]
     status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
     assert (status, answer["offsets"]) == (200, {"0": 0, "1": 0})
-    await until(lambda: last.accepted == 8)
+    await until(lambda: last.running.accepted == 8)
     (after,) = [one for one in (await admin.ask("/forwarders"))[1]["forwarders"] if one["sequence"]]
     assert after["sequence"] != before["sequence"]
     status, shown = await admin.ask(f"/sequences/{after['sequence']}")
@@ -380,7 +382,7 @@ async def test_a_forwarder_sends_again_what_it_is_put_back_to_in_another_sequenc
     assert status == 200
     await until(lambda: admin.app.incidents["sequence.terminated"] >= 1)
     await admin.send(2)
-    await until(lambda: last.accepted == 10)
+    await until(lambda: last.running.accepted == 10)
 
 
 async def test_what_a_forwarder_has_still_to_send_is_purged_only_by_force(serve: Any, session: Any) -> None:
@@ -394,4 +396,4 @@ async def test_what_a_forwarder_has_still_to_send_is_purged_only_by_force(serve:
     assert (status, answer["records"], answer["left"]) == (200, 3, 0)
     await admin.ask("/forwarders/next/resume", "POST")
     await admin.send(1)
-    await until(lambda: last.accepted == 1)
+    await until(lambda: last.running.accepted == 1)

@@ -23,8 +23,8 @@ from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes.answers import NextPositions
 from holdfast.endpoint.admin.shapes.requests import NextQuery, Position
-from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.readers import Readers
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.exceptions import StoreError
 
 MAX_WAIT: Final = 60.0
@@ -46,7 +46,7 @@ class NextRoute:
         app: The destination, started.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self._reading = asyncio.Semaphore(READING_AT_A_TIME)
         self.routes = [

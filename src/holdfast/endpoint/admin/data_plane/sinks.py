@@ -18,7 +18,7 @@ from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes.answers import PartTaken, PublishedShown, SinkList, SinkShown
 from holdfast.endpoint.admin.shapes.requests import Bind, Page, PartQuery, Publish, Tokens
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.exceptions import ConfigurationError
 
 AT_ONCE = 2
@@ -36,7 +36,7 @@ class SinkRoutes:
         app: The destination, started.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self._thread: ThreadPoolExecutor | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -166,7 +166,7 @@ class SinkRoutes:
 
     async def _read(self, data: bytes, queue: str) -> PartRead:
         app = self._app
-        reader = RowReader(app.queues, app.addresses(), app.http.envelopes, queue)
+        reader = RowReader(app.queues, app.settings.addresses(), app.settings.http.envelopes, queue)
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-rows")
         loop = asyncio.get_running_loop()

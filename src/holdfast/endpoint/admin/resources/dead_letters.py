@@ -15,7 +15,7 @@ from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.handling.dead_letters import describe_letter, describe_letters
 
 if TYPE_CHECKING:
-    from holdfast.endpoint.destination.destination import Destination
+    from holdfast.endpoint.destination.running_destination import RunningDestination
 
 EVERY = "all"
 
@@ -112,7 +112,7 @@ class LetterRoutes:
         )
 
 
-def retry_letters(app: Destination, letter: int | None) -> int:
+def retry_letters(app: RunningDestination, letter: int | None) -> int:
     """Hand a dead letter of a running destination, or every one, to its handler or put it back into its queue.
 
     Returns:

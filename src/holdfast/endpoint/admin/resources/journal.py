@@ -15,7 +15,7 @@ from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
 from holdfast.endpoint.admin.shapes.answers import JournalList
 from holdfast.endpoint.admin.shapes.requests import OctetsQuery, Page
-from holdfast.endpoint.destination.destination import Destination
+from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.journal.files import Segment, made_parquet, open_segment, segments
 from holdfast.endpoint.journal.writer import Journal
 
@@ -31,7 +31,7 @@ class JournalRoutes:
         app: The destination, started.
     """
 
-    def __init__(self, app: Destination) -> None:
+    def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self.routes = [
             Route(

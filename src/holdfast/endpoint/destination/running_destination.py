@@ -1,0 +1,396 @@
+"""RunningDestination: what a destination has from its start to its close, and in which order it is created and closed.
+
+This module owns the open store, the engine, the queues and their readers, the sender, the handlers' dispatcher and the
+journal, and what the protocol's effects do to them. ``destination`` has the settings and the calls of the application.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+from holdfast.core.events import (
+    Acknowledged,
+    Declined,
+    Delivered,
+    Discarded,
+    Effect,
+    Ended,
+    FaultReceived,
+    Handle,
+    Incident,
+    NotQueued,
+    Respond,
+    Stopped,
+    Submitted,
+    Transmit,
+    Unheard,
+)
+from holdfast.core.forwarding.undeliverable import UndeliverableMessages
+from holdfast.core.handling.delivery import HandlerSettings
+from holdfast.core.handling.handler_cursor import HandlingPolicy
+from holdfast.core.policy import DestinationPolicy
+from holdfast.core.protocol_settings import MessageRules, Policies
+from holdfast.core.queues.dead_letters import DeadLetters
+from holdfast.core.queues.queue import Queue
+from holdfast.core.records import Snapshot
+from holdfast.endpoint.descriptors import outgoing
+from holdfast.endpoint.destination.allow_list import AllowList
+from holdfast.endpoint.destination.http_settings import DestinationHTTP
+from holdfast.endpoint.destination.queues import Partitioning, Retentions, check_queues
+from holdfast.endpoint.destination.readers import Readers
+from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
+from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
+from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.engine.clock import Clock
+from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
+from holdfast.endpoint.engine.opening import in_thread, open_off_loop, patiently
+from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
+from holdfast.endpoint.envelopes.transport_facts import Keeper
+from holdfast.endpoint.handling.dead_letters import seal, unseal
+from holdfast.endpoint.handling.dispatcher import Dispatcher
+from holdfast.endpoint.handling.handlers import HandlerTable, check_transactions
+from holdfast.endpoint.journal.policy import JournalPolicy
+from holdfast.endpoint.journal.writer import Journal
+from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.sending.sender import Sender
+from holdfast.endpoint.sending.stopped import log_stopped
+from holdfast.endpoint.worker import Worker, check_stores
+from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
+from holdfast.http.exchange import Exchange
+from holdfast.store import Store, Transactional, shown
+from holdfast.store.descriptors import soft_limit
+
+_UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
+"""Effects for sources and for the journal; a destination ignores them."""
+
+_UNTRACED = contextlib.nullcontext()
+
+
+@dataclass(kw_only=True)
+class DestinationSettings:
+    """What a destination is made of; ``Destination`` documents most. The rooms that run one, such as the broker, change
+    it before the start. Later, :meth:`RunningDestination.use` changes the policy and ``http``.
+
+    Args:
+        location: Where its store is.
+        policy: Of inbound Sequences.
+        http: What peers may do, and how to reach them.
+        handling: How handlers are called and retried.
+        queues: Retentions of the queues. The first has the handlers, and takes the messages without a route.
+        partitioning: The partitions of every queue.
+        journal: Directory and retention of the event journal; None for no journal.
+        envelopes: Reads and writes its envelopes.
+        wsdl: Answers requests for the service's description.
+        table: The handlers.
+        restored: Whether the store was restored from an older copy.
+        router: Returns the route of an application message; None: all messages go to the first queue.
+        worker: This process among several; None for a single process.
+        clock: Replaces the machine's clock in tests.
+        reload: Reads the configuration again and returns the keys that changed; None without a configuration file.
+        addresses: Returns the addresses that staged rows may be sent to, each with the queue from which records are
+            sent there.
+        on_recovered: Called after recovery, before the destination sends or accepts anything.
+        on_store_failed: Called when the store has failed: the destination answers every request with 503 from then on.
+    """
+
+    location: str | Path | Store
+    policy: DestinationPolicy
+    http: DestinationHTTP
+    handling: HandlingPolicy
+    queues: Retentions
+    partitioning: Partitioning
+    journal: JournalPolicy | None
+    envelopes: Envelopes
+    wsdl: ServiceDescription
+    table: HandlerTable
+    restored: bool = False
+    router: Router | None = None
+    worker: Worker | None = None
+    clock: Clock | None = None
+    reload: Callable[[], list[str]] | None = None
+    addresses: Callable[[], Mapping[str, str]] = dict
+    on_recovered: Callable[[RunningDestination], None] = lambda _running: None
+    on_store_failed: Callable[[BaseException], None] = lambda _error: None
+
+
+class RunningDestination:
+    """A destination's store, engine, queues, sender, dispatcher and journal, created by :meth:`open`.
+
+    Args:
+        settings: Of the destination.
+        store: Its open store.
+        incidents: Counts incidents by name.
+    """
+
+    def __init__(self, settings: DestinationSettings, store: Store, incidents: Counter[str]) -> None:
+        http, self.worker = settings.http, settings.worker
+        self.settings, self.store, self.incidents = settings, store, incidents
+        self.is_open = False
+        self.stage = ""
+        """A phrase for what :meth:`close` is waiting for; "" before it is called."""
+        self.accepted = 0
+        self.dead_letters = DeadLetters(seal, unseal)
+        self.queues = {
+            name: Queue(name, retention=retention, drops_passed=drops_passed)
+            for name, (retention, drops_passed) in settings.queues.items()
+        }
+        """Every queue that stores messages, by name."""
+        self.queue = next(iter(self.queues.values()))
+        self.queue.dead_letters = self.dead_letters
+        self.queue.deletion.is_handled = bool(settings.table.handlers)
+        self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock)
+        self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
+        self.sender = Sender(
+            self.engine,
+            # max_connections: the descriptors that the listeners do not use
+            http.new_client(max_connections=outgoing(soft_limit())),
+            settings.envelopes,
+            http.headers,
+            is_trusted=self.worker.is_trusted if self.worker is not None else None,
+        )
+        self.unanswered = Unanswered()
+        self.reception = Reception(
+            self.engine,
+            self.sender,
+            settings.envelopes,
+            self.unanswered,
+            Keeper(http.keep_http_headers),
+            settings.wsdl,
+            settings.router,
+        )
+        self.dispatcher: Dispatcher | None = None
+        """Calls the handlers; None if there were none at the start."""
+        self.journal: Journal | None = None
+        self._envelopes = settings.envelopes
+        if settings.router is not None:
+            settings.envelopes.pass_messages_on()
+        self._allowed = AllowList(http.allow_addresses)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(cls, settings: DestinationSettings, incidents: Counter[str]) -> Self:
+        """Open the store and recover what it holds; raises what :meth:`holdfast.Destination.start` raises."""
+        worker, location = settings.worker, settings.location
+        if worker is not None and worker.is_trusted is not None and not worker.is_trusted():
+            raise StoreLocked(
+                f"worker {worker.number} may not open its store: another node may have taken it over",
+                remedy="It starts again when this node has a new claim on it.",
+            )
+        count = worker.count if worker is not None else 1
+        await patiently(lambda: in_thread(lambda: check_stores(location, count)))
+        store = await open_off_loop(location if worker is None else worker.store_of(location))
+        async with contextlib.AsyncExitStack() as on_error:
+            on_error.callback(_close_after_error, store)
+            running = cls(settings, store, incidents)
+            on_error.push_async_callback(running._end_journal)
+            on_error.push_async_callback(running.engine.give_up)
+            await running._start()
+            on_error.pop_all()
+        running.is_open = True
+        return running
+
+    async def _start(self) -> None:
+        settings = self.settings
+        snapshot = self._recover()
+        if SOURCES_QUEUE in snapshot.queues and self.queue.name != SOURCES_QUEUE:
+            raise ConfigurationError(
+                f"the store {shown(settings.location)} belongs to a source: it contains its sent messages",
+                remedy="Name another store: a destination and a source each need their own.",
+            )
+        check_queues(self.queues, snapshot)
+        self.journal = self.engine.keep_journal(
+            settings.journal, settings.location, self.worker, settings.policy, snapshot
+        )
+        handling, table = self.engine.protocol.handling, settings.table
+        if handling is not None:
+            self.check_transactions(table.handlers)
+            self.dispatcher = Dispatcher(self.engine, handling, table.handlers, table.reply_actions)
+            self.dispatcher.tracing = self._envelopes.tracing
+            handling.start(self.engine.clock())
+        settings.on_recovered(self)
+        if handling is None:
+            self.giving_up.requeue_next(self.engine.clock())
+        self.engine.touch()
+        await self.engine.settled()
+        await self.engine.caught_up()  # handlers read waiting messages: report damage before the start completes
+        self.engine.check()
+        open_sequences = len(self.engine.protocol.inbound.destinations)
+        log.info(
+            "destination.ready",
+            sequences=open_sequences,
+            assurance=str(settings.policy.assurance),
+            queue=self.queue.name,
+            keeps=self.queue.deletion.keeps,
+        )
+        if settings.restored:
+            log.warning(
+                "queue.new_epoch",
+                queue=self.queue.name,
+                why="the store was restored: omit the option at the next start",
+            )
+
+    def _recover(self) -> Snapshot:
+        settings, table, worker, http = self.settings, self.settings.table, self.worker, self.settings.http
+        return self.engine.start(
+            self.queue,
+            further=[one for one in self.queues.values() if one is not self.queue],
+            policies=Policies(
+                destination=settings.policy if worker is None else worker.share_of(settings.policy),
+                source=http.policy,
+                source_for=http.policy_of,
+                staging=http.staging,
+            ),
+            rules=MessageRules(
+                allows=lambda address: self._allowed.allows(address),
+                accepts=table.accepts,
+                replies=table.replies,
+                always_replies=table.always_replies,
+                tell=passed_on,
+            ),
+            letters=self.dead_letters,
+            handling=HandlerSettings(settings.handling, set_aside) if table.handlers else None,
+            is_restored=settings.restored and not (worker is not None and worker.is_restart),
+            worker=worker,
+            divide=self._divide_queues,
+        )
+
+    def _divide_queues(self, snapshot: Snapshot) -> None:
+        worker = self.worker
+        first = worker.partitions if worker is not None else None
+        is_joined = worker is not None and worker.count > 1
+        self.settings.partitioning.divide(self.queues, snapshot, first, is_joined=is_joined)
+
+    def check_transactions(self, handlers: Mapping[str, object]) -> None:
+        """Raise ConfigurationError if a handler asks for a transaction that the store does not have."""
+        are_there = isinstance(self.store, Transactional)
+        check_transactions(handlers, self.settings.policy.assurance, are_there=are_there)
+
+    async def _end_journal(self) -> None:
+        journal, self.journal = self.journal, None
+        if journal is not None:
+            await journal.close()
+
+    async def close(self, grace: float) -> None:
+        """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""
+        self.is_open = False
+        self.store.outlasts = False
+        self.stage = "requests that are being decoded"
+        await self._envelopes.close()
+        self.engine.protocol.stop()
+        self.stage = "handlers to return"
+        if self.dispatcher is not None:
+            await self.dispatcher.stop(grace)
+        self.stage = "connections to peers"
+        await self.sender.stop()
+        self.stage = "the store's last commits and reads"
+        await self.engine.stop()
+        self.stage = "the journal"
+        await self._end_journal()
+        self.stage = "the store to be closed"
+        try:
+            self.store.close()
+        except StoreError:
+            if self.engine.failure is None:  # else the failure is reported already
+                raise
+        log.info("destination.closed")
+
+    def use(
+        self,
+        policy: DestinationPolicy,
+        http: DestinationHTTP,
+        router: Router,
+        retentions: Retentions,
+    ) -> None:
+        """Apply new settings. Open Sequences and connections stay open.
+
+        Args:
+            policy: For Sequences that are created from now on.
+            http: What peers may do; TLS and proxy, and the limits for HTTP peers, do not change.
+            router: As in the settings.
+            retentions: Of all queues.
+        """
+        self.settings.policy, self.settings.http = policy, http
+        self._allowed = AllowList(http.allow_addresses)
+        self.reception.router = router
+        self._envelopes.use(http.envelopes)
+        if self.journal is not None:
+            self.journal.collector.policy = policy
+        self.engine.protocol.staging.use(http.staging, self.engine.clock())
+        self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
+        self.engine.protocol.outbound.use(http.policy, http.policy_of)
+        for name, (retention, drops_passed) in retentions.items():
+            self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
+        self.engine.touch()
+
+    @property
+    def giving_up(self) -> UndeliverableMessages:
+        """Decides which messages are not forwarded, and puts dead letters back into their queues."""
+        forwarding = self.engine.protocol.forwarding
+        assert forwarding is not None
+        return forwarding.giving_up
+
+    def _store_failed(self, error: BaseException) -> None:
+        log.critical(
+            "store.failed",
+            error=repr(error),
+            what="no message is accepted or acknowledged any longer",
+            remedy=getattr(error, "remedy", ""),
+        )
+        for exchange in self.unanswered.take_all():
+            refuse_all(exchange)
+        if self.dispatcher is not None:
+            self.dispatcher.store_failed()
+        self.settings.on_store_failed(error)
+
+    # --- effects --------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        # Exact classes first, for speed: every message has several effects, nearly all of these three classes.
+        if type(effect) is Respond:
+            self._respond(effect)
+        elif type(effect) is Delivered:
+            self.accepted += effect.count
+            self.readers[effect.queue].delivered()
+        elif type(effect) is Transmit:
+            self.sender.transmit(effect)
+        elif isinstance(effect, Handle):
+            assert self.dispatcher is not None
+            with self._envelopes.tracing.delivering(effect) if self._envelopes.tracing is not None else _UNTRACED:
+                self.dispatcher.hand_over(effect)
+        elif isinstance(effect, Incident):
+            self.incidents[effect.name] += 1
+            log_incident(effect)
+        elif isinstance(effect, Stopped):
+            log_stopped(effect)
+        else:
+            assert type(effect) in _UNHEEDED, effect
+
+    def _respond(self, effect: Respond) -> None:
+        exchange = cast(Exchange, effect.back_channel)
+        if self.unanswered.take(exchange):  # after a store failure, every exchange has been answered with 503
+            self._envelopes.respond(exchange, effect.envelope)
+            if self._envelopes.tracing is not None:
+                self._envelopes.tracing.answered(exchange, effect.envelope)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work is in progress that needs neither a timer nor a peer: a commit or a handler."""
+        handling = self.dispatcher is not None and self.dispatcher.is_busy
+        return self.is_committing or (self.is_open and handling)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether the destination is decoding, reading, sending, or writing to the store."""
+        return self.is_open and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
+
+
+def _close_after_error(store: Store) -> None:
+    with contextlib.suppress(StoreError):  # the caller gets the first error
+        store.close()
