@@ -42,7 +42,7 @@ from holdfast.cluster.states import (
     PartitionState,
 )
 from holdfast.cluster.view import View
-from holdfast.core.states.table import absent
+from holdfast.core.states.table import absent, step
 
 LOOK_TWICE: Final = 0.3
 """Seconds between the two looks that must find a node's lock absent before the node is declared dead."""
@@ -380,11 +380,7 @@ class Membership:
     # --- the tables -------------------------------------------------------------------------------------------------
 
     def _event(self, event: NodeEvent) -> NodeAction:
-        cell = NODE_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"Node {self.node!r}", self.state, event)
-            return NodeAction.NOTHING
-        action, self.state = cell
+        action, self.state = step(NODE_TABLE, self.state, event, f"Node {self.node!r}")
         if action is NodeAction.GIVE_ALL:
             self._claim = None
             for partition in self._in(PartitionState.SERVED):
@@ -397,7 +393,7 @@ class Membership:
             self._claim = None
             for partition in range(len(self._partitions)):
                 self._partition_event(partition, PartitionEvent.TAKEN)
-        return action
+        return action or NodeAction.NOTHING
 
     def _partition_event(self, partition: int, event: PartitionEvent) -> None:
         state = self._partitions[partition]

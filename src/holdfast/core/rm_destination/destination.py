@@ -35,7 +35,7 @@ from holdfast.core.states import (
     SettlingAction,
     SettlingEvent,
     SettlingState,
-    absent,
+    step,
 )
 
 # An enum's members are slow to look up by its class, and every message needs these.
@@ -72,6 +72,9 @@ class RMDestination(InboundSequence):
 
     __slots__ = ()
 
+    def __str__(self) -> str:
+        return f"the inbound Sequence {self.identifier}"
+
     # --- what happens to it ---------------------------------------------------------------------------------------
 
     def handle(self, event: DestinationEvent) -> DestinationAction | None:
@@ -83,12 +86,8 @@ class RMDestination(InboundSequence):
         Raises:
             NoSuchMove: the table has no such cell, and this endpoint caused the event.
         """
-        cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
-        if cell is None:
-            absent(f"the inbound Sequence {self.identifier}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        action, self.state = step(DESTINATION_TABLES[self.versions.rm], self.state, event, self)
+        return action
 
     def moves_at(self, event: DestinationEvent) -> bool:
         """Return whether the event would change its state."""
@@ -97,12 +96,8 @@ class RMDestination(InboundSequence):
 
     def handle_end(self, event: SettlingEvent) -> SettlingAction | None:
         """Move its end by the state table, like :meth:`handle`."""
-        cell = SETTLING_TABLE.get((self.settling, event))
-        if cell is None:
-            absent(f"the end of the inbound Sequence {self.identifier}", self.settling, event)
-            return None
-        self.settling = cell[1]
-        return cell[0]
+        action, self.settling = step(SETTLING_TABLE, self.settling, event, f"the end of {self}")
+        return action
 
     def asked(self) -> DestinationAction | None:
         """Handle AckRequested without revealing an end that may not be reported yet."""

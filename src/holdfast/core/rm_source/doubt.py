@@ -11,7 +11,7 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH, ControlReq
 from holdfast.core.rm_source.flight import Flight
 from holdfast.core.rm_source.message_numbers import MessageNumbers
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
-from holdfast.core.states import DOUBT_TABLE, DoubtAction, DoubtEvent, DoubtState, absent
+from holdfast.core.states import DOUBT_TABLE, DoubtAction, DoubtEvent, DoubtState, step
 
 
 class SequenceDoubt:
@@ -49,12 +49,8 @@ class SequenceDoubt:
 
     def handle(self, event: DoubtEvent) -> DoubtAction | None:
         """Apply the state table to an event, and return the action of the cell."""
-        cell = DOUBT_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"the doubt of the outbound Sequence {self._name}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        action, self.state = step(DOUBT_TABLE, self.state, event, f"the doubt of the outbound Sequence {self._name}")
+        return action
 
     def roll_over(self, max_message_number: int | None, refused: int, now: float) -> None:
         """Process the peer's MessageNumberRollover: numbers above its limit go to the next Sequence (WS-RM 4.5).

@@ -27,7 +27,7 @@ from holdfast.core.states import (
     SourceAction,
     SourceEvent,
     SourceState,
-    absent,
+    step,
 )
 from holdfast.core.versions import Versions
 
@@ -56,6 +56,9 @@ class RMSource(OutboundSequence):
         self.requests: Requests[RMSource] = Requests()
         """Index in which a reply finds its request; shared by all Sequences of this side once it carries an outbox."""
 
+    def __str__(self) -> str:
+        return f"the outbound Sequence {self.identifier or self.local_id}"
+
     # --- states ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: SourceEvent) -> SourceAction | None:
@@ -68,11 +71,7 @@ class RMSource(OutboundSequence):
         Raises:
             NoSuchMove: the table has no cell for an event that this side caused.
         """
-        cell = SOURCE_TABLES[self.versions.rm].get((self.state, event))
-        if cell is None:
-            absent(f"the outbound Sequence {self.identifier or self.local_id}", self.state, event)
-            return None
-        action, after = cell
+        action, after = step(SOURCE_TABLES[self.versions.rm], self.state, event, self)
         if after is not self.state:
             self.state = after
             # The question which numbers the peer has is repeated in every state, until the peer answers it.
@@ -81,12 +80,8 @@ class RMSource(OutboundSequence):
         return action
 
     def _end(self, event: EndEvent) -> EndAction | None:
-        cell = END_TABLE.get((self.end, event))
-        if cell is None:
-            absent(f"the end of the outbound Sequence {self.identifier or self.local_id}", self.end, event)
-            return None
-        self.end = cell[1]
-        return cell[0]
+        action, self.end = step(END_TABLE, self.end, event, f"the end of {self}")
+        return action
 
     def create(self, now: float) -> None:
         """Schedule CreateSequence for now; in a version without it, begin to send."""

@@ -16,7 +16,7 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect, Incident, Transmit
 from holdfast.core.policy import CircuitPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, absent
+from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, step
 
 MOST_REFUSED = 4.0
 """Maximum seconds between two attempts that find no listener, without the jitter. Such an attempt costs nothing, and a
@@ -64,17 +64,9 @@ class Circuit:
     held: dict[str, None] = field(default_factory=dict)
 
     def handle(self, event: CircuitEvent) -> CircuitAction | None:
-        """Move by the state table.
-
-        Raises:
-            NoSuchMove: the table has no such cell, and this endpoint caused the event.
-        """
-        cell = CIRCUIT_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"the circuit of {self.to}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        """Move by the state table, and return the action of the cell."""
+        action, self.state = step(CIRCUIT_TABLE, self.state, event, f"the circuit of {self.to}")
+        return action
 
 
 class Circuits:

@@ -65,7 +65,7 @@ from holdfast.core.states.poller import (
 from holdfast.core.states.table import (
     Event,
     NoSuchMove,
-    absent,
+    step,
 )
 
 __all__ = [
@@ -110,6 +110,6 @@ __all__ = [
     "WithdrawalAction",
     "WithdrawalEvent",
     "WithdrawalState",
-    "absent",
     "diagram",
+    "step",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import TypeVar
 
 
 class NoSuchMove(RuntimeError):
@@ -30,12 +32,39 @@ class Event(Name):
 
 OURS = True
 
+StateT = TypeVar("StateT", bound=Enum)
+EventT = TypeVar("EventT", bound=Event)
+ActionT = TypeVar("ActionT")
 
-def absent(about: str, state: Enum, event: Event) -> None:
+
+def step(
+    table: Mapping[tuple[StateT, EventT], tuple[ActionT, StateT]], state: StateT, event: EventT, about: object
+) -> tuple[ActionT | None, StateT]:
+    """Return the action of the cell for an event, and the state after it.
+
+    Without a cell, the action is None and the state stays: see :func:`absent`.
+
+    Args:
+        table: The state table.
+        state: The state before it.
+        event: The event.
+        about: What has the state; its text is for the error.
+
+    Raises:
+        NoSuchMove: for our own event without a cell.
+    """
+    cell = table.get((state, event))
+    if cell is None:
+        absent(about, state, event)
+        return None, state
+    return cell
+
+
+def absent(about: object, state: Enum, event: Event) -> None:
     """Handle an event without a cell: do nothing for the peer's event, which is then answered as unknown.
 
     Args:
-        about: The Sequence or outbox.
+        about: The Sequence or outbox, in words.
         state: Its state.
         event: The event.
 

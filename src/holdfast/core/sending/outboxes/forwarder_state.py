@@ -9,7 +9,7 @@ from holdfast.core.messages import Fault
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState, absent
+from holdfast.core.states import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState, step
 
 
 @dataclass(slots=True, eq=False)
@@ -74,17 +74,11 @@ class Withdrawal:
     state: WithdrawalState = WithdrawalState.NONE
 
     def handle(self, event: WithdrawalEvent) -> WithdrawalAction | None:
-        """Move by the state table.
-
-        Raises:
-            NoSuchMove: The table has no such cell, and this endpoint caused the event.
-        """
-        cell = WITHDRAWAL_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"a withdrawal from the outbound Sequence {self.source.identifier}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        """Move by the state table, and return the action of the cell."""
+        action, self.state = step(
+            WITHDRAWAL_TABLE, self.state, event, f"a withdrawal from the outbound Sequence {self.source.identifier}"
+        )
+        return action
 
     def release_arrived(self, now: float) -> None:
         """Withdraw no message that arrived after all; a request is transmitted again until it is answered."""

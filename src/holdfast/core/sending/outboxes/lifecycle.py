@@ -17,7 +17,7 @@ from holdfast.core.sending.identifier_claims import release_claim
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
 from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.sending.read_ahead_buffer import Here
-from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, absent
+from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, step
 from holdfast.core.versions import Versions
 
 if TYPE_CHECKING:
@@ -96,17 +96,9 @@ class OutboxLifecycle(OutboxRecords):
             self.source.pace.round_trip.policy = policy.retransmission
 
     def handle(self, event: OutboxEvent) -> OutboxAction | None:
-        """Move by the table.
-
-        Raises:
-            NoSuchMove: there is no such cell.
-        """
-        cell = OUTBOX_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"the outbox {self.key!r}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        """Move by the state table, and return the action of the cell."""
+        action, self.state = step(OUTBOX_TABLE, self.state, event, f"the outbox {self.key!r}")
+        return action
 
     def suspend(self, reason: str) -> OutboxAction | None:
         """Send nothing until the operator resumes the outbox. A stopped outbox stays stopped."""

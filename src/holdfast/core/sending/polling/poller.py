@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.policy import PollingPolicy
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import POLLER_TABLE, PollerAction, PollerEvent, PollerState, SourceState, absent
+from holdfast.core.states import POLLER_TABLE, PollerAction, PollerEvent, PollerState, SourceState, step
 
 GROWTH = 1.5
 """Factor between two pauses. With it, a reply waits no longer than half of the time that the service took."""
@@ -58,17 +58,9 @@ class Poller:
         """``local_id`` of each one with a request whose exchange has ended."""
 
     def handle(self, event: PollerEvent) -> PollerAction | None:
-        """Move by the state table.
-
-        Raises:
-            NoSuchMove: the table has no such cell, and this endpoint caused the event.
-        """
-        cell = POLLER_TABLE.get((self.state, event))
-        if cell is None:
-            absent(f"the poller of {self.to}", self.state, event)
-            return None
-        self.state = cell[1]
-        return cell[0]
+        """Move by the state table, and return the action of the cell."""
+        action, self.state = step(POLLER_TABLE, self.state, event, f"the poller of {self.to}")
+        return action
 
     # --- what may come --------------------------------------------------------------------------------------------
 
