@@ -729,7 +729,7 @@ def _typed_columns(room: str) -> str:
 
 def states(name: str) -> str:
     """Return one diagram and its table."""
-    module = importlib.import_module("holdfast.core.states")
+    module = importlib.import_module("holdfast.core.states.drawing")
     table = module.TABLES[name]
     lines = ["```mermaid", module.diagram(name).rstrip(), "```", "", "| state | event | origin | action | next state |"]
     lines.append("| --- | --- | --- | --- | --- |")
@@ -744,7 +744,7 @@ def states(name: str) -> str:
 
 def tables() -> list[str]:
     """Return the names of the state tables."""
-    return list(importlib.import_module("holdfast.core.states").TABLES)
+    return list(importlib.import_module("holdfast.core.states.drawing").TABLES)
 
 
 # --- measurements ----------------------------------------------------------------------------------------------------

@@ -22,34 +22,36 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.states import (
+from holdfast.core.states.drawing import TABLES, diagram
+from holdfast.core.states.inbound import (
     DESTINATION_TABLES,
-    DOUBT_TABLE,
-    END_TABLE,
-    OUTBOX_TABLE,
     SETTLING_TABLE,
-    SOURCE_TABLES,
-    TABLES,
-    WITHDRAWAL_TABLE,
     DestinationAction,
     DestinationEvent,
     DestinationState,
+    SettlingEvent,
+    SettlingState,
+)
+from holdfast.core.states.outbound import (
+    DOUBT_TABLE,
+    END_TABLE,
+    SOURCE_TABLES,
     DoubtEvent,
     DoubtState,
     EndEvent,
     EndState,
-    Event,
-    NoSuchMove,
-    OutboxEvent,
-    OutboxState,
-    SettlingEvent,
-    SettlingState,
     SourceEvent,
     SourceState,
+)
+from holdfast.core.states.outbox import (
+    OUTBOX_TABLE,
+    WITHDRAWAL_TABLE,
+    OutboxEvent,
+    OutboxState,
     WithdrawalEvent,
     WithdrawalState,
-    diagram,
 )
+from holdfast.core.states.table import Event, NoSuchMove
 from holdfast.core.versions import RM, Versions
 
 

@@ -29,7 +29,7 @@ from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
 from holdfast.core.queues.queue import Queue
-from holdfast.core.states import (
+from holdfast.core.states.inbound import (
     DESTINATION_TABLES,
     SETTLING_TABLE,
     DestinationAction,

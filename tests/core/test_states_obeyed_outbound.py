@@ -31,17 +31,8 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.reasons import Why
-from holdfast.core.states import (
-    OUTBOX_TABLE,
-    SOURCE_TABLES,
-    EndState,
-    OutboxAction,
-    OutboxEvent,
-    OutboxState,
-    SourceAction,
-    SourceEvent,
-    SourceState,
-)
+from holdfast.core.states.outbound import SOURCE_TABLES, EndState, SourceAction, SourceEvent, SourceState
+from holdfast.core.states.outbox import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState
 from holdfast.core.steering import NotSteered, Steering
 from holdfast.core.versions import RM, Versions
 from holdfast.store import MemoryStore

@@ -41,16 +41,9 @@ from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.transmission_mark import TransmissionMarks
 from holdfast.core.sinks.staging import Sinks
-from holdfast.core.states import (
-    SETTLING_TABLE,
-    DestinationState,
-    SettlingAction,
-    SettlingEvent,
-    SettlingState,
-    SourceAction,
-    SourceState,
-    WithdrawalState,
-)
+from holdfast.core.states.inbound import SETTLING_TABLE, DestinationState, SettlingAction, SettlingEvent, SettlingState
+from holdfast.core.states.outbound import SourceAction, SourceState
+from holdfast.core.states.outbox import WithdrawalState
 from holdfast.core.versions import RM
 from holdfast.simulation.nodes.node import FORWARD
 from holdfast.simulation.nodes.routed_queues import is_routed

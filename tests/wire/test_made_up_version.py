@@ -60,7 +60,8 @@ TALK = """
 import asyncio, sys
 import holdfast
 from holdfast.core.messages import CloseSequence, Envelope, LastMessage, Sequence
-from holdfast.core.states import DESTINATION_TABLES, DestinationState, diagram
+from holdfast.core.states.drawing import diagram
+from holdfast.core.states.inbound import DESTINATION_TABLES, DestinationState
 from holdfast.core.versions import ALL_VERSIONS, RM
 from holdfast.testing import lossy, pair
 from holdfast.wire import action_of, decode, encode

@@ -12,7 +12,7 @@ from holdfast.core.records import Record, Snapshot, State
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import StoredOutbox, replies_queue, stored_outboxes
-from holdfast.core.states import SourceState
+from holdfast.core.states.outbound import SourceState
 from holdfast.endpoint.engine.engine import Engine
 
 

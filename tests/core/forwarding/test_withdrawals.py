@@ -8,14 +8,8 @@ from holdfast.core.events import Incident, ReadWanted
 from holdfast.core.messages import Fault, SequenceAcknowledgement
 from holdfast.core.policy import Assurance, DestinationPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.sending.outboxes.forwarder_state import Refusal
-from holdfast.core.states import (
-    WITHDRAWAL_TABLE,
-    DoubtEvent,
-    SourceState,
-    WithdrawalAction,
-    WithdrawalEvent,
-    WithdrawalState,
-)
+from holdfast.core.states.outbound import DoubtEvent, SourceState
+from holdfast.core.states.outbox import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState
 from tests.support.chain import STEADY, Chain
 
 S, V, A = WithdrawalState, WithdrawalEvent, WithdrawalAction

@@ -32,7 +32,8 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin, secret_in, with_secret
 from holdfast.core.records import Batch, Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import DestinationState, SourceState
+from holdfast.core.states.inbound import DestinationState
+from holdfast.core.states.outbound import SourceState
 
 ALICE, MALLORY = "certificate CN=alice by CN=ca", "certificate CN=mallory by CN=ca"
 OTHER = "http://other/"

@@ -6,7 +6,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, EndpointRefere
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
 from holdfast.core.rm_destination.destination import RMDestination
-from holdfast.core.states import DestinationState
+from holdfast.core.states.inbound import DestinationState
 from holdfast.core.versions import Versions
 
 CREATE = CreateSequence(ANONYMOUS_EPR)

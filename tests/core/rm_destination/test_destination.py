@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.messages import ANONYMOUS_EPR, Fault, IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.rm_destination.destination import RMDestination, Verdict
-from holdfast.core.states import DestinationEvent
+from holdfast.core.states.inbound import DestinationEvent
 from holdfast.core.versions import Versions
 
 ALL = IncompleteSequenceBehavior

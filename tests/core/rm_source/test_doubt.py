@@ -10,7 +10,7 @@ from holdfast.core.rm_source.doubt import SequenceDoubt
 from holdfast.core.rm_source.flight import Flight, InFlight
 from holdfast.core.rm_source.message_numbers import MessageNumbers
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
-from holdfast.core.states import DoubtAction, DoubtEvent, DoubtState
+from holdfast.core.states.outbound import DoubtAction, DoubtEvent, DoubtState
 
 
 class Doubted:

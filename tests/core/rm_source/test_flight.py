@@ -16,7 +16,7 @@ from holdfast.core.records import Record
 from holdfast.core.rm_source.flight import Flight, InFlight
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.rm_source.transmissions import Transmissions
-from holdfast.core.states import SourceEvent
+from holdfast.core.states.outbound import SourceEvent
 from holdfast.core.versions import Versions
 
 EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))

@@ -17,7 +17,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy, RoundTrip
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import DoubtAction, DoubtEvent, Request, SourceAction, SourceEvent, SourceState
+from holdfast.core.states.outbound import DoubtAction, DoubtEvent, Request, SourceAction, SourceEvent, SourceState
 from holdfast.core.versions import Versions
 
 EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))

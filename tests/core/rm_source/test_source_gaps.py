@@ -7,7 +7,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.rm_source.window import PRICE, Early
-from holdfast.core.states import Request, SourceAction, SourceEvent
+from holdfast.core.states.outbound import Request, SourceAction, SourceEvent
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 
 EVERY_RECORD = dict.fromkeys(range(10_000), Record("key", 0, "urn:a", b"<x/>", 0.0))

@@ -21,7 +21,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import CircuitPolicy, ForwardingPolicy, SourcePolicy
 from holdfast.core.sending.circuit import Circuit
-from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, NoSuchMove
+from holdfast.core.states.outbox import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState
+from holdfast.core.states.table import NoSuchMove
 from holdfast.core.steering import Steering
 from holdfast.exceptions import ConfigurationError
 from tests.core.forwarding.test_forwarding import NEXT, STEADY, Relay

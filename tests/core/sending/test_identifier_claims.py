@@ -11,7 +11,7 @@ from holdfast.core.events import Incident, Stopped, Transmit
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.states import SourceState
+from holdfast.core.states.outbound import SourceState
 from holdfast.endpoint.workers import identifier_table
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
 from holdfast.store import MemoryStore

@@ -11,7 +11,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.read_ahead_buffer import Buffers, Here, size_of
-from holdfast.core.states import SourceEvent
+from holdfast.core.states.outbound import SourceEvent
 from holdfast.core.versions import Versions
 
 

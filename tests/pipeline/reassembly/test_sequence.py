@@ -14,7 +14,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_destination.destination import RMDestination, Verdict
-from holdfast.core.states import DestinationEvent
+from holdfast.core.states.inbound import DestinationEvent
 from holdfast.core.versions import ALL_VERSIONS, RM, Versions
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly, joined, refusal_of
 

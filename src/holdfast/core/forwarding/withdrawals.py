@@ -16,7 +16,8 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_ANSWER_WHAT_ARRIVED
-from holdfast.core.states import DoubtEvent, WithdrawalAction, WithdrawalEvent, WithdrawalState
+from holdfast.core.states.outbound import DoubtEvent
+from holdfast.core.states.outbox import WithdrawalAction, WithdrawalEvent, WithdrawalState
 
 LEAST_PATIENCE = 60.0
 """Minimum seconds that a destination has to answer requests that it acknowledged, or that follow a message which it

@@ -31,14 +31,8 @@ from holdfast.core.receiving.inbound import Inbound, nothing
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
-from holdfast.core.states import (
-    DestinationAction,
-    DestinationEvent,
-    SettlingAction,
-    SettlingEvent,
-    SourceAction,
-    SourceEvent,
-)
+from holdfast.core.states.inbound import DestinationAction, DestinationEvent, SettlingAction, SettlingEvent
+from holdfast.core.states.outbound import SourceAction, SourceEvent
 
 ATTEMPTS = 5
 """Maximum number of notifications to a source; a silent one learns of the end when it asks."""

@@ -25,7 +25,7 @@ from holdfast.core.protocol_messages.sequence_termination import SequenceTermina
 from holdfast.core.receiving.acknowledgements import Acknowledgements
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
-from holdfast.core.states import DestinationEvent
+from holdfast.core.states.inbound import DestinationEvent
 
 
 class Takers(Protocol):

@@ -33,7 +33,7 @@ from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination, Verdict
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.states import SettlingAction, SettlingEvent
+from holdfast.core.states.inbound import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class

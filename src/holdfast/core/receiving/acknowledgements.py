@@ -14,7 +14,7 @@ from holdfast.core.receiving.answers import AnswerSender, envelope_in
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
-from holdfast.core.states import DestinationAction
+from holdfast.core.states.inbound import DestinationAction
 
 _ACKNOWLEDGE = Acknowledge()  # has no content besides headers
 

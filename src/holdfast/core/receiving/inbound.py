@@ -31,7 +31,7 @@ from holdfast.core.receiving.held_messages import Delivery, HeldMessages, size_o
 from holdfast.core.receiving.sequence_quotas import Shares
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.rm_destination.destination import TIME_IS_UP, RMDestination, Verdict
-from holdfast.core.states import DestinationAction, DestinationEvent
+from holdfast.core.states.inbound import DestinationAction, DestinationEvent
 
 _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 

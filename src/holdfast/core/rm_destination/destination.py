@@ -26,7 +26,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import Delivery
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.rm_destination.saved_state import InboundSequence
-from holdfast.core.states import (
+from holdfast.core.states.inbound import (
     DESTINATION_TABLES,
     SETTLING_TABLE,
     DestinationAction,
@@ -35,8 +35,8 @@ from holdfast.core.states import (
     SettlingAction,
     SettlingEvent,
     SettlingState,
-    step,
 )
+from holdfast.core.states.table import step
 
 # An enum's members are slow to look up by its class, and every message needs these.
 _CREATED = DestinationState.CREATED

@@ -11,7 +11,7 @@ from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_destination.request_replies import RequestReplies
-from holdfast.core.states import DESTINATION_TABLES, DestinationEvent, DestinationState, SettlingState
+from holdfast.core.states.inbound import DESTINATION_TABLES, DestinationEvent, DestinationState, SettlingState
 from holdfast.core.versions import Versions
 
 _CREATED = DestinationState.CREATED  # an enum's members are slow to look up by its class

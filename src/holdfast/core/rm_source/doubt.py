@@ -11,7 +11,8 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH, ControlReq
 from holdfast.core.rm_source.flight import Flight
 from holdfast.core.rm_source.message_numbers import MessageNumbers
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
-from holdfast.core.states import DOUBT_TABLE, DoubtAction, DoubtEvent, DoubtState, step
+from holdfast.core.states.outbound import DOUBT_TABLE, DoubtAction, DoubtEvent, DoubtState
+from holdfast.core.states.table import step
 
 
 class SequenceDoubt:

@@ -18,7 +18,7 @@ from holdfast.core.rm_source.message_numbers import MessageNumbers
 from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
-from holdfast.core.states import DoubtEvent, DoubtState, EndState, SourceState
+from holdfast.core.states.outbound import DoubtEvent, DoubtState, EndState, SourceState
 from holdfast.core.versions import Versions
 
 

@@ -15,7 +15,7 @@ from holdfast.core.rm_source.flight import Claim, InFlight, always, size_of
 from holdfast.core.rm_source.request_index import Requests
 from holdfast.core.rm_source.saved_state import OutboundSequence
 from holdfast.core.rm_source.window import Early
-from holdfast.core.states import (
+from holdfast.core.states.outbound import (
     END_TABLE,
     REQUESTS,
     SOURCE_TABLES,
@@ -27,8 +27,8 @@ from holdfast.core.states import (
     SourceAction,
     SourceEvent,
     SourceState,
-    step,
 )
+from holdfast.core.states.table import step
 from holdfast.core.versions import Versions
 
 ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)

@@ -16,7 +16,8 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect, Incident, Transmit
 from holdfast.core.policy import CircuitPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.states import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState, step
+from holdfast.core.states.outbox import CIRCUIT_TABLE, CircuitAction, CircuitEvent, CircuitState
+from holdfast.core.states.table import step
 
 MOST_REFUSED = 4.0
 """Maximum seconds between two attempts that find no listener, without the jitter. Such an attempt costs nothing, and a

@@ -26,7 +26,7 @@ from holdfast.core.origin import with_secret
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.records import OutboxRecords
-from holdfast.core.states import Request
+from holdfast.core.states.outbound import Request
 from holdfast.core.versions import Addressing
 
 

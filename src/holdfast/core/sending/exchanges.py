@@ -14,7 +14,7 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import UNSENDABLE, Why, event_of
-from holdfast.core.states import SourceEvent, SourceState
+from holdfast.core.states.outbound import SourceEvent, SourceState
 
 NOT_GRANTED = "CreateSequence was answered with neither a grant nor a fault"
 """The report of such an answer."""

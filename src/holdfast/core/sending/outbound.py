@@ -19,7 +19,8 @@ from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
 from holdfast.core.sending.served_polls import ServedPolls
-from holdfast.core.states import OutboxAction, OutboxEvent, SourceEvent, SourceState
+from holdfast.core.states.outbound import SourceEvent, SourceState
+from holdfast.core.states.outbox import OutboxAction, OutboxEvent
 
 
 class Outbound:

@@ -12,7 +12,7 @@ from holdfast.core.faults import (
     SEQUENCE_CLOSED,
 )
 from holdfast.core.messages import Fault
-from holdfast.core.states import SourceEvent
+from holdfast.core.states.outbound import SourceEvent
 from holdfast.core.versions import Capabilities
 
 NOT_DURABLE_YET = "not durable yet"

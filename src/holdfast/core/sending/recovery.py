@@ -13,7 +13,7 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
 from holdfast.core.sending.reasons import NOT_DURABLE_YET
-from holdfast.core.states import SourceState
+from holdfast.core.states.outbound import SourceState
 
 
 def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now: float) -> None:

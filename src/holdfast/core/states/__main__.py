@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.states import TABLES, diagram
+from holdfast.core.states.drawing import TABLES, diagram
 
 for drawn in TABLES:
     print(f"%% {drawn}\n{diagram(drawn)}")

@@ -17,7 +17,7 @@ from holdfast.core.messages import ANONYMOUS_EPR, MAX_MESSAGE_NUMBER, Fault
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_destination.destination import TIME_IS_UP, RMDestination, Verdict
-from holdfast.core.states import DestinationEvent, SettlingState
+from holdfast.core.states.inbound import DestinationEvent, SettlingState
 from holdfast.core.versions import ALL_VERSIONS, RM
 
 POLICY = DestinationPolicy(inactivity_timeout=None, buffer=MAX_MESSAGE_NUMBER, max_ranges=MAX_MESSAGE_NUMBER)

@@ -23,7 +23,8 @@ from holdfast.core.messages import (
 from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch
-from holdfast.core.states import DESTINATION_TABLES, SOURCE_TABLES, DestinationState
+from holdfast.core.states.inbound import DESTINATION_TABLES, DestinationState
+from holdfast.core.states.outbound import SOURCE_TABLES
 from holdfast.simulation.nodes.ledger import LAST_MESSAGE, is_reply, is_staged
 from holdfast.simulation.nodes.node import INBOX, Node, saved_sequences
 from holdfast.simulation.nodes.routed_queues import is_routed

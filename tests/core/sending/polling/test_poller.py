@@ -8,7 +8,9 @@ from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.policy import PollingPolicy, SourcePolicy
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.polling.poller import GROWTH, Poller
-from holdfast.core.states import POLLER_TABLE, NoSuchMove, PollerAction, PollerEvent, PollerState, SourceState
+from holdfast.core.states.outbound import SourceState
+from holdfast.core.states.poller import POLLER_TABLE, PollerAction, PollerEvent, PollerState
+from holdfast.core.states.table import NoSuchMove
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 

@@ -15,7 +15,7 @@ from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_REASON, Why
-from holdfast.core.states import Request, SourceEvent, SourceState
+from holdfast.core.states.outbound import Request, SourceEvent, SourceState
 
 if TYPE_CHECKING:
     from holdfast.core.sending.context import SendingContext

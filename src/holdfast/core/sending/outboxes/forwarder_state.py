@@ -9,7 +9,8 @@ from holdfast.core.messages import Fault
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import State
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState, step
+from holdfast.core.states.outbox import WITHDRAWAL_TABLE, WithdrawalAction, WithdrawalEvent, WithdrawalState
+from holdfast.core.states.table import step
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,9 @@ from holdfast.core.sending.identifier_claims import release_claim
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, HeldBack, Refusal, Unwelcome, Withdrawal
 from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.sending.read_ahead_buffer import Here
-from holdfast.core.states import OUTBOX_TABLE, EndState, OutboxAction, OutboxEvent, OutboxState, step
+from holdfast.core.states.outbound import EndState
+from holdfast.core.states.outbox import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState
+from holdfast.core.states.table import step
 from holdfast.core.versions import Versions
 
 if TYPE_CHECKING:

@@ -27,16 +27,8 @@ from holdfast.core.sending.outboxes.lifecycle import Choice, OutboxLifecycle
 from holdfast.core.sending.outboxes.records import Submission
 from holdfast.core.sending.outboxes.retraction import made_after, retraction
 from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why, event_of
-from holdfast.core.states import (
-    DoubtAction,
-    DoubtEvent,
-    EndState,
-    OutboxAction,
-    OutboxEvent,
-    Request,
-    SourceAction,
-    SourceEvent,
-)
+from holdfast.core.states.outbound import DoubtAction, DoubtEvent, EndState, Request, SourceAction, SourceEvent
+from holdfast.core.states.outbox import OutboxAction, OutboxEvent
 
 
 class Outbox(OutboxLifecycle):

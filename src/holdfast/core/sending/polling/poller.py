@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from holdfast.core.policy import PollingPolicy
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.states import POLLER_TABLE, PollerAction, PollerEvent, PollerState, SourceState, step
+from holdfast.core.states.outbound import SourceState
+from holdfast.core.states.poller import POLLER_TABLE, PollerAction, PollerEvent, PollerState
+from holdfast.core.states.table import step
 
 GROWTH = 1.5
 """Factor between two pauses. With it, a reply waits no longer than half of the time that the service took."""

@@ -30,7 +30,7 @@ from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.polling.poller import Poller
 from holdfast.core.sending.reasons import NOT_POLLED
-from holdfast.core.states import PollerAction, PollerEvent, PollerState
+from holdfast.core.states.poller import PollerAction, PollerEvent, PollerState
 
 if TYPE_CHECKING:
     from holdfast.core.sending.composer import Offered
