@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from databases import PostgreSQL
+from databases import PostgreSQL, program
 
-from holdfast.cluster.inspection import ClusterStatus, drain_node, read_status
+from holdfast.cluster.inspection import ClusterStatus, drain_node, read_status, resume_node
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.rows import Claim, Enter, Join
-from holdfast.exceptions import ConfigurationError, StoreAway
+from holdfast.cluster.rows import Claim, Enter, Join, Report, Tell
+from holdfast.cluster.verification import verify_cluster
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreError
 
 
 class Cluster:
@@ -21,6 +22,7 @@ class Cluster:
     def __init__(self, location: str, stack: ExitStack) -> None:
         self.location = location
         self._stack = stack
+        self._joined: dict[str, tuple[LeaseDatabase, int]] = {}
 
     def join(self, name: str, *partitions: int, is_draining: bool = False) -> None:
         session = LeaseDatabase(self.location, name, f"http://{name}:8082", 4, LeasePolicy(60.0))
@@ -29,6 +31,12 @@ class Cluster:
         incarnation = session.run(Join(is_draining))
         assert isinstance(incarnation, int)
         session.run(Claim(incarnation, partitions, 4))
+        self._joined[name] = session, incarnation
+        self.tell(name, Report(partitions))
+
+    def tell(self, name: str, report: Report) -> None:
+        session, incarnation = self._joined[name]
+        session.run(Tell(incarnation, report))
 
     def status(self) -> ClusterStatus:
         return read_status(self.location)
@@ -68,17 +76,104 @@ def test_a_silent_node_and_free_partitions_are_problems(server: PostgreSQL, clus
     assert [one.state for one in status.nodes] == ["expired"]
     assert status.problems == (
         "The lease of node a has ended; it does not answer.",
-        "No node owns partitions 1, 3.",
+        "No node owns cluster partitions 1, 3.",
     )
+    assert [one.state for one in status.partitions] == ["unreachable", "free"] * 2
     server.sql("DELETE FROM holdfast_node WHERE name = 'a'")
     status = cluster.status()
-    assert status.nodes == () and status.problems == ("No node owns partitions 0, 1, 2, 3.",)
+    assert status.nodes == () and status.problems == ("No node owns cluster partitions 0, 1, 2, 3.",)
     assert status.partitions[0].epoch == 1
+
+
+def test_the_status_says_which_partitions_are_not_served_and_why(cluster: Cluster) -> None:
+    cluster.join("a", 0, 3)
+    cluster.join("b", 1)
+    cluster.join("c")
+    cluster.tell("a", Report((0,), {1: "no module named x", 2: "the store is damaged"}))
+    cluster.tell("c", Report((), {}, {"b": "Connection refused", "a": "Connection refused"}))
+    status = cluster.status()
+    assert [(one.state, one.serving) for one in status.nodes] == [
+        ("unreachable", (0,)),
+        ("unreachable", (1,)),
+        ("live", ()),
+    ]
+    assert [(one.state, one.why) for one in status.partitions] == [
+        ("unreachable", "from node c: Connection refused"),
+        ("unreachable", "from node c: Connection refused"),
+        ("cannot start", "at node a: the store is damaged"),
+        ("starting", ""),
+    ]
+    assert status.problems == (
+        "Node a has cluster partition 0, but cannot be reached from node c: Connection refused.",
+        "Node b has cluster partition 1, but cannot be reached from node c: Connection refused.",
+        "No node serves cluster partition 2; the process could not be started at node a: the store is damaged.",
+        "Node a is starting cluster partition 3.",
+    )
+    assert "Node a could not start cluster partition 1, and leaves it to others: no module named x" in status.warnings
+
+
+def test_a_node_that_others_serve_for_is_a_warning(cluster: Cluster) -> None:
+    cluster.join("a", 0, 1, 2, 3)
+    cluster.join("b")
+    cluster.tell("a", Report((0, 1, 2, 3), {}, {"b": "Name or service not known"}))
+    cluster.tell("b", Report((), {0: "the port is in use"}))
+    status = cluster.status()
+    assert status.problems == ()
+    assert [one.state for one in status.nodes] == ["live", "unreachable"]
+    assert status.warnings[:2] == (
+        "Node b could not start cluster partition 0, and leaves it to others: the port is in use",
+        "Node b gets no partitions, because node a cannot reach http://b:8082: Name or service not known",
+    )
+
+
+def test_a_drained_node_is_resumed(cluster: Cluster) -> None:
+    cluster.join("a", 0, 1)
+    cluster.join("b", 2, 3)
+    drain_node(cluster.location, "a")
+    resume_node(cluster.location, "a")
+    assert [one.state for one in cluster.status().nodes] == ["live", "live"]
+    with pytest.raises(ConfigurationError, match="the cluster has no node 'c'\n  Its nodes: a, b"):
+        resume_node(cluster.location, "c")
 
 
 def test_a_place_without_a_cluster_is_an_error(server: PostgreSQL) -> None:
     with pytest.raises(ConfigurationError, match="there is no cluster at postgresql://"):
         read_status(server.new_url())
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            "ALTER TABLE holdfast_cluster DROP CONSTRAINT holdfast_cluster_pkey; "
+            "INSERT INTO holdfast_cluster SELECT space, gen_random_uuid(), partitions, format, system_identifier, "
+            "incarnations, timeline, timeline_since FROM holdfast_cluster",
+            "has 2 identities",
+        ),
+        ("ALTER TABLE holdfast_node DROP COLUMN incarnation", "are not what this version of Holdfast expects: column"),
+        ("DROP TABLE holdfast_node", "are not what this version of Holdfast expects: relation"),
+    ],
+    ids=["two identities", "another version", "half restored"],
+)
+def test_a_database_that_was_restored_badly_is_not_called_an_outage(
+    server: PostgreSQL, cluster: Cluster, change: str, problem: str
+) -> None:
+    cluster.join("a", 0)
+    server.sql("DROP DATABASE IF EXISTS copied", database="postgres")
+    server.sql("CREATE DATABASE copied", database="postgres")
+    try:
+        dump = server.run(
+            program("pg_dump"), "-h", str(server.directory), "-U", "tester", "-t", "holdfast_*", "holdfast"
+        )
+        server.run(program("psql"), "-q", "-h", str(server.directory), "-U", "tester", "copied", input=dump)
+        server.sql(change, database="copied")
+        copy = cluster.location.replace("/holdfast?", "/copied?")
+        for ask in (read_status, verify_cluster):
+            with pytest.raises(StoreError, match=problem) as caught:
+                ask(copy)
+            assert not isinstance(caught.value, StoreAway)
+    finally:
+        server.sql("DROP DATABASE copied", database="postgres")
 
 
 def test_a_database_that_does_not_answer_is_an_error_without_its_password() -> None:

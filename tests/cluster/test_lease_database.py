@@ -25,6 +25,8 @@ from holdfast.cluster.rows import (
     NoAnswer,
     Picture,
     Release,
+    Report,
+    Tell,
 )
 from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.endpoint.worker import Worker
@@ -75,6 +77,81 @@ def looked(session: LeaseDatabase, incarnation: int, *, renews: bool = False) ->
 def let_declare(session: LeaseDatabase) -> None:
     """Let a session judge as if the server had been running for more than a lease."""
     session._values["lease"] = 0.0
+
+
+def test_others_see_what_a_node_reports_until_it_joins_again(sessions: Sessions) -> None:
+    a, b = sessions("a"), sessions("b")
+    first, second = joined(a), joined(b)
+    a.run(Tell(first, Report((0, 5), {3: "no module", 12: "a 'quoted' reason"}, {"b": "refused"})))
+    row = looked(b, second).nodes[0]
+    assert (row.name, sorted(row.failed), row.unreachable) == ("a", [3, 12], ("b",))
+    a.run(Tell(first + 9, Report()))  # of another incarnation
+    assert looked(b, second).nodes[0].failed
+    a.run(Join(False))
+    assert (looked(b, second).nodes[0].failed, looked(b, second).nodes[0].unreachable) == ((), ())
+
+
+@pytest.fixture
+def restored(server: PostgreSQL) -> Iterator[Callable[[str], LeaseDatabase]]:
+    """A node of a cluster in a database of its own, after some statements; the name of the database is "restored"."""
+    server.sql("CREATE DATABASE restored", database="postgres")
+    session = LeaseDatabase(
+        server.url("x").replace("/holdfast?", "/restored?"), "a", "http://a/", 2, LeasePolicy(120.0)
+    )
+    joined(session)
+
+    def change(statements: str) -> LeaseDatabase:
+        session.close()
+        server.sql(statements, database="restored")
+        return session
+
+    yield change
+    session.close()
+    server.sql("DROP DATABASE IF EXISTS restored", database="postgres")
+
+
+DROPPED = "DROP TABLE holdfast_cluster, holdfast_node, holdfast_ownership"
+
+
+@pytest.mark.parametrize("change", [DROPPED, "DELETE FROM holdfast_cluster"], ids=["no tables", "no row"])
+def test_a_node_waits_for_its_cluster_and_creates_no_other_one(
+    server: PostgreSQL, restored: Callable[[str], LeaseDatabase], change: str
+) -> None:
+    before = server.sql("SELECT * FROM holdfast_cluster", database="restored").strip().split("|")
+    session = restored(change)
+    for _ in range(2):
+        with pytest.raises(NoAnswer, match=f"the cluster {before[1]} is not in the database"):
+            session.run(Enter())
+    if change != DROPPED:
+        assert not server.sql("SELECT * FROM holdfast_cluster", database="restored").strip()
+        row = ", ".join(f"'{one}'" for one in before)
+        server.sql(f"INSERT INTO holdfast_cluster VALUES ({row})", database="restored")
+        assert session.run(Enter()) == Entered(True, True)
+    else:
+        assert not server.sql("SELECT to_regclass('holdfast_cluster')", database="restored").strip()
+
+
+def test_a_node_whose_tables_are_dropped_while_it_is_connected_waits_too(
+    server: PostgreSQL, restored: Callable[[str], LeaseDatabase]
+) -> None:
+    session = restored("SELECT 1")
+    session.run(Enter())
+    server.sql(DROPPED, database="restored")
+    with pytest.raises(NoAnswer, match="is not in the database"):
+        session.run(Look(1, True))
+
+
+def test_a_node_refuses_a_cluster_that_replaced_its_own(restored: Callable[[str], LeaseDatabase]) -> None:
+    session = restored("UPDATE holdfast_cluster SET id = gen_random_uuid()")
+    with pytest.raises(ClusterRefused, match="but this node belongs to") as caught:
+        session.run(Enter())
+    assert "with all nodes stopped" in caught.value.remedy
+
+
+def test_an_error_of_a_statement_is_no_outage(restored: Callable[[str], LeaseDatabase]) -> None:
+    session = restored("ALTER TABLE holdfast_cluster RENAME COLUMN partitions TO parts")
+    with pytest.raises(ClusterRefused, match='column "partitions"'):
+        session.run(Enter())
 
 
 def test_a_node_with_another_secret_does_not_join_while_others_are_live(sessions: Sessions) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lease_world import Broken, Database, World
+from lease_world import Broken, Database, Process, World
 
 from holdfast.cluster import membership as module
 from holdfast.cluster.lease_policy import LeasePolicy
@@ -45,12 +45,18 @@ def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
     World(seed).run()
 
 
+@pytest.mark.parametrize("seed", range(WORLDS // 2))
+def test_partitions_are_served_again_after_nodes_could_not_serve_or_be_reached(seed: int) -> None:
+    World(seed, nodes=2 + seed % 4, partitions=1 + seed % 11, is_troubled=True).run()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(1000, 5000, 200))
 def test_one_process_acts_on_a_partition_in_many_more_worlds(first: int) -> None:
     for seed in range(first, first + 200):
         nodes, partitions = 2 + seed % 4, 1 + seed % 11
-        World(seed, nodes=nodes, partitions=partitions, lease=(1.0, 2.0, 6.0)[seed % 3]).run(faults=12)
+        lease, is_troubled = (1.0, 2.0, 6.0)[seed % 3], seed % 7 == 0
+        World(seed, nodes=nodes, partitions=partitions, lease=lease, is_troubled=is_troubled).run(faults=12)
 
 
 # --- mistakes that the worlds must notice -------------------------------------------------------------------------
@@ -182,7 +188,7 @@ def test_a_wrong_cell_is_noticed(
 
 
 VISIT_ALL = (100, 557, 251, 31, 380, 568)
-"""Worlds that together visit every cell."""
+"""Worlds that together visit every cell but those of an operator's second thoughts, and one that visits these."""
 
 
 class Visited(dict[Any, Any]):
@@ -201,6 +207,7 @@ def test_the_worlds_visit_every_cell_of_the_tables(monkeypatch: pytest.MonkeyPat
     nodes, partitions = Visited(NODE_TABLE), Visited(PARTITION_TABLE)
     monkeypatch.setattr(module, "NODE_TABLE", nodes)
     monkeypatch.setattr(module, "PARTITION_TABLE", partitions)
+    World(0, is_troubled=True).run()
     for seed in (*VISIT_ALL, *range(1000)):
         World(seed).run()
         if not nodes.missing | partitions.missing:
@@ -254,7 +261,7 @@ def test_the_partitions_of_a_paused_node_are_served_again_when_its_lease_has_end
 
 def test_no_partition_moves_when_the_server_restarts_or_pauses() -> None:
     world = started()
-    before = world.database.ownership
+    before = list(world.database.ownership)
     for fail in [world.restart, world.stall] * 5:
         fail()
         world.run_until(world.now + 4 * world.policy.lease)
@@ -306,6 +313,89 @@ def test_nodes_that_start_together_share_before_they_start_workers() -> None:
     world.run_until(30)
     assert [row.epoch for row in world.database.ownership] == [1] * 24
     assert world.served() == dict.fromkeys(world.names, 8)
+
+
+def troubled(world: World, process: Process, *, is_broken: bool = False) -> Callable[[], bool]:
+    """Whether others serve all partitions, and this node none."""
+    process.is_broken = is_broken
+    return lambda: all_served(world)() and not world.served()[process.name]
+
+
+def test_the_partitions_of_a_node_that_cannot_start_workers_are_served_by_others() -> None:
+    world = started(is_troubled=True)
+    process = world.processes[0]
+    world.crash(process)
+    seconds_until(world, all_served(world))
+    again = world.start(process.name)
+    is_left_to_others = troubled(world, again, is_broken=True)
+    seconds_until(world, lambda: bool(again.membership.report.failed))
+    seconds_until(world, is_left_to_others, within=10)
+    rests = []
+    while len(rests) < 4:  # it tries again now and then, less and less often
+        since = world.now
+        seconds_until(world, lambda: again.name in owners(world), within=100)
+        rests.append(world.now - since)
+        seconds_until(world, is_left_to_others, within=10)
+    assert rests == sorted(rests) and rests[-1] > 3 * rests[0]
+    again.is_broken = False
+    assert seconds_until(world, world.is_well, within=100) < 25 * world.policy.lease
+
+
+def test_a_partition_that_no_node_can_start_takes_no_other_one_with_it() -> None:
+    world = started(is_troubled=True)
+    world.broken_partition = 3
+    (owner,) = (one for one in world.processes if 3 in one.workers)
+    del owner.workers[3]
+    owner.membership.failed({3: "it is damaged"}, world.now + owner.offset)
+    world.at(0.0, lambda: None, owner)
+    before = [row.epoch for row in world.database.ownership]
+    world.run_until(world.now + 60)
+    after = [row.epoch for row in world.database.ownership]
+    assert after[3] > before[3] + 2, "every node tries it"
+    assert sum(after) - sum(before) - (after[3] - before[3]) <= world.partitions, "the others seldom move"
+    world.crash(world.processes[0])
+    seconds_until(world, lambda: sum(world.served().values()) == world.partitions - 1)
+    world.broken_partition = None
+    seconds_until(world, all_served(world), within=100)
+
+
+def test_a_node_that_others_cannot_reach_gives_all_away_until_they_can() -> None:
+    world = started(is_troubled=True)
+    process, *others = world.processes
+    for one in others:
+        one.unreachable = {process.name: "it does not answer"}
+        world.tell(one)
+        world.at(0.0, lambda: None, one)
+    seconds_until(world, troubled(world, process), within=15)
+    assert process.name in world.database.nodes
+    for one in others:
+        one.unreachable = {}
+        world.tell(one)
+        world.at(0.0, lambda: None, one)
+    seconds_until(world, world.is_well)
+
+
+def test_nodes_that_cannot_reach_each_other_keep_what_they_have() -> None:
+    world = started(is_troubled=True, nodes=2)
+    world.run_until(world.now + 5)
+    before = list(world.database.ownership)
+    for one, other in zip(world.processes, reversed(world.processes), strict=True):
+        one.unreachable = {other.name: "it does not answer"}
+        world.tell(one)
+        world.at(0.0, lambda: None, one)
+    world.run_until(world.now + 20)
+    assert world.database.ownership == before
+    assert all(row.report.unreachable for row in world.database.nodes.values())
+
+
+def test_a_drained_node_that_is_resumed_gets_its_share_again() -> None:
+    world = started()
+    process = world.processes[0]
+    world.database.nodes[process.name].is_draining = True
+    seconds_until(world, troubled(world, process))
+    world.database.nodes[process.name].is_draining = False
+    seconds_until(world, world.is_well)
+    assert process.membership.state is NodeState.MEMBER
 
 
 def test_every_view_names_the_owners_and_the_addresses() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cluster.shares import shares, surplus
+from holdfast.cluster.shares import shares, shares_of, surplus
 
 OWNED = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 64), min_size=1, max_size=12)
 
@@ -22,6 +22,19 @@ def test_the_shares_are_even_and_include_every_partition(owned: dict[str, int], 
 def test_even_shares_stay_where_they_are(owned: dict[str, int]) -> None:
     even = shares(owned, sum(owned.values())) if sum(owned.values()) else {}
     assert shares(even, sum(even.values())) == even
+
+
+@given(OWNED, st.data())
+def test_failing_nodes_take_nothing_and_those_cut_off_keep_nothing(owned: dict[str, int], data: st.DataObject) -> None:
+    some = st.sets(st.sampled_from(sorted(owned)))
+    failing, cut_off, partitions = data.draw(some), data.draw(some), max(1, sum(owned.values()))
+    found = shares_of(owned, partitions, failing, cut_off)
+    assert found.keys() == owned.keys() and sum(found.values()) == partitions
+    if owned.keys() - failing - cut_off:
+        assert not any(found[name] for name in cut_off)
+        assert all(found[name] <= owned[name] for name in failing)
+    else:
+        assert found == shares(owned, partitions)
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=8))

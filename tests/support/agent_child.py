@@ -54,7 +54,9 @@ if __name__ == "__main__":
     supervisor.start()
     threading.Thread(target=follow, args=(ours, trust, int(partitions)), daemon=True).start()
     settings = AgentSettings(location, name, f"http://{name}/", int(partitions), LeasePolicy(float(lease)))
-    code = run_agent(settings, theirs, trust, lambda event, **fields: tell({"event": event, **fields}))
+    code = run_agent(
+        settings, theirs, trust, lambda level, event, **fields: tell({"event": event, "level": level, **fields})
+    )
     theirs.close()
     supervisor.join()  # it has printed all that the agent said
     tell({"trust": [trust.until(partition) for partition in range(int(partitions))]})

@@ -25,7 +25,9 @@ from holdfast.cluster.rows import (
     OwnershipRow,
     Picture,
     Release,
+    Report,
     Request,
+    Tell,
 )
 
 
@@ -34,6 +36,7 @@ class Row:
     incarnation: int
     expires_at: float
     is_draining: bool = False
+    report: Report = field(default_factory=Report)
 
 
 @dataclass(eq=False)
@@ -103,6 +106,9 @@ class Database:
             case Drain():
                 if self.is_mine(name, request.incarnation):
                     self.nodes[name].is_draining = True
+            case Tell():
+                if self.is_mine(name, request.incarnation):
+                    self.nodes[name].report = request.report
             case Leave():
                 if self.is_mine(name, request.incarnation):
                     del self.nodes[name]
@@ -126,6 +132,8 @@ class Database:
                 row.expires_at <= self.now,
                 one in self.locks,
                 row.is_draining,
+                tuple(row.report.failed),
+                tuple(row.report.unreachable),
             )
             for one, row in self.nodes.items()
         )
@@ -171,6 +179,9 @@ class Process:
     is_frozen: bool = False
     is_dead: bool = False
     is_cut: bool = False
+    is_broken: bool = False
+    """Whether its workers cannot be started."""
+    unreachable: dict[str, str] = field(default_factory=dict)
     waiting: list[Callable[[], None]] = field(default_factory=list)
     asked: int = 0
 
@@ -191,6 +202,8 @@ class World:
         seed: Decides all that happens.
         nodes, partitions: How many.
         lease: Seconds.
+        is_troubled: Whether nodes also cannot start workers for a while, cannot reach each other, or are told to take
+            partitions again.
         membership, database: What the nodes decide with, and what they share.
     """
 
@@ -201,10 +214,12 @@ class World:
         nodes: int = 3,
         partitions: int = 6,
         lease: float = 2.0,
+        is_troubled: bool = False,
         membership: type[Membership] = Membership,
         database: type[Database] = Database,
     ) -> None:
         self.random = random.Random(seed)
+        self.troubles = random.Random(seed) if is_troubled else None
         self.policy = LeasePolicy(lease)
         self.partitions = partitions
         self.names = [f"node-{number}" for number in range(nodes)]
@@ -218,6 +233,8 @@ class World:
         self.stalled_until = 0.0
         self.losses = 0.002
         """The share of requests whose answer is lost."""
+        self.broken_partition: int | None = None
+        """A partition whose worker no node can start."""
         self.faults: Counter[str] = Counter()
 
     @property
@@ -280,6 +297,8 @@ class World:
                     raise Broken(f"{process.name} serves partition {partition} while an earlier worker ends")
             else:
                 process.workers[partition] = False
+                if self.troubles is not None:
+                    self.at(self.troubles.uniform(0.1, 1.0), self.started(process, partition), process)
         for partition, is_ending in list(process.workers.items()):
             if partition not in mine and not is_ending:
                 process.workers[partition] = True
@@ -303,6 +322,24 @@ class World:
             process.membership.stopped([partition])
 
         return end
+
+    def started(self, process: Process, partition: int) -> Callable[[], None]:
+        def start() -> None:
+            if process.workers.get(partition) is not False:
+                return
+            if process.is_broken or partition == self.broken_partition:
+                del process.workers[partition]
+                process.membership.failed({partition: "no"}, self.now + process.offset)
+            else:
+                self.tell(process)
+
+        return start
+
+    def tell(self, process: Process) -> None:
+        """The supervisor reports the workers that run, and the nodes that the gateway cannot reach."""
+        process.membership.serves(
+            (one for one, is_ending in process.workers.items() if not is_ending), process.unreachable
+        )
 
     def delay(self, usual: float, worst: float) -> float:
         return self.random.uniform(0, usual if self.random.random() < 0.9 else worst)
@@ -474,6 +511,27 @@ class World:
 
         return reconnect
 
+    def trouble(self) -> None:
+        """One more fault, of the kinds that no process dies of."""
+        assert self.troubles is not None
+        running = [one for one in self.processes if not (one.is_dead or one.is_frozen)]
+        if not running:
+            return
+        process, kind = self.troubles.choice(running), self.troubles.choice(("broken", "unreachable", "resumed"))
+        self.faults[kind] += 1
+        until = self.troubles.uniform(0, 3 * self.policy.lease)
+        row = self.database.nodes.get(process.name)
+        if kind == "broken":
+            process.is_broken = True
+            self.at(until, lambda: setattr(process, "is_broken", False))
+        elif kind == "unreachable":
+            for one in self.processes:
+                one.unreachable = {process.name: "no"} if one.name != process.name else {}
+                self.at(0.0, lambda one=one: self.tell(one), one)
+                self.at(until, lambda one=one: (one.unreachable.clear(), self.tell(one)), one)
+        elif row is not None:
+            row.is_draining = not row.is_draining
+
     # --- whole runs -------------------------------------------------------------------------------------------------
 
     def keep_started(self) -> None:
@@ -488,6 +546,8 @@ class World:
         for _ in range(faults):
             self.run_until(self.now + self.random.uniform(0, 2 * self.policy.lease))
             self.fault()
+            if self.troubles is not None:
+                self.trouble()
             self.check()
             if self.random.random() < 0.7:
                 self.keep_started()
@@ -499,7 +559,7 @@ class World:
         Raises:
             Broken: It does not come to that.
         """
-        for _ in range(12):
+        for _ in range(12 if self.troubles is None else 60):
             self.run_until(self.now + self.policy.lease)
             self.keep_started()
             for process in self.processes:

@@ -42,9 +42,12 @@ class Node(NodeProcess):
         self.node_url: str = told["url"]
 
     def heard(self) -> dict[str, Any]:
-        """The next message of its supervisor, or at first of its agent; empty if there are no more."""
-        line = self._lines.readline()
-        return json.loads(line) if line else {}  # type: ignore[no-any-return]
+        """The next message of its supervisor, or at first of its agent, but for what it reports; empty if there are no
+        more."""
+        for line in self._lines:
+            if "serving" not in (told := json.loads(line)):
+                return told  # type: ignore[no-any-return]
+        return {}
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Let its agent send a message to the supervisor."""

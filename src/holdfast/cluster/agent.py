@@ -4,8 +4,10 @@ The supervisor forks it before any worker. Both exchange JSON lines over a socke
 
 - agent to supervisor: ``{"view": {…}}`` at each change; ``{"refused": {"problem": …, "remedy": …}}``, then it ends.
 - supervisor to agent: ``{"stopped": [k, …]}``, the workers of these partitions have ended, or none was there, for each
-  partition that is no longer in the view's ``mine``; ``{"drain": true}``; ``{"end": true}``, after which the agent
-  releases what has stopped, leaves the cluster and ends.
+  partition that is no longer in the view's ``mine``; ``{"failed": {k: why}}``, the workers of these cannot be started
+  here; ``{"serving": [k, …], "unreachable": {node: why}}``, all workers that accept requests, and all nodes that cannot
+  be reached; ``{"drain": true}``; ``{"end": true}``, after which the agent releases what has stopped, leaves the
+  cluster and ends.
 
 If the supervisor's end of the socket closes, the agent revokes all trust and ends without leaving: workers may still
 run, and other nodes declare this one dead. When the agent has ended for any reason, the supervisor revokes the trust.
@@ -22,20 +24,31 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LONGEST_NAME, MOST_PARTITIONS, PARTITIONS, LeasePolicy
 from holdfast.cluster.membership import Membership
-from holdfast.cluster.rows import Answer, Claim, ClusterRefused, Declare, Join, Look, NoAnswer, Picture, Request
+from holdfast.cluster.rows import (
+    Answer,
+    Claim,
+    ClusterRefused,
+    Declare,
+    Join,
+    Look,
+    NoAnswer,
+    Picture,
+    Release,
+    Request,
+)
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import check_whole
 
 Report = Callable[..., None]
-"""Logs an event: its name, then its fields."""
+"""Logs an event: its level, its name, then its fields."""
 
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
@@ -138,6 +151,7 @@ class _Agent:
         self._in, self._out = b"", b""
         self._is_alone = False
         self._away_since: float | None = None
+        self._trouble = ""
         link.setblocking(False)
         self._done.setblocking(False)
 
@@ -150,10 +164,10 @@ class _Agent:
         refusal = self._membership.refusal
         self._publish()
         if refusal is not None:
-            self._report("cluster.refused", reason=refusal.message)
+            self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
             self._out += _line({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
         elif not self._is_alone:
-            self._report("cluster.left", node=self._settings.node)
+            self._report("info", "cluster.left", node=self._settings.node)
         self._link.setblocking(True)
         if self._out and not self._is_alone:
             self._link.settimeout(self._settings.policy.lease)
@@ -203,24 +217,27 @@ class _Agent:
         self._membership.unanswered(now)
         if self._away_since is None:
             self._away_since = now
-            self._report("cluster.database_away", reason=str(why))
+            self._report("warning", "cluster.database_away", reason=str(why))
+        self._trouble = str(why)
 
     def _tell(self, request: Request, answer: Answer, before: View) -> None:
         """Log what happened to the membership."""
         node = self._settings.node
         if self._away_since is not None:
-            self._report("cluster.database_back", seconds=round(trust_clock() - self._away_since, 3))
-            self._away_since = None
+            self._report("info", "cluster.database_back", seconds=round(trust_clock() - self._away_since, 3))
+            self._away_since, self._trouble = None, ""
         match request, answer:
             case Join(), _:
-                self._report("cluster.joined", node=node, incarnation=answer)
+                self._report("info", "cluster.joined", node=node, incarnation=answer)
             case Claim(), dict() if answer:
-                self._report("cluster.claimed", node=node, partitions=sorted(answer))
+                self._report("info", "cluster.claimed", node=node, partitions=sorted(answer))
+            case Release(), None:
+                self._report("info", "cluster.released", node=node, partitions=sorted(request.claims))
             case Declare(), True:
                 cause = "its lease ended" if request.unrenewed is None else "its connection ended"
-                self._report("cluster.node_declared_dead", node=request.name, reason=cause)
+                self._report("warning", "cluster.node_declared_dead", node=request.name, reason=cause)
             case Look(), Picture() if not answer.is_member:
-                self._report("cluster.lease_lost", node=node, partitions=sorted(before.mine))
+                self._report("error", "cluster.lease_lost", node=node, partitions=sorted(before.mine))
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 
@@ -230,7 +247,7 @@ class _Agent:
             self._trust.set(partition, self._membership.trusted_until(partition))
         if self._out:
             return
-        view = self._membership.view
+        view = replace(self._membership.view, trouble=self._trouble)
         if view != self._sent_view:
             self._sent_view = view
             self._known |= view.mine.keys()
@@ -265,6 +282,12 @@ class _Agent:
         if "stopped" in told:
             self._known.difference_update(told["stopped"])
             self._membership.stopped(told["stopped"])
+        if "failed" in told:
+            failed = {int(partition): why for partition, why in told["failed"].items()}
+            self._known.difference_update(failed)
+            self._membership.failed(failed, trust_clock())
+        if "serving" in told:
+            self._membership.serves(told["serving"], told["unreachable"])
         if told.get("drain"):
             self._membership.drain()
         if told.get("end"):

@@ -37,6 +37,7 @@ from holdfast.cluster.rows import (
     Picture,
     Release,
     Request,
+    Tell,
 )
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.address import read_address
@@ -52,6 +53,15 @@ PROBE_SECONDS: Final = 2.0
 _UNCONFIRMED = "canceling wait for synchronous replication"
 _STARTING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many clients", "slots are")
 _LONGEST_APPLICATION = 63
+_OUTAGES = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
+"""Classes of errors that a later attempt may not meet: of the connection, of a standby, of a lack of resources, of
+locks, of an operator's intervention, of the system."""
+_MISSING = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidCatalogName)
+"""Errors of a database that is being restored."""
+TWO_CLUSTERS: Final = (
+    "It was restored while a node was running. Stop all nodes, delete the rows of one identity from holdfast_cluster, "
+    "or restore the copy again into an empty database."
+)
 
 
 class LeaseDatabase:
@@ -153,6 +163,8 @@ class LeaseDatabase:
             was_connected = self._connection is not None
             self.close()
             said = " ".join(str(error).split()) or type(error).__name__
+            if self._cluster and isinstance(error, _MISSING):
+                raise NoAnswer(self._missing) from error
             if _is_final(error, said, was_connected or bool(self._cluster)):
                 raise ClusterRefused(
                     f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
@@ -210,20 +222,33 @@ class LeaseDatabase:
 
     def _check_cluster(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Create the cluster, or check that it is the one that this node expects."""
-        are_there = connection.execute(tables.ARE_THERE.encode()).fetchone()
-        if are_there != (True,):
+        are_there = connection.execute(tables.ARE_THERE.encode()).fetchone() == (True,)
+        if not self._cluster:
+            self._create(connection, are_there=are_there)
+            are_there = True
+        rows = self._execute(connection, tables.CLUSTER).fetchall() if are_there else []
+        if not rows:
+            raise NoAnswer(self._missing)
+        if len(rows) > 1:
+            raise ClusterRefused(f"The cluster at {self.place} has {len(rows)} identities.", remedy=TWO_CLUSTERS)
+        self._require_same(*rows[0])
+        if not self._cluster:
+            self._probe(connection)
+        self._cluster = rows[0][0]
+
+    @property
+    def _missing(self) -> str:
+        return f"the cluster {self._cluster} is not in the database, which is empty or being restored"
+
+    def _create(self, connection: psycopg.Connection[tuple[Any, ...]], *, are_there: bool) -> None:
+        """Create the cluster if there is none. Only a node that has never been in one does that."""
+        if not are_there:
             with connection.transaction():
                 connection.execute(tables.CREATION_LOCK.encode())
                 connection.execute(tables.CREATE.encode())
         with connection.transaction():
             if self._execute(connection, tables.FOUND_CLUSTER, partitions=self._partitions).fetchone() is not None:
                 self._execute(connection, tables.FOUND_OWNERSHIP, partitions=self._partitions)
-        row = self._execute(connection, tables.CLUSTER).fetchone()
-        assert row is not None
-        self._require_same(*row)
-        if not self._cluster:
-            self._probe(connection)
-        self._cluster = row[0]
 
     def _require_same(self, cluster: str, partitions: int, version: int, is_same_server: bool) -> None:
         if version > tables.FORMAT:
@@ -246,8 +271,10 @@ class LeaseDatabase:
             )
         if self._cluster and cluster != self._cluster:
             raise ClusterRefused(
-                f"The cluster at {self.place} was replaced by another one.",
-                remedy="Start the node again if that was intended.",
+                f"The cluster at {self.place} is {cluster}, but this node belongs to {self._cluster}: the database was "
+                "replaced, or restored while a node was running.",
+                remedy="If it holds the right copy, start the node again, with --restored. Otherwise restore the copy, "
+                "with all nodes stopped.",
             )
 
     def _probe(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -293,6 +320,10 @@ class LeaseDatabase:
                 self._execute(connection, tables.RELEASE, incarnation=request.incarnation, **claims)
             case Drain():
                 self._execute(connection, tables.DRAIN, incarnation=request.incarnation)
+            case Tell():
+                values = {"incarnation": request.incarnation, "report": request.report.to_json()}
+                self._execute(connection, tables.TELL, **values)
+                return None  # others see it at their next look
             case Leave():
                 self._execute(connection, tables.LEAVE, incarnation=request.incarnation)
         self._execute(connection, tables.NOTIFY)
@@ -300,7 +331,8 @@ class LeaseDatabase:
 
     def _one(self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: Any) -> tuple[Any, ...]:
         row = self._execute(connection, statement, **values).fetchone()
-        assert row is not None
+        if row is None:
+            raise NoAnswer(self._missing)
         return row
 
     def _lock(self, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
@@ -339,7 +371,7 @@ class LeaseDatabase:
         if request.renews and is_locked:
             self._execute(connection, tables.RENEW, incarnation=request.incarnation)
         may_declare, nodes, ownership = self._one(connection, tables.LOOK)
-        rows = tuple(NodeRow(*node) for node in nodes)
+        rows = tuple(NodeRow(*map(_tuple, node)) for node in nodes)
         is_member = any((node.name, node.incarnation) == (self._values["node"], request.incarnation) for node in rows)
         if is_member and not is_locked:
             raise NoAnswer("another session has the lock of this node's name")
@@ -403,6 +435,10 @@ def conninfo_of(location: str, silence: float, application: str) -> str:
     return make_conninfo(**{**ours, **given})
 
 
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
 def _settings(silence: float) -> dict[str, str]:
     """Return the settings of the session: the server ends it, and frees its lock, when the node is silent."""
     seconds = str(max(2, round(silence)))
@@ -419,11 +455,15 @@ def _settings(silence: float) -> dict[str, str]:
     }
 
 
+def is_outage(error: psycopg.Error) -> bool:
+    """Whether an error says that the server cannot run a statement now, rather than that it never can."""
+    return (error.sqlstate or "08").startswith(_OUTAGES)
+
+
 def _is_final(error: psycopg.Error, said: str, was_connected: bool) -> bool:
     """Whether every later attempt would meet the same error."""
-    state = error.sqlstate or ""
-    if state:
-        return state.startswith(("28", "3D", "42"))
+    if error.sqlstate:
+        return not is_outage(error)
     return not was_connected and "FATAL:" in said and not any(words in said for words in _STARTING)
 
 

@@ -28,9 +28,11 @@ from holdfast.cluster.rows import (
     Look,
     Picture,
     Release,
+    Report,
     Request,
+    Tell,
 )
-from holdfast.cluster.shares import shares, surplus
+from holdfast.cluster.shares import shares_of, surplus
 from holdfast.cluster.states import (
     NODE_TABLE,
     PARTITION_TABLE,
@@ -54,6 +56,10 @@ partitions: so nodes that start together share them before they start workers.""
 LEAST_CONTACT: Final = 1.0
 """Seconds of contact with the database, at least, before a node judges others: after an outage, all leases have ended,
 and the first node that is back must not take what the others own."""
+FIRST_REST: Final = 2.0
+LONGEST_REST: Final = 20.0
+"""Leases for which a node leaves a partition to others after it could not serve it: doubled each time until it serves
+a partition again, up to the longest."""
 FIRST_PAUSE: Final = 0.05
 """Seconds until the next request after one without an answer: doubled each time, up to the poll interval."""
 
@@ -106,6 +112,14 @@ class Membership:
         answered. A renewal since then makes it the first look again: after it, the node is trusted."""
         self._dead: list[Declare] = []
         self._claim: Claim | None = None
+        self._serving: tuple[int, ...] = ()
+        self._unreachable: Mapping[str, str] = {}
+        self._failed: dict[int, str] = {}
+        """Partition that could not be served here -> why, until ``_rests_until``."""
+        self._failures = 0
+        self._rests_until = now
+        self._told: Report | None = Report()
+        """The report in the row of this node; None: unknown."""
 
     # --- what the node's processes may do ---------------------------------------------------------------------------
 
@@ -130,6 +144,12 @@ class Membership:
         return self._trusted if self._partitions[partition] in TRUSTED and not self.is_over else 0.0
 
     @property
+    def report(self) -> Report:
+        """What the row of this node should say about it."""
+        served = self._in(*TRUSTED)
+        return Report(tuple(one for one in self._serving if one in served), dict(self._failed), self._unreachable)
+
+    @property
     def ending(self) -> list[int]:
         """The partitions that wait for the end of their workers, which :meth:`stopped` reports."""
         return self._in(PartitionState.GIVING, PartitionState.LOST)
@@ -145,6 +165,8 @@ class Membership:
             return None
         request = self._due(now)
         self._is_busy = request is not None
+        if isinstance(request, Tell):
+            self._told = None
         return request
 
     def wake_at(self) -> float | None:
@@ -185,7 +207,7 @@ class Membership:
             return Drain(self._incarnation)
         if self.state is NodeState.LEAVING and not self._in(PartitionState.SERVED, PartitionState.GIVING):
             return Leave(self._incarnation)
-        return None
+        return Tell(self._incarnation, self.report) if self.report != self._told else None
 
     # --- how it ended -----------------------------------------------------------------------------------------------
 
@@ -226,6 +248,8 @@ class Membership:
                     self._partition_event(partition, PartitionEvent.RELEASED)
             case Drain(), None:
                 self._drain_is_recorded = True
+            case Tell(), None:
+                self._told = request.report
             case Leave(), None:
                 self._event(NodeEvent.GONE)
             case _:
@@ -258,6 +282,23 @@ class Membership:
         """Process that the workers of these partitions have ended, or never started."""
         for partition in partitions:
             self._partition_event(partition, PartitionEvent.STOPPED)
+
+    def failed(self, partitions: Mapping[int, str], now: float) -> None:
+        """Process that the workers of these partitions could not be started: partition -> why. Leave them to others for
+        a while."""
+        if now >= self._rests_until:
+            rest = min(LONGEST_REST, FIRST_REST * 2.0 ** min(self._failures, 10))
+            self._rests_until = now + rest * self._policy.lease
+            self._failures += 1
+        self._failed.update(partitions)
+        self.stopped(partitions)
+
+    def serves(self, partitions: Iterable[int], unreachable: Mapping[str, str]) -> None:
+        """Process which workers accept requests now, and which nodes cannot be reached: node -> why."""
+        before, self._serving = self._serving, tuple(sorted(partitions))
+        if set(self._serving) - set(before):
+            self._failures = 0
+        self._unreachable = dict(unreachable)
 
     def drain(self) -> None:
         """Give all partitions away, and take no others."""
@@ -295,6 +336,7 @@ class Membership:
         self._look_at = now
         self._renew_at = now + self._policy.renewal
         self._drain_is_recorded = self.state is NodeState.JOINING_TO_DRAIN
+        self._told = Report()
         if self._event(NodeEvent.JOINED) is NodeAction.SETTLE:
             self._settle_until = now + SETTLE
 
@@ -317,6 +359,9 @@ class Membership:
         if any(node.name == self.node and node.is_draining for node in picture.nodes):
             self._drain_is_recorded = True
             self._event(NodeEvent.DRAIN)
+        elif self.state is NodeState.DRAINING and self._drain_is_recorded:
+            self._drain_is_recorded = False
+            self._event(NodeEvent.RESUME)
         self._find_dead(picture, sent, now)
         if self.state is NodeState.MEMBER:
             self._balance(picture, now)
@@ -359,21 +404,29 @@ class Membership:
                 free.append(row)
             elif owner.name in takers:
                 takers[owner.name] += 1
-        share = shares(takers, len(self._partitions))[self.node]
+        if now >= self._rests_until:
+            self._failed.clear()
+        failed = {node.name: set(node.failed) for node in picture.nodes} | {self.node: self._failed.keys()}
+        failing = {name for name, partitions in failed.items() if partitions}
+        share = shares_of(takers, len(self._partitions), failing, picture.cut_off)[self.node]
         served = self._in(PartitionState.SERVED)
         is_settling = now < self._settle_until and not any(name != self.node for name in self._owners.values())
         wanted = tuple(
             row.partition
             for row in sorted(free, key=lambda row: (row.owner != self.node, row.partition))
             if self._partitions[row.partition] is PartitionState.ELSEWHERE
+            and row.partition not in self._failed
             and (row.owner == self.node or not is_settling)
         )
         self._claim = None
         if wanted and len(served) < share:
-            self._claim = Claim(self._incarnation, wanted, share - len(served))
+            # After a failure, one partition shows whether this node can serve again.
+            self._claim = Claim(self._incarnation, wanted, 1 if self._failures else share - len(served))
         elif free and is_settling:
             self._look_at = min(self._look_at, self._settle_until)
-        elif not free and now >= self._quiet_until and not self._in(PartitionState.GIVING, PartitionState.GIVEN):
+        elif not {row.partition for row in free}.difference(*failed.values()) and now >= self._quiet_until:
+            if self._in(PartitionState.GIVING, PartitionState.GIVEN):
+                return
             for partition in served[len(served) - surplus(len(served), share) :]:
                 self._partition_event(partition, PartitionEvent.GIVE)
 

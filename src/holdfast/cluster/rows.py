@@ -5,8 +5,10 @@ Each request is one exchange with the database that happens as a whole or not at
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.exceptions import HoldfastError
 
@@ -21,6 +23,32 @@ class NoAnswer(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a node reports about itself in its row.
+
+    Args:
+        serving: Its partitions whose workers accept requests.
+        failed: Partition that it could not serve and now leaves to others -> why.
+        unreachable: Node that it cannot reach -> why.
+    """
+
+    serving: tuple[int, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the report as JSON text, in which keys of objects are text."""
+        failed = {str(partition): why for partition, why in sorted(self.failed.items())}
+        return json.dumps({"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)})
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Report:
+        """Return the report with these JSON values; each may be missing."""
+        failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
+        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})))
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A node of the cluster. It has a row until it leaves, or until another node declares it dead by deleting the row.
 
@@ -32,6 +60,8 @@ class NodeRow:
         is_expired: Whether its lease has ended without renewal.
         has_lock: Whether a session has the lock of the name.
         is_draining: Whether it gives its partitions away.
+        failed: Partitions that it reports as failed.
+        unreachable: Nodes that it reports as unreachable.
     """
 
     name: str
@@ -41,6 +71,8 @@ class NodeRow:
     is_expired: bool
     has_lock: bool
     is_draining: bool
+    failed: tuple[int, ...] = ()
+    unreachable: tuple[str, ...] = ()
 
     @property
     def may_own(self) -> bool:
@@ -81,6 +113,13 @@ class Picture:
     may_declare: bool
     nodes: tuple[NodeRow, ...]
     ownership: tuple[OwnershipRow, ...]
+
+    @property
+    def cut_off(self) -> frozenset[str]:
+        """The nodes that most of the other nodes cannot reach."""
+        live = [node for node in self.nodes if not node.is_expired]
+        reports = {one.name: sum(one.name in node.unreachable for node in live) for one in live}
+        return frozenset(name for name, count in reports.items() if 2 * count > len(live) - 1)
 
     def live_owner(self, row: OwnershipRow) -> NodeRow | None:
         """Return the node that owns a partition; None if the membership in which it claimed it has ended."""
@@ -173,11 +212,19 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Record the report of this node. Answer: None."""
+
+    incarnation: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Delete the row of this node, which owns nothing. Answer: None."""
 
     incarnation: int
 
 
-Request = Enter | Join | Look | Declare | Claim | Release | Drain | Leave
+Request = Enter | Join | Look | Declare | Claim | Release | Drain | Tell | Leave
 Answer = Entered | Picture | Mapping[int, int] | int | bool | None

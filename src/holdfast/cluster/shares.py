@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 
 def shares(owned: Mapping[str, int], partitions: int) -> dict[str, int]:
@@ -19,6 +19,24 @@ def shares(owned: Mapping[str, int], partitions: int) -> dict[str, int]:
     least, over = divmod(partitions, len(owned))
     order = sorted(owned, key=lambda name: (-owned[name], name))
     return {name: least + (rank < over) for rank, name in enumerate(order)}
+
+
+def shares_of(owned: Mapping[str, int], partitions: int, failing: Set[str], cut_off: Set[str]) -> dict[str, int]:
+    """Return the same, but nodes that could not serve a partition take no more than they own, and nodes that others
+    cannot reach give all away. If no other nodes are left, neither counts.
+
+    Args:
+        owned, partitions: As in :func:`shares`.
+        failing: Nodes that could not serve a partition lately.
+        cut_off: Nodes that others cannot reach.
+    """
+    able = owned.keys() - failing - cut_off
+    if not able:
+        return shares(owned, partitions)
+    even = shares({name: count for name, count in owned.items() if name not in cut_off}, partitions)
+    kept = {name: min(owned[name], even[name]) for name in even.keys() - able}
+    rest = shares({name: owned[name] for name in able}, partitions - sum(kept.values()))
+    return dict.fromkeys(owned, 0) | kept | rest
 
 
 def surplus(owned: int, share: int) -> int:

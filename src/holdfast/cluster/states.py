@@ -22,6 +22,7 @@ class NodeEvent(Event):
     JOINED = "the database has a new incarnation of this node"
     DECLARED_DEAD = "another node declared this one dead, or took its name"
     DRAIN = "an operator drains this node"
+    RESUME = "an operator lets this node take partitions again"
     END = "the node ends"
     GONE = "the row of this node is deleted", OURS
     OVERDUE = "leaving takes too long", OURS
@@ -52,6 +53,7 @@ NODE_TABLE: dict[tuple[NodeState, NodeEvent], tuple[NodeAction, NodeState]] = {
     (_N.JOINING_TO_DRAIN, _NE.END): (_NA.STOP, _N.LEFT),
     (_N.DRAINING, _NE.DECLARED_DEAD): (_NA.LOSE_ALL, _N.JOINING_TO_DRAIN),
     (_N.DRAINING, _NE.DRAIN): (_NA.NOTHING, _N.DRAINING),
+    (_N.DRAINING, _NE.RESUME): (_NA.NOTHING, _N.MEMBER),
     (_N.DRAINING, _NE.END): (_NA.GIVE_ALL, _N.LEAVING),
     # A node that was declared dead owns nothing, so nothing is left to give away.
     (_N.LEAVING, _NE.DECLARED_DEAD): (_NA.STOP, _N.LEFT),

@@ -26,13 +26,15 @@ CREATE TABLE IF NOT EXISTS holdfast_cluster (
 CREATE TABLE IF NOT EXISTS holdfast_node (
     space text, name text, incarnation bigint NOT NULL, url text NOT NULL, expires_at timestamptz NOT NULL,
     is_draining boolean NOT NULL, joined_at timestamptz NOT NULL, secret text NOT NULL,
+    report jsonb NOT NULL DEFAULT '{}',
     PRIMARY KEY (space, name)) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS holdfast_ownership (
     space text, partition int, owner text NOT NULL, incarnation bigint NOT NULL, epoch bigint NOT NULL,
     claimed_at timestamptz, PRIMARY KEY (space, partition)) WITH (fillfactor = 50);
 """
 """``incarnations`` counts the joins of all nodes. ``epoch`` counts the claims of a partition. Renewals change only
-``expires_at``, which no index has. ``secret`` is a digest of the secret that the nodes share."""
+``expires_at``, which no index has. ``secret`` is a digest of the secret that the nodes share. ``report`` is what the
+node reports about itself (:class:`~holdfast.cluster.rows.Report`)."""
 
 ARE_THERE: Final = "SELECT to_regclass('holdfast_ownership') IS NOT NULL"
 CREATION_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast cluster tables', 0))"
@@ -79,7 +81,7 @@ VALUES (%(space)s, %(node)s, %(incarnation)s, %(url)s, clock_timestamp() + %(lea
     %(is_draining)s, clock_timestamp(), %(secret)s)
 ON CONFLICT (space, name) DO UPDATE SET incarnation = excluded.incarnation, url = excluded.url,
     expires_at = excluded.expires_at, is_draining = excluded.is_draining, joined_at = excluded.joined_at,
-    secret = excluded.secret
+    secret = excluded.secret, report = '{}'
 """
 OTHER_SECRET: Final = """
 SELECT min(name) FROM holdfast_node
@@ -92,6 +94,8 @@ RENEW: Final = (
 )
 DRAIN: Final = f"UPDATE holdfast_node SET is_draining = true WHERE {_MINE}"
 DRAIN_OTHER: Final = "UPDATE holdfast_node SET is_draining = true WHERE space = %(space)s AND name = %(node)s"
+RESUME_OTHER: Final = "UPDATE holdfast_node SET is_draining = false WHERE space = %(space)s AND name = %(node)s"
+TELL: Final = f"UPDATE holdfast_node SET report = %(report)s::jsonb WHERE {_MINE}"
 LEAVE: Final = f"DELETE FROM holdfast_node WHERE {_MINE}"
 
 NEW_TIMELINE: Final = f"""
@@ -108,7 +112,9 @@ WITH held AS MATERIALIZED (
         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 SELECT {_MAY_DECLARE},
     (SELECT coalesce(json_agg(json_build_array(name, incarnation, url, {_LEASE_END}, expires_at <= clock_timestamp(),
-            EXISTS (SELECT FROM held WHERE key = {_OF_NODE.format("name")}), is_draining) ORDER BY name), '[]')
+            EXISTS (SELECT FROM held WHERE key = {_OF_NODE.format("name")}), is_draining,
+            ARRAY(SELECT jsonb_object_keys(report->'failed')::int),
+            ARRAY(SELECT jsonb_object_keys(report->'unreachable'))) ORDER BY name), '[]')
         FROM holdfast_node WHERE space = %(space)s),
     (SELECT coalesce(json_agg(json_build_array(partition, owner, incarnation, epoch) ORDER BY partition), '[]')
         FROM holdfast_ownership WHERE space = %(space)s)

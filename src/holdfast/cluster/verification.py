@@ -5,6 +5,7 @@ Each check reads one snapshot. Two checks in succession show whether a number fe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +88,7 @@ class _Check:
 
     def membership(self) -> None:
         """Every partition has one row, and every incarnation one node."""
-        ((self._count, incarnations),) = self._rows(_CLUSTER)
+        ((self._count, incarnations),) = self._rows(_CLUSTER)  # one row: see open_cluster
         self.numbers["number of joins"] = incarnations
         ownership = self._rows(_OWNERSHIP)
         numbers = [partition for partition, _, _, _ in ownership]
@@ -113,7 +114,11 @@ class _Check:
             return
         space = self._values["space"]
         expected = {space_of(space, partition).encode(): partition for partition in range(self._count)}
-        for name, number, epoch, serial in self._rows(_SPACES, name=space.encode(), prefix=f"{space}/worker-".encode()):
+        spaces = self._rows(_SPACES, name=space.encode(), prefix=f"{space}/worker-".encode())
+        for name, count in Counter(bytes(name).decode() for name, _, _, _ in spaces).items():
+            if count > 1:
+                self.problems.append(f"The store {name!r} is there {count} times: it was restored into another one.")
+        for name, number, epoch, serial in spaces:
             if bytes(name) not in expected:
                 self.problems.append(
                     f"The store {bytes(name).decode()!r} belongs to no partition, so no node serves it."

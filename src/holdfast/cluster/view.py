@@ -18,6 +18,7 @@ class View:
         owners: Partition -> node, for all partitions that have a live owner.
         nodes: Live node -> URL of its cluster listener.
         is_draining: Whether this node gives its partitions away and takes no others.
+        trouble: Why it has no contact with the database now; "": it has.
     """
 
     node: str
@@ -25,6 +26,7 @@ class View:
     owners: Mapping[int, str]
     nodes: Mapping[str, str]
     is_draining: bool = False
+    trouble: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -34,6 +36,7 @@ class View:
             "owners": {str(partition): owner for partition, owner in sorted(self.owners.items())},
             "nodes": dict(sorted(self.nodes.items())),
             "is_draining": self.is_draining,
+            "trouble": self.trouble,
         }
 
     @classmethod
@@ -45,4 +48,5 @@ class View:
             {int(partition): owner for partition, owner in values["owners"].items()},
             dict(values["nodes"]),
             values["is_draining"],
+            values.get("trouble", ""),
         )

@@ -22,6 +22,7 @@ from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.shutdown import Shutdown
+from holdfast.endpoint.workers.node_probes import NodeProbes
 from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import StoreDamaged
@@ -58,6 +59,7 @@ class Service:
         self._admin_server = HTTPServer()
         self._server.on_failed_handshake = self._admin_server.on_failed_handshake = tell_of_handshake
         self._admin: Admin | None = None
+        self._probes: NodeProbes | None = None
         self._stage = _START
         """A phrase for what a stop of :meth:`run` waits for, until the destination closes."""
 
@@ -100,8 +102,12 @@ class Service:
                     ssl_context=where.ssl_context,
                     limits=shares.messages,
                 )
-            if self._neighbours is not None:
+            if self._neighbours is not None and self.post is not None:
                 self._neighbours.take_connections()
+                if self.post.place.worker.is_gateway:
+                    placements, tell = self.post.place.placements, self.post.tell_unreachable
+                    self._probes = NodeProbes(self._neighbours.workers, placements, tell)
+                    self._probes.start()
             if where.admin is not None:
                 await self._start_admin(where.admin, shares.admin)
         except BaseException:
@@ -193,6 +199,8 @@ class Service:
             self._admin.is_draining = True
         await self._server.close(grace)
         self._stage = "requests of other workers and the admin listener"
+        if self._probes is not None:
+            await self._probes.close()
         if self._neighbours is not None:
             await self._neighbours.close()
         if self._admin is not None:

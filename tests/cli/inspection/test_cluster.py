@@ -15,7 +15,7 @@ from databases import PostgreSQL
 from holdfast.cli.inspection.cluster import ranges_text
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release
+from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release, Report, Tell
 
 
 class Cluster:
@@ -33,6 +33,7 @@ class Cluster:
         incarnation = session.run(Join(False))
         assert isinstance(incarnation, int)
         session.run(Claim(incarnation, partitions, 4))
+        session.run(Tell(incarnation, Report(partitions)))
         return session, incarnation
 
     def give_when_drained(self) -> None:
@@ -55,12 +56,14 @@ def test_the_status_is_a_table_or_json(run: Any, cluster: Cluster, tmp_path: Pat
     result = run("cluster", "status", cluster.location)
     assert result.code == 0, result
     first, *table = result.out.splitlines()
-    assert first.startswith("Cluster at postgresql://tester@/holdfast?host=") and first.endswith(": 4 partitions.")
+    assert first.startswith("Cluster at postgresql://tester@/holdfast?host=") and first.endswith(
+        ": 4 cluster partitions."
+    )
     words = [line.split() for line in table[:3]]
-    assert words[0] == ["node", "state", "partitions", "owns", "joined", "url"]
-    assert [line[:4] + line[-1:] for line in words[1:]] == [
-        ["a", "live", "3", "0-2", "http://a:8082"],
-        ["b", "live", "1", "3", "http://b:8082"],
+    assert words[0] == ["node", "state", "partitions", "owns", "serves", "joined", "url"]
+    assert [line[:5] + line[-1:] for line in words[1:]] == [
+        ["a", "live", "3", "0-2", "0-2", "http://a:8082"],
+        ["b", "live", "1", "3", "3", "http://b:8082"],
     ]
     assert table[3].startswith("Warning: One server has the data.")
     (tmp_path / "broker.toml").write_text(f'store = "{cluster.location}"\nstore_password_file = "password"\n')
@@ -73,7 +76,7 @@ def test_a_partition_without_an_owner_fails_the_status(run: Any, cluster: Cluste
     cluster.a.run(Release(cluster.incarnation, {1: 1}))
     result = run("cluster", "status", cluster.location)
     assert result.code == 1
-    assert "Problem: No node owns partition 1.\n" in result.out
+    assert "Problem: No node owns cluster partition 1.\n" in result.out
 
 
 def test_a_drain_waits_until_the_node_owns_nothing(run: Any, cluster: Cluster) -> None:

@@ -43,9 +43,12 @@ def test_views_come_in_their_order_and_a_part_of_one_does_not() -> None:
 def test_the_agent_hears_which_workers_have_stopped_and_that_the_node_ends() -> None:
     link, agent = linked()
     link.stopped(1)
+    link.failed(0, "no module named x")
+    link.report((1, 3), {"b": "refused"})
     link.end()
     heard = [json.loads(one) for one in agent.recv(4096).splitlines()]
-    assert heard == [{"stopped": [1]}, {"end": True}]
+    serving = {"serving": [1, 3], "unreachable": {"b": "refused"}}
+    assert heard == [{"stopped": [1]}, {"failed": {"0": "no module named x"}}, serving, {"end": True}]
     agent.close()
     link.stopped(2)  # it has ended, which is no error
     with pytest.raises(AgentEnded, match="has ended"):

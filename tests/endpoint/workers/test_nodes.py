@@ -306,6 +306,26 @@ def test_a_node_that_the_cluster_refuses_says_why_and_ends(cluster: Start) -> No
     assert "Set partitions = 24." in node.errors.read_text()
 
 
+def test_a_worker_that_cannot_start_is_left_to_other_nodes(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1])
+    (a,) = made
+    a.url()
+    made.config = made.config.replace("partitions = 1", "partitions = 2", 1)
+    made.start("b")
+    del made.owners[1]
+    made.tell()
+    assert a.heard() == {"stopped": [1]}
+    made.own({1: "b"})
+    b = made.nodes["b"]
+    assert b.heard() == {"failed": {"1": "in this store, the queue 'inbox' has 1 partitions, not 2"}}
+    del made.owners[1]
+    made.tell()
+    assert b.heard() == {"stopped": [1]}
+    assert "event='worker.given_up' number=1" in b.errors.read_text()
+    made.own({1: "a"})
+    assert b.url(), "it passes requests on"
+
+
 def test_a_worker_that_is_killed_starts_again_at_its_node(cluster: Start) -> None:
     made = cluster(2, a=[0, 1])
     (node,) = made

@@ -30,7 +30,7 @@ def test_every_process_sees_the_latest_placement() -> None:
     first = Placement(frozenset({0, 2}), {1: "http://b:1"})
     placements.set(first)
     assert in_child(lambda: placements.now == first)
-    second = Placement(frozenset(), {0: "http://a:1", 1: "http://b:1"})
+    second = Placement(frozenset(), {0: "http://a:1", 1: "http://b:1"}, frozenset({3}), {"b": "http://b:1"}, "away")
     assert in_child(lambda: placements.set(second) is None)
     assert placements.now == second
     placements.set(first)
@@ -39,7 +39,8 @@ def test_every_process_sees_the_latest_placement() -> None:
 
 def test_the_largest_placement_has_room() -> None:
     placements = Placements()
-    large = Placement(frozenset(), {number: f"http://{'n' * 8000}:{number}" for number in range(64)})
+    urls = {number: f"http://{'n' * 8000}:{number}" for number in range(64)}
+    large = Placement(frozenset(), urls, nodes={f"{number:0100}": url for number, url in urls.items()})
     placements.set(large)
     assert in_child(lambda: placements.now == large)
 

@@ -24,11 +24,12 @@ INTERVAL = 0.5
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Show a cluster of brokers, drain a node, or check the cluster's rows.
+    """Show a cluster of brokers, drain or resume a node, or check the cluster's rows.
 
     \b
     holdfast cluster status broker.toml
     holdfast cluster drain broker.toml node-2
+    holdfast cluster resume broker.toml node-2
     holdfast cluster verify postgresql://holdfast@db/orders
 
     CLUSTER is the brokers' configuration file, or the URL of their database. The commands work on any machine that
@@ -40,9 +41,11 @@ def cluster() -> None:
 @click.argument("cluster")
 @json_option
 def status(cluster: str, as_json: bool) -> int:
-    """Show the nodes of CLUSTER and the partitions that each of them owns.
+    """Show the nodes of CLUSTER, and the cluster partitions that each of them owns and serves.
 
-    The exit code is 0 if every partition has an owner and every node renews its lease, and 1 otherwise.
+    A node `owns` a partition from its claim on, and `serves` it when the process for it accepts requests. The exit code
+    is 0 if every partition is served, every node reaches those that serve one, and every node renews its lease, and 1
+    otherwise. --json has the state of each partition, and why.
     """
     from holdfast.cluster.inspection import read_status
 
@@ -55,14 +58,15 @@ def status(cluster: str, as_json: bool) -> int:
 
 
 def _print_status(found: ClusterStatus) -> None:
-    click.echo(f"Cluster at {found.place}, PostgreSQL {found.server}: {len(found.partitions)} partitions.")
-    columns = ("node", "state", "partitions", "owns", "joined", "url")
+    click.echo(f"Cluster at {found.place}, PostgreSQL {found.server}: {len(found.partitions)} cluster partitions.")
+    columns = ("node", "state", "partitions", "owns", "serves", "joined", "url")
     rows = [
         (
             one.name,
             one.state,
             str(len(one.partitions)),
             ranges_text(one.partitions),
+            ranges_text(one.serving),
             age_text(one.age),
             one.url,
         )
@@ -85,8 +89,8 @@ def _print_status(found: ClusterStatus) -> None:
 def drain(cluster: str, node: str, timeout: float) -> int:
     """Move all partitions away from NODE of CLUSTER, and wait until it owns none.
 
-    The node then passes requests on to the other nodes until you stop it. It takes partitions again after a restart.
-    The exit code is 1 if it still owns a partition at the end of the timeout.
+    The node then passes requests on to the other nodes until you stop it. It takes partitions again after a restart or
+    `holdfast cluster resume`. The exit code is 1 if it still owns a partition at the end of the timeout.
     """
     from holdfast.cluster.inspection import drain_node, read_status
     from holdfast.store.address import shown
@@ -108,6 +112,18 @@ def drain(cluster: str, node: str, timeout: float) -> int:
             return NOT_DONE
         time.sleep(INTERVAL)
     click.echo(f"{node} drains.")
+    return DONE
+
+
+@cluster.command()
+@click.argument("cluster")
+@click.argument("node")
+def resume(cluster: str, node: str) -> int:
+    """Let NODE of CLUSTER take partitions again after a drain. It gets its share within seconds."""
+    from holdfast.cluster.inspection import resume_node
+
+    resume_node(location_of(cluster), node)
+    click.echo(f"{node} takes partitions again.")
     return DONE
 
 

@@ -84,9 +84,14 @@ def broker(
         ready = post.tell_ready
         if post.hang_ups() and read_again is not None:  # this worker replaces one that died after a reload
             told = _newest(told, read_again)
-    made = Broker(told, post, read_again, restored=restored)
-    tell_traces(made.destination, traces)
-    run_loop(_run(made, ready))
+    try:
+        made = Broker(told, post, read_again, restored=restored)
+        tell_traces(made.destination, traces)
+        run_loop(_run(made, ready))
+    except Exception as error:
+        if post is not None:
+            post.tell_failed(error)
+        raise
 
 
 def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) -> BrokerConfig:

@@ -94,9 +94,10 @@ def become_node(
     nodes = _bind((cluster.host, cluster.port), most)
     trust = Trust(cluster.partitions)
     node, url = cluster.node_name(), cluster.node_url(nodes[0].getsockname()[1])
-    link = AgentLink.start(partial(_run_agent, config, node, url, nodes, trust), trust)
     messages = _bind((config.listen.host, config.listen.port), most)
     admin = _bind((config.admin.host, config.admin.port), most) if config.admin.enabled else []
+    # Last of all: a node that cannot listen must not join the cluster.
+    link = AgentLink.start(partial(_run_agent, config, node, url, [*nodes, *messages, *admin], trust), trust)
     supervisor = Supervisor(
         cluster.partitions, messages, admin, ready, passes_hang_up=passes_hang_up, agent=link, nodes=nodes
     )
@@ -106,10 +107,10 @@ def become_node(
 
 
 def _run_agent(
-    config: BrokerConfig, node: str, url: str, nodes: list[socket.socket], trust: Trust, link: socket.socket
+    config: BrokerConfig, node: str, url: str, listening: list[socket.socket], trust: Trust, link: socket.socket
 ) -> None:
-    """Be the agent of a node, which listens to no other node."""
-    for one in nodes:
+    """Be the agent of a node, which listens nowhere."""
+    for one in listening:
         one.close()
     run_agent(config, node, url, trust, link)
 
@@ -125,7 +126,7 @@ def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: soc
     assert cluster is not None and cluster.secret is not None
     policy, mark = LeasePolicy(cluster.lease), NodeProof(cluster.secret.reveal()).mark
     settings = agent.AgentSettings(config.store_location(), node, url, cluster.partitions, policy, mark)
-    agent.run_agent(settings, link, trust, log.info)
+    agent.run_agent(settings, link, trust, lambda level, event, **fields: getattr(log, level)(event, **fields))
 
 
 def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]:

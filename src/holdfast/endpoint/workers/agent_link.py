@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.cluster.trust import Trust
@@ -114,6 +114,14 @@ class AgentLink:
     def stopped(self, number: int) -> None:
         """Report that no process serves a worker any longer, so that other nodes may."""
         self._send({"stopped": [number]})
+
+    def failed(self, number: int, why: str) -> None:
+        """Report that a worker cannot be started here, so that another node may."""
+        self._send({"failed": {number: why}})
+
+    def report(self, serving: Sequence[int], unreachable: Mapping[str, str]) -> None:
+        """Report the workers that accept requests now, and the nodes that cannot be reached: node -> why."""
+        self._send({"serving": list(serving), "unreachable": dict(unreachable)})
 
     def end(self) -> None:
         """Let the agent leave the cluster when the workers have stopped, and end."""

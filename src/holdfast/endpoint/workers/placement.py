@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-MOST_BYTES: Final = 1024 * 1024
-"""Bytes of the memory: for the most partitions, each at a node with the longest URL."""
+MOST_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of the memory: for the most partitions and nodes, each with the longest URL."""
 
 _HEAD = struct.Struct("=QII")
 """The number of the version, the length of the text, and its checksum."""
@@ -28,10 +28,16 @@ class Placement:
     Args:
         local: The workers that accept requests on this host.
         remote: Worker -> URL of the node that has it.
+        starting: The workers that start on this host.
+        nodes: Other node -> URL.
+        trouble: Why this node has no contact with the cluster's database; "": it has.
     """
 
     local: frozenset[int] = frozenset()
     remote: Mapping[int, str] = field(default_factory=dict)
+    starting: frozenset[int] = frozenset()
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    trouble: str = ""
 
 
 class Placements:
@@ -46,7 +52,9 @@ class Placements:
     def set(self, placement: Placement) -> None:
         """Publish a placement."""
         self._known = placement
-        text = json.dumps([sorted(placement.local), sorted(placement.remote.items())]).encode()
+        remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
+        parts = [sorted(placement.local), remote, sorted(placement.starting), nodes, placement.trouble]
+        text = json.dumps(parts).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
         self._memory[_HEAD.size : end] = text
@@ -59,6 +67,7 @@ class Placements:
         if version != self._version:
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(text) == checksum:
-                local, remote = json.loads(text)
-                self._known, self._version = Placement(frozenset(local), dict(remote)), version
+                local, remote, starting, nodes, trouble = json.loads(text)
+                self._known = Placement(frozenset(local), dict(remote), frozenset(starting), nodes, trouble)
+                self._version = version
         return self._known

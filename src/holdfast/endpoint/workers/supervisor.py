@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from holdfast.cluster.view import View
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
@@ -34,7 +35,7 @@ from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -46,6 +47,10 @@ STEADY: Final = 60.0
 STOP_SECONDS: Final = 5.0
 """Seconds that a worker has to stop when its node gives it away or ends. Then it is killed: what it acknowledged is
 stored."""
+STARTS: Final = 3
+"""Starts of a worker that may fail in a row before a node of a cluster leaves its work to another node."""
+LONGEST_REASON: Final = 300
+"""Characters of the reason why a worker could not start."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
 
@@ -66,6 +71,8 @@ class _Process:
     told: bytes = b""
     is_ready: bool = False
     starts: int = 0
+    failed_starts: int = 0
+    why: str = ""
     deaths: int = 0
     started_at: float = 0.0
     start_at: float | None = None
@@ -98,6 +105,19 @@ class Post:
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
         """Report that the worker serves, with facts for the user and for the other workers."""
         self.control.sendall(json.dumps(dict(facts)).encode() + b"\n")
+
+    def tell_failed(self, error: Exception) -> None:
+        """Report why this worker ends, and whether another start would end in the same way."""
+        why = error.message if isinstance(error, HoldfastError) else repr(error)
+        told = {"failed": " ".join(why.split())[:LONGEST_REASON]}
+        is_final = isinstance(error, ConfigurationError | StoreDamaged)
+        with contextlib.suppress(OSError):  # the supervisor has ended
+            self.control.sendall(json.dumps(told | {"is_final": is_final}).encode() + b"\n")
+
+    def tell_unreachable(self, nodes: Mapping[str, str]) -> None:
+        """Report all nodes of the cluster that cannot be reached from here: node -> why."""
+        with contextlib.suppress(OSError):
+            self.control.sendall(json.dumps({"unreachable": dict(nodes)}).encode() + b"\n")
 
     def end_with_supervisor(self) -> None:
         """End this process when the supervisor ends for any reason.
@@ -161,7 +181,9 @@ class Supervisor:
         self._loads = Loads(count)
         self._identifiers = IdentifierTable(count)
         self._placements = Placements()
-        self._remote: Mapping[int, str] = {}
+        self._view = View("", {}, {}, {})
+        self._unreachable: Mapping[str, str] = {}
+        self._reported: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
         self._processes: list[_Process] = []
         for number in range(count if agent is None else count + 1):
             taking, giving = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -253,7 +275,7 @@ class Supervisor:
         if pid:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             theirs.close()
-            process.pid, process.control, process.told = pid, ours, b""
+            process.pid, process.control, process.told, process.why = pid, ours, b"", ""
             process.starts += 1
             process.is_ready = False
             process.kill_at = None
@@ -317,7 +339,7 @@ class Supervisor:
                 self._end(signal.SIGTERM)
             return
         for view in views if not self._is_ending else ():
-            self._remote = urls_of_others(view)
+            self._view = view
             self._want({**view.mine, self._count: 0})
             # Before that, no node serves anything: the cluster is new, or all of its nodes start.
             self._is_complete = self._is_complete or bool(view.owners)
@@ -341,7 +363,7 @@ class Supervisor:
                 self._give_up(process)
 
     def _schedule(self, process: _Process, epoch: int) -> None:
-        process.epoch, process.start_at, process.deaths = epoch, 0.0, 0
+        process.epoch, process.start_at, process.deaths, process.failed_starts = epoch, 0.0, 0, 0
         if self._agent is not None and process.number < self._count:
             self._identifiers.set_expected(process.number)
 
@@ -361,12 +383,18 @@ class Supervisor:
         self._agent.stopped(process.number)
 
     def _place(self) -> None:
-        """Publish where the workers are."""
-        if self._agent is not None:
-            ready = (process.number for process in self._processes if process.is_ready)
-            local = frozenset(number for number in ready if number in self._wanted and number < self._count)
-            remote = {number: url for number, url in self._remote.items() if number not in self._wanted}
-            self._placements.set(Placement(local, remote))
+        """Publish where the workers are, and report those that serve here."""
+        if self._agent is None:
+            return
+        view, mine = self._view, frozenset(number for number in self._wanted if number < self._count)
+        local = mine & {process.number for process in self._processes if process.is_ready}
+        remote = {number: url for number, url in urls_of_others(view).items() if number not in mine}
+        others = {name: url for name, url in view.nodes.items() if name != view.node}
+        self._placements.set(Placement(local, remote, mine - local, others, view.trouble))
+        report = tuple(sorted(local)), self._unreachable
+        if report != self._reported:
+            self._reported = report
+            self._agent.report(*report)
 
     def _leave(self) -> None:
         """Wait until the agent has left the cluster, when all workers have ended."""
@@ -402,13 +430,14 @@ class Supervisor:
         pid, status = os.waitpid(process.pid, os.WNOHANG)
         if pid:
             process.pid = 0
+            self._hear(process)  # what it said last
             if process.control is not None:
                 process.control.close()
                 process.control = None
             self._died(process, os.waitstatus_to_exitcode(status))
 
     def _hear(self, process: _Process) -> None:
-        """Process a worker's report that it serves."""
+        """Process what a worker reports."""
         if process.control is None:
             return
         try:
@@ -421,12 +450,22 @@ class Supervisor:
             process.control.close()
             process.control = None
             return
-        process.told += told
-        if process.is_ready or not process.told.endswith(b"\n"):
+        *lines, process.told = (process.told + told).split(b"\n")
+        for line in lines:
+            self._take(process, json.loads(line))
+
+    def _take(self, process: _Process, told: Mapping[str, Any]) -> None:
+        if "failed" in told:
+            process.why = told["failed"]
+            process.failed_starts += STARTS if told["is_final"] else 0
+            return
+        if "unreachable" in told:
+            self._unreachable = told["unreachable"]
+            self._place()
             return
         process.is_ready = True
         if not self._facts:
-            self._facts = json.loads(process.told)
+            self._facts = told
             if self._agent is None:
                 self._want(dict.fromkeys(range(self._count), 0))
                 self._is_complete = True
@@ -441,6 +480,7 @@ class Supervisor:
             self._ready(self._facts)
 
     def _died(self, process: _Process, code: int) -> None:
+        process.failed_starts = 0 if process.is_ready else process.failed_starts + 1
         process.is_ready = False
         if process.number < self._count:
             self._loads.set(process.number, AWAY)
@@ -466,6 +506,11 @@ class Supervisor:
             log.error("worker.start_failed", number=process.number, code=how)
             self._code = code if code > 0 else 1
             self._end(signal.SIGTERM)
+            return
+        if self._agent is not None and process.number < self._count and process.failed_starts >= STARTS:
+            why = process.why or f"its process ended with {how}"
+            log.error("worker.given_up", number=process.number, why=why)
+            self._agent.failed(process.number, why)
             return
         if time.monotonic() - process.started_at >= STEADY:
             process.deaths = 0

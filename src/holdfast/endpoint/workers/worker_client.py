@@ -16,6 +16,8 @@ from holdfast.http.outcome import Done, Outcome, Response, TransportError
 
 PATIENCE: Final = 90.0
 """Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
+PROBE_SECONDS: Final = 5.0
+"""Seconds after which a node that does not answer a probe cannot be reached."""
 MISDIRECTED: Final = 421
 """Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
 
@@ -85,6 +87,18 @@ class WorkerClient:
         if isinstance(outcome, TransportError):
             raise outcome
         return outcome
+
+    async def probe(self, url: str) -> str:
+        """Return why the node at a URL cannot be reached; "" if it answers and proves that it is one of the cluster."""
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        done: Done = lambda told: None if answer.done() else answer.set_result(told)  # noqa: E731
+        self._request_there(f"{url}/-", "GET", b"", done)
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                outcome = await answer
+        except TimeoutError:
+            return f"it has not answered for {PROBE_SECONDS:g} s"
+        return outcome.message if isinstance(outcome, TransportError) else ""
 
     async def close(self) -> None:
         """Close all connections; what is in progress fails."""

@@ -1,0 +1,77 @@
+"""What an operator meets in a cluster of real brokers on a real database: nodes that cannot serve, and outages.
+
+Covers endpoint/workers/supervisor.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crew import wait_until
+from databases import PostgreSQL
+from node_processes import NodeProcess, config_of
+
+from holdfast.cluster.inspection import ClusterStatus, read_status
+
+PARTITIONS = 4
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
+]
+
+
+class Nodes:
+    """Brokers of one cluster, and what its status says."""
+
+    def __init__(self, directory: Path, server: PostgreSQL) -> None:
+        self.server = server
+        self.store = server.new_url()
+        self._directory = directory
+        self.nodes: dict[str, NodeProcess] = {}
+
+    def start(self, name: str, change: tuple[str, str] = ("", ""), **environment: str) -> NodeProcess:
+        config = config_of(self.store, PARTITIONS, lease=2.0).replace(*change, 1)
+        self.nodes[name] = NodeProcess(self._directory, name, config, environment=environment)
+        return self.nodes[name]
+
+    def served_with(self, **states: str) -> ClusterStatus:
+        """Wait until all partitions are served while these nodes have these states; that status."""
+        found: list[ClusterStatus] = []
+
+        def is_so() -> bool:
+            found.append(read_status(self.store))
+            now = {one.name: one.state for one in found[-1].nodes}
+            return not found[-1].problems and now | states == now
+
+        wait_until(is_so)
+        return found[-1]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, servers: Callable[[str], PostgreSQL]) -> Iterator[Nodes]:
+    made = Nodes(tmp_path, servers("postgresql"))
+    yield made
+    for one in made.nodes.values():
+        one.clean()
+
+
+def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(nodes: Nodes) -> None:
+    a = nodes.start("a")
+    url = a.url()
+    nodes.served_with(a="live")
+    nodes.start("b", ("partitions = 1\n", "partitions = 2\n"))
+    warning = nodes.served_with(b="failing").warnings[0]
+    assert warning.startswith("Node b could not start cluster partition ")
+    assert warning.endswith("in this store, the queue 'inbox' has 1 partitions, not 2")
+    nodes.start("c", HOLDFAST_NODE_URL="http://127.0.0.1:1")
+    status = nodes.served_with(c="unreachable")
+    assert {one.name for one in status.nodes if one.partitions} == {"a"}
+    d = nodes.start("d", ("listen.port = 0", f"listen.port = {url.rpartition(':')[2].strip('/')}"))
+    assert d.process.wait(60) == 1
+    assert "Address already in use" in d.errors.read_text()
+    assert "cluster.joined" not in d.errors.read_text()

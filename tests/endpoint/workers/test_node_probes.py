@@ -1,0 +1,79 @@
+"""Which nodes of a cluster cannot be reached: decided from the answers to probes of real listeners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from holdfast.endpoint.workers.node_listener import NodeListener
+from holdfast.endpoint.workers.node_probes import ATTEMPTS, NodeProbes
+from holdfast.endpoint.workers.node_proof import NodeProof
+from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.worker_client import WorkerClient
+from holdfast.http.exchange import HTTPLimits
+from holdfast.http.server.binding import bind
+from holdfast.testing.ports import free_ports
+
+
+class Nodes:
+    """One node that looks, and listeners of others."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, str]] = []
+        self.placements = Placements()
+        self.workers = WorkerClient((), self.placements, NodeProof("a secret"), 8)
+        self.probes = NodeProbes(self.workers, self.placements, self._tell)
+        self._listeners: list[NodeListener] = []
+
+    def _tell(self, nodes: Mapping[str, str]) -> None:
+        self.told.append(dict(nodes))
+
+    async def listen(self, port: int, secret: str = "a secret") -> None:
+        proof = NodeProof(secret)
+        listener = NodeListener(WorkerClient((), Placements(), proof, 8), Placements(), proof)
+        await listener.start(bind("127.0.0.1", port, 8), HTTPLimits())
+        self._listeners.append(listener)
+
+    async def look(self, count: int) -> None:
+        for _ in range(count):
+            await self.probes.look()
+
+    async def close(self) -> None:
+        await self.probes.close()
+        for one in self._listeners:
+            await one.close()
+        await self.workers.close()
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    made = Nodes()
+    yield made
+    await made.close()
+
+
+async def test_a_node_is_unreachable_after_several_attempts_and_reachable_after_one(nodes: Nodes) -> None:
+    here, gone, strange = free_ports(3)
+    await nodes.listen(here)
+    await nodes.listen(strange, "another secret")
+    urls = {"b": here, "c": gone, "d": strange}
+    nodes.placements.set(Placement(nodes={name: f"http://127.0.0.1:{port}" for name, port in urls.items()}))
+    await nodes.look(ATTEMPTS - 1)
+    assert nodes.told == []
+    await nodes.look(3)
+    (told,) = nodes.told
+    assert told.keys() == {"c", "d"}
+    assert "refused" in told["c"] and "without the proof" in told["d"]
+    await nodes.listen(gone)
+    await nodes.look(1)
+    assert [one.keys() for one in nodes.told[1:]] == [{"d"}]
+
+
+async def test_a_node_that_is_no_longer_in_the_cluster_is_forgotten(nodes: Nodes) -> None:
+    (gone,) = free_ports(1)
+    nodes.placements.set(Placement(nodes={"b": f"http://127.0.0.1:{gone}"}))
+    await nodes.look(ATTEMPTS)
+    nodes.placements.set(Placement())
+    await nodes.look(1)
+    assert [set(one) for one in nodes.told] == [{"b"}, set()]
