@@ -5,9 +5,13 @@ Covers endpoint/workers/supervisor.py.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from crew import wait_until
@@ -52,6 +56,15 @@ class Nodes:
         return found[-1]
 
 
+def asked(url: str) -> tuple[int, Any]:
+    """The status and the content of an answer."""
+    try:
+        with urlopen(url, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
 @pytest.fixture
 def nodes(tmp_path: Path, servers: Callable[[str], PostgreSQL]) -> Iterator[Nodes]:
     made = Nodes(tmp_path, servers("postgresql"))
@@ -75,3 +88,25 @@ def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(node
     assert d.process.wait(60) == 1
     assert "Address already in use" in d.errors.read_text()
     assert "cluster.joined" not in d.errors.read_text()
+
+
+@pytest.mark.parametrize("away", ["kill", "pause"])
+def test_probes_name_the_database_while_it_is_away_and_no_node_ends(nodes: Nodes, away: str) -> None:
+    admins = []
+    for name in ("a", "b"):
+        node = nodes.start(name)
+        node.url()
+        admins.append(node.url())
+    nodes.served_with(a="live", b="live")
+    try:
+        getattr(nodes.server, away)()
+        for admin in admins:
+            wait_until(lambda admin=admin: "no contact with the database" in str(asked(f"{admin}/readyz")[1]))
+            assert asked(f"{admin}/readyz")[0] == 503
+            assert asked(f"{admin}/healthz")[0] == 200
+    finally:
+        nodes.server.start() if away == "kill" else nodes.server.resume()
+    for admin in admins:
+        wait_until(lambda admin=admin: asked(f"{admin}/readyz")[0] == 200)
+    nodes.served_with(a="live", b="live")
+    assert all(one.process.poll() is None for one in nodes.nodes.values())

@@ -90,13 +90,20 @@ class Cluster:
             self.owners[partition] = name
         self.tell()
 
-    def tell(self) -> None:
-        """Send all nodes what they know of the cluster now."""
+    def tell(self, trouble: str = "") -> None:
+        """Send all nodes what they know of the cluster now, or why they know no more."""
         urls = {name: node.node_url for name, node in self.nodes.items()}
         for name, node in self.nodes.items():
             mine = {str(one): self._epochs[one] for one, owner in self.owners.items() if owner == name}
             owners = {str(one): owner for one, owner in self.owners.items()}
-            view = {"node": name, "mine": mine, "owners": owners, "nodes": urls, "is_draining": False}
+            view: dict[str, Any] = {
+                "node": name,
+                "mine": mine,
+                "owners": owners,
+                "nodes": urls,
+                "is_draining": False,
+                "trouble": trouble,
+            }
             node.tell({"view": view})
 
     def move(self, partition: int, to: str) -> None:

@@ -271,12 +271,36 @@ def test_any_node_answers_operators_for_all_and_names_what_it_cannot_reach(clust
     made.lose("b")
     made.tell()
     for _, admin in (urls[0], urls[2]):
-        wait_until(lambda admin=admin: "worker 1 does not answer" in refusal(admin, "/sequences"))
+        wait_until(
+            lambda admin=admin: "cluster partition 1 does not answer: no node has it" in refusal(admin, "/sequences")
+        )
     assert [ask(admin, "/readyz")["status"] for _, admin in (urls[0], urls[2])] == ["ready"] * 2
     a.tell({"view": {"node": "a", "mine": {}, "owners": {}, "nodes": {}, "is_draining": True}})
     assert a.heard() == {"stopped": [0]}
     wait_until(lambda: "knows no other node" in refusal(urls[0][1], "/readyz"))
     assert ask(urls[0][1], "/healthz") == {"status": "ok"}
+
+
+def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1])
+    (node,) = made
+    node.url()
+    admin = node.url()
+    wait_until(lambda: ask(admin, "/readyz") == {"status": "ready", "partitions": {"0": "serving", "1": "serving"}})
+    node.tell({"revoke": True})
+    wait_until(lambda: "the lease of this node was not renewed" in refusal(admin, "/readyz"))
+    assert ask(admin, "/healthz") == {"status": "ok"}
+    made.tell(trouble="connection refused")
+    node.tell({"revoke": True})
+    why = "this node has no contact with the database of the cluster: connection refused"
+    wait_until(lambda: refusal(admin, "/readyz") == why)
+    wait_until(lambda: refusal(admin, "/queues") == why)
+    assert ask(admin, "/healthz")["trouble"].startswith(f"{why}. Check the database.")
+    with urlopen(f"{admin}/metrics", timeout=60) as answer:
+        assert b'worker="1"' in answer.read()
+    made.tell()
+    wait_until(lambda: refusal(admin, "/readyz") == "")
+    assert ask(admin, "/healthz") == {"status": "ok"}
 
 
 def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> None:

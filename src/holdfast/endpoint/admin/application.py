@@ -191,6 +191,11 @@ class Admin:
             raise Refused(503, "the server is stopping: it finishes requests in progress", "Use another server.")
         if (wrong := self._app.engine.health()) is not None:
             raise Refused(503, wrong.message, wrong.remedy)
+        worker = self._app.worker
+        if worker is not None and worker.is_trusted is not None and not worker.is_trusted():
+            raise Refused(
+                503, "the lease of this node was not renewed in time, so it accepts nothing", "Check its log."
+            )
         outboxes = self._app.engine.protocol.outbound.outboxes.values()
         stopped = sorted({name for one in outboxes if one.stopped and (name := forwarder_of(one.key)) is not None})
         return {"status": "ready"} | ({"stopped": stopped} if stopped else {})

@@ -64,6 +64,9 @@ LOADS_SECONDS: Final = 0.5
 MOST_KNOWN: Final = 4096
 """Number of remembered Sequences of other workers, among those with Identifiers that the peer created."""
 
+OF_THE_PROCESS: Final = ("healthz", "readyz", "metrics")
+"""What a worker says about itself, whether it may act or not."""
+
 _EMPTY = (Acknowledge, RequestAcknowledgement)
 
 
@@ -292,6 +295,11 @@ class Neighbours:
     # --- passing on -----------------------------------------------------------------------------------------------
 
     @property
+    def is_cluster(self) -> bool:
+        """Whether the workers are those of a cluster's nodes."""
+        return self._proof is not None
+
+    @property
     def place(self) -> Place:
         """This worker's place among the others."""
         return self._place
@@ -343,7 +351,7 @@ class Neighbours:
     def _take(self, exchange: Exchange) -> None:
         """Process a request on this worker's Unix socket."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
-        if not self._may_act:
+        if not (self._may_act or (what == "admin" and name in OF_THE_PROCESS)):
             exchange.respond(MISDIRECTED)
             return
         if what == "admin":

@@ -507,7 +507,8 @@ class Supervisor:
             self._code = code if code > 0 else 1
             self._end(signal.SIGTERM)
             return
-        if self._agent is not None and process.number < self._count and process.failed_starts >= STARTS:
+        is_given_up = process.failed_starts >= STARTS and not self._view.trouble  # else the database may be the reason
+        if self._agent is not None and process.number < self._count and is_given_up:
             why = process.why or f"its process ended with {how}"
             log.error("worker.given_up", number=process.number, why=why)
             self._agent.failed(process.number, why)

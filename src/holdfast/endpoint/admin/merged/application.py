@@ -34,6 +34,8 @@ PAGE: Final = 1000
 """Rows in one answer."""
 SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
+_NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
+_CONTACT: Final = "Check the database. The node continues on its own when it answers."
 
 
 class _Request:
@@ -147,10 +149,33 @@ class JoinedAdmin:
         try:
             answer = await self._neighbours.workers.fetch(worker, method, f"admin/{target}", body)
         except TransportError as error:
-            raise _away(worker, error.message) from None
+            raise self._away(worker, error.message) from None
         if answer.status == MISDIRECTED:
-            raise _away(worker, "it is moving to another process")
+            raise self._misdirected(worker)
         return _Answer(worker, answer)
+
+    def _name(self, worker: int) -> str:
+        return f"{'cluster partition' if self._neighbours.is_cluster else 'worker'} {worker}"
+
+    def _away(self, worker: int, why: str) -> Refused:
+        """Return the refusal of a request that a worker has not answered."""
+        placement = self._neighbours.place.placements.now
+        remedy = "The process is started again; repeat the request."
+        if worker in placement.starting:
+            why, remedy = "its process is starting on this node", "Repeat the request."
+        elif worker in placement.remote:
+            remedy = "Repeat the request: if its node is down, another one takes the partition over."
+        elif worker not in placement.local:
+            why, remedy = "no node has it", "Look why: holdfast cluster status."
+        what = f"{self._name(worker)} does not answer: {why}"
+        return Refused(503, what, remedy, ((b"Retry-After", b"1"),))
+
+    def _misdirected(self, worker: int) -> Refused:
+        """Return the refusal of a request that a process may not answer."""
+        if trouble := self._neighbours.place.placements.now.trouble:
+            return Refused(503, _NO_CONTACT.format(trouble), _CONTACT)
+        what = f"{self._name(worker)} does not answer: it is moving to another node"
+        return Refused(503, what, "Repeat the request.", ((b"Retry-After", b"1"),))
 
     async def _ask_all(self, requests: list[_Request]) -> list[_Answer]:
         return list(await asyncio.gather(*(self._ask(worker, one) for worker, one in enumerate(requests))))
@@ -172,7 +197,7 @@ class JoinedAdmin:
     def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
         """Return a worker's refusal, which names the worker."""
         more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
-        return Refused(status, f"{told.get('error')} (worker {worker})", told.get("remedy", ""), headers, more)
+        return Refused(status, f"{told.get('error')} ({self._name(worker)})", told.get("remedy", ""), headers, more)
 
     async def _for_each(self, request: _Request) -> list[_Request]:
         """Return the request to each worker, with the epoch that the queue has there."""
@@ -305,14 +330,22 @@ class JoinedAdmin:
     async def _health(self, request: _Request) -> Any:
         """Answer for this host: another node's trouble is for its own probes to find."""
         placement = self._neighbours.place.placements.now
+        is_liveness = request.route.path == "healthz"
+        answer: dict[str, Any] = {"status": "ok" if is_liveness else "ready"}
+        if placement.trouble and not is_liveness:
+            raise Refused(503, _NO_CONTACT.format(placement.trouble), _CONTACT)
         if placement.local:
             asked = (self._ask_soon(one, request) for one in sorted(placement.local))
-            return self._joined(list(await asyncio.gather(*asked)))
-        is_liveness = request.route.path == "healthz"
-        if not placement.remote and not is_liveness:
-            what = "this node has no partition, and knows no other node that has one"
-            raise Refused(503, what, "Check the database, and the logs of the nodes.")
-        return {"status": "ok" if is_liveness else "ready"}
+            answer |= self._joined(list(await asyncio.gather(*asked)))
+        if placement.trouble:
+            answer["trouble"] = f"{_NO_CONTACT.format(placement.trouble)}. {_CONTACT}"
+        if is_liveness or not self._neighbours.is_cluster:
+            return answer
+        if not (placement.local or placement.remote):
+            what = "no process serves a partition at this node, and it knows no other node that has one"
+            raise Refused(503, what, "Look why: holdfast cluster status, and the logs of the nodes.")
+        states = dict.fromkeys(placement.local, "serving") | dict.fromkeys(placement.starting, "starting")
+        return answer | {"partitions": {str(one): state for one, state in sorted(states.items())}}
 
     async def _metrics(self, request: _Request) -> bytes:
         """Merge the metrics of the workers that respond, so that a starting worker does not hide the others'."""
@@ -328,7 +361,7 @@ class JoinedAdmin:
             async with asyncio.timeout(SOON):
                 return await self._ask(worker, request)
         except TimeoutError:
-            raise Refused(503, f"worker {worker} does not answer", "Check its log.") from None
+            raise Refused(503, f"{self._name(worker)} does not answer", "Check its log.") from None
 
     async def _stream(self, request: _Request) -> int:
         """Relay the response of the owner piece by piece; that of another node as a whole."""
@@ -344,7 +377,7 @@ class JoinedAdmin:
             path = self._neighbours.place.paths[worker]
             reader, writer = await asyncio.open_unix_connection(path, limit=RELAYED)
         except OSError as error:
-            raise _away(worker, str(error)) from None
+            raise self._away(worker, str(error)) from None
         try:
             # 1.0: the response ends with the connection, and has no chunks that would have to be parsed here.
             writer.write(f"{one.route.method} /admin/{one.target} HTTP/1.0\r\n\r\n".encode())
@@ -368,16 +401,7 @@ class JoinedAdmin:
             status = int(head.split(" ", 2)[1])
             return status, b"" if status == 200 else await reader.read()
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise _away(worker, str(error)) from None
-
-
-def _away(worker: int, why: str) -> Refused:
-    return Refused(
-        503,
-        f"worker {worker} does not answer: {why}",
-        "It restarts automatically; repeat the request.",
-        ((b"Retry-After", b"1"),),
-    )
+            raise self._away(worker, str(error)) from None
 
 
 def _retry(answer: _Answer) -> tuple[tuple[bytes, bytes], ...]:

@@ -18,12 +18,14 @@ class Health(Shape):
         trouble: Why the broker does not accept messages, and what to do; a restart would not help.
         journal: Why the broker cannot write the event journal; messages still flow meanwhile.
         stopped: Names of forwarders that send nothing until the operator decides; the broker still accepts messages.
+        partitions: State of each cluster partition that this node has: "serving" or "starting".
     """
 
     status: str
     trouble: str = ""
     journal: str = ""
     stopped: list[str] | None = None
+    partitions: dict[str, str] | None = None
 
 
 class Reloaded(Shape):
