@@ -109,6 +109,19 @@ def test_a_cluster_does_not_accept_security_whose_memory_is_one_machines(tmp_pat
     assert {"security"} == {one.key for one in caught.value.mistakes if "common memory" in one.what}
 
 
+def test_what_overrides_the_file_is_checked_like_the_file() -> None:
+    for instead, key in (({"workers": 3}, "workers"), ({"store": "inbox"}, "store")):
+        with pytest.raises(ConfigurationMistakes) as caught:
+            parse_config(CLUSTER.encode(), "broker.toml", Path(), instead=instead)
+        assert [one.key for one in caught.value.mistakes] == [key]
+
+
+def test_the_url_is_not_known_before_the_node_listens_at_a_free_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ClusterConfig(host="0.0.0.0").node_url(0) is None
+    monkeypatch.setenv("HOLDFAST_NODE_URL", "http://c.example:7/")
+    assert ClusterConfig(host="0.0.0.0").node_url(0) == "http://c.example:7"
+
+
 def test_a_running_broker_does_not_change_its_cluster() -> None:
     with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs"):
         parse(f"{CLUSTER}lease = 9", running=parse(CLUSTER))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from crew import wait_until
@@ -110,3 +110,19 @@ def test_probes_name_the_database_while_it_is_away_and_no_node_ends(nodes: Nodes
         wait_until(lambda admin=admin: asked(f"{admin}/readyz")[0] == 200)
     nodes.served_with(a="live", b="live")
     assert all(one.process.poll() is None for one in nodes.nodes.values())
+
+
+def test_a_node_tells_its_addresses_and_its_name_where_it_refuses_a_configuration(nodes: Nodes) -> None:
+    a = nodes.start("a")
+    a.url()
+    admin = a.url()
+    assert a.process.stdout is not None
+    store, node = (a.process.stdout.readline() for _ in range(2))
+    assert store.endswith(f", in each of {PARTITIONS} cluster partitions\n")
+    (found,) = nodes.served_with(a="live").nodes
+    assert node == f"node        a, for other nodes at {found.url}\n"
+    file = a.errors.with_name("a.toml")
+    file.write_text(file.read_text() + "lese = 3\n")
+    with pytest.raises(HTTPError) as refused:
+        urlopen(Request(f"{admin}/reload", method="POST"), timeout=60)
+    assert json.loads(refused.value.read())["error"].startswith("node a keeps its configuration: a.toml has a mistake")

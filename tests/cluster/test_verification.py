@@ -56,10 +56,13 @@ def test_an_intact_cluster_obeys_all_rules(location: str) -> None:
     [
         ("DELETE FROM holdfast_records WHERE part = {part} AND position = 3", "1 record is missing between 2 and 4"),
         ("UPDATE holdfast_partitions SET swept = 3 WHERE part = {part}", "records up to 3 are deleted, but those"),
-        ("DELETE FROM holdfast_ownership WHERE partition = 1 AND space = '{space}'", "has 2 partitions, but rows for"),
+        (
+            "DELETE FROM holdfast_ownership WHERE partition = 1 AND space = '{space}'",
+            "has 2 cluster partitions, but rows for",
+        ),
         (
             "UPDATE holdfast_ownership SET incarnation = 9 WHERE space = '{space}'",
-            "Partition 0 belongs to a with epoch",
+            "Cluster partition 0 belongs to a with epoch",
         ),
         ("UPDATE holdfast_node SET incarnation = 9 WHERE space = '{space}'", "Node a has incarnation 9, but only 1"),
         (
@@ -80,14 +83,14 @@ def test_a_broken_rule_is_found(server: PostgreSQL, location: str, change: str, 
 def test_a_store_of_no_partition_is_found(location: str) -> None:
     fill(location, 2)
     (problem,) = verify_cluster(location).problems
-    assert problem.endswith("/worker-2' belongs to no partition, so no node serves it.")
+    assert problem.endswith("/worker-2' belongs to no cluster partition, so no node serves it.")
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("UPDATE holdfast_ownership SET epoch = 0, owner = ''", "The epoch of partition 0 fell from 1 to 0."),
-        ("UPDATE holdfast_spaces SET serial = 3", "The number of batches of partition 0 fell from 6 to 3."),
+        ("UPDATE holdfast_ownership SET epoch = 0, owner = ''", "The epoch of cluster partition 0 fell from 1 to 0."),
+        ("UPDATE holdfast_spaces SET serial = 3", "The number of batches of cluster partition 0 fell from 6 to 3."),
         ("UPDATE holdfast_cluster SET incarnations = 0", "The number of joins fell from 1 to 0."),
     ],
 )

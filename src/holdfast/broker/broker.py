@@ -135,6 +135,17 @@ class Broker:
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
+        try:
+            return self._checked_by_one()
+        except ConfigurationError as error:
+            if self.config.cluster is None:
+                raise
+            name = self.config.cluster.node_name()
+            what = f"node {name} keeps its configuration: {error.message}"
+            raise ConfigurationError(what, remedy=error.remedy) from error
+
+    def _checked_by_one(self) -> list[str]:
+        """Check the configuration in this process, and let the supervisor notify all."""
         assert self._read_again is not None
         new = self._read_again(self.config)
         if self._post is not None and self._post.place.worker.is_gateway:

@@ -66,11 +66,11 @@ class ClusterConfig:
             )
         return name
 
-    def node_url(self, port: int) -> str:
-        """Return the URL at which other nodes reach this one.
+    def node_url(self, port: int) -> str | None:
+        """Return the URL at which other nodes reach this one; None if it is not known before the node listens.
 
         Args:
-            port: The port on which it listens.
+            port: The port on which it listens; 0: not known yet.
 
         Raises:
             ConfigurationError: The environment variable contains no valid URL.
@@ -79,5 +79,7 @@ class ClusterConfig:
         if given:
             check_url(URL_VARIABLE, given)
             return given.rstrip("/")
+        if not port:
+            return None
         host = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -120,7 +120,8 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
     if not config.store.startswith(("postgresql:", "postgresql+", "postgres:")):
         yield ("store",), "the nodes of a cluster need a common PostgreSQL database", _DATABASE
     if config.workers > 1:
-        yield ("workers",), "a node of a cluster runs one process for each of its partitions", "Remove workers."
+        what = "a node of a cluster runs one process for each of its partitions"
+        yield ("workers",), what, "Remove workers, and the option --workers."
     given = [key for key in ("secret_file", "secret_env") if is_given(cluster, key)]
     yield from _one_secret(("cluster",), given, "the secret of the nodes")
     if not given:

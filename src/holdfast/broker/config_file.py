@@ -65,10 +65,23 @@ def parse_config(
     """
     text, data = load_toml(content, name)
     reading = Reading(name, KeyLines(text), base)
-    config = reading.read(data)
-    config = replace(config, **(instead or {}))
+    config = reading.read(data, instead or {})
     reading.end(what_cannot_change(running, config) if running is not None else ())
     return config
+
+
+def read_store_location(file: str | Path) -> str:
+    """Return the location of the store that a configuration file names, as ``BrokerConfig.store_location``. Reads no
+    other key, and no other file than that of the database's password.
+
+    Raises:
+        ConfigurationMistakes, ConfigurationError: As :func:`read_config`.
+    """
+    path = Path(file)
+    text, data = load_toml(read_file(path, "configuration", "Check the path."), str(file))
+    reading = Reading(str(file), KeyLines(text), path.parent.absolute())
+    keys = ("store", "store_password_file", "store_password_env")
+    return reading.read({key: data[key] for key in keys if key in data}, {}).store_location()
 
 
 class Reading(TableReading):
@@ -79,8 +92,12 @@ class Reading(TableReading):
         self._own: dict[KeyPath, tuple[Mapping[str, Any], bool]] = {}
         """Path of a policy -> its own settings, and whether all of them could be read."""
 
-    def read(self, data: Table) -> BrokerConfig:
+    def read(self, data: Table, instead: Mapping[str, Any]) -> BrokerConfig:
         """Return the whole configuration.
+
+        Args:
+            data: The content of the file.
+            instead: Field -> a value that overrides the file.
 
         Raises:
             ConfigurationMistakes: The file has mistakes.
@@ -92,7 +109,7 @@ class Reading(TableReading):
         said, unread = self.read_table(BrokerConfig, data, (), special)
         if "forwarders" in said:
             said["forwarders"] = tuple(self._with_policy(one, said) for one in said["forwarders"])
-        config: BrokerConfig = self.made(BrokerConfig, said, unread, ())
+        config: BrokerConfig = self.made(BrokerConfig, {**said, **instead}, unread - instead.keys(), ())
         self.end(contradictions(config))
         return config
 

@@ -93,7 +93,7 @@ class _Check:
         ownership = self._rows(_OWNERSHIP)
         numbers = [partition for partition, _, _, _ in ownership]
         if numbers != list(range(self._count)):
-            self.problems.append(f"The cluster has {self._count} partitions, but rows for {numbers}.")
+            self.problems.append(f"The cluster has {self._count} cluster partitions, but rows for {numbers}.")
         nodes = self._rows(_NODES)
         used = [incarnation for _, incarnation in nodes]
         if len(set(used)) != len(used):
@@ -102,11 +102,10 @@ class _Check:
             if incarnation > incarnations:
                 self.problems.append(f"Node {name} has incarnation {incarnation}, but only {incarnations} were given.")
         for partition, owner, incarnation, epoch in ownership:
-            self.numbers[f"epoch of partition {partition}"] = epoch
+            self.numbers[f"epoch of cluster partition {partition}"] = epoch
             if owner and (epoch < 1 or not 1 <= incarnation <= incarnations):
-                self.problems.append(
-                    f"Partition {partition} belongs to {owner} with epoch {epoch} and incarnation {incarnation}."
-                )
+                what = f"with epoch {epoch} and incarnation {incarnation}"
+                self.problems.append(f"Cluster partition {partition} belongs to {owner} {what}.")
 
     def stores(self) -> None:
         """The records of each partition of a queue are complete, from the first to the last."""
@@ -121,13 +120,13 @@ class _Check:
         for name, number, epoch, serial in spaces:
             if bytes(name) not in expected:
                 self.problems.append(
-                    f"The store {bytes(name).decode()!r} belongs to no partition, so no node serves it."
+                    f"The store {bytes(name).decode()!r} belongs to no cluster partition, so no node serves it."
                 )
                 continue
             partition = expected[bytes(name)]
             self.partitions += 1
-            self.numbers[f"number of openings of the store of partition {partition}"] = epoch
-            self.numbers[f"number of batches of partition {partition}"] = serial
+            self.numbers[f"number of openings of the store of cluster partition {partition}"] = epoch
+            self.numbers[f"number of batches of cluster partition {partition}"] = serial
             for row in self._rows(_RECORDS, id=number):
                 self._records(partition, *row)
 
@@ -143,7 +142,7 @@ class _Check:
         last: int | None,
         kept: int,
     ) -> None:
-        where = f"Partition {partition}, queue {queue!r}, partition {number} of the queue"
+        where = f"Cluster partition {partition}, queue {queue!r}, partition {number}"
         self.records += kept
         self.numbers[f"first offset of {where[0].lower()}{where[1:]}"] = first
         if last is not None and last >= first and kept != last + 1 - first:

@@ -68,6 +68,8 @@ def test_the_status_is_a_table_or_json(run: Any, cluster: Cluster, tmp_path: Pat
     assert table[3].startswith("Warning: One server has the data.")
     (tmp_path / "broker.toml").write_text(f'store = "{cluster.location}"\nstore_password_file = "password"\n')
     (tmp_path / "password").write_text("of no use to a server that trusts everyone\n")
+    with (tmp_path / "broker.toml").open("a") as file:  # the operator may not be able to read the nodes' secret
+        file.write('[cluster]\nsecret_file = "missing"\n')
     facts = json.loads(run("cluster", "status", "broker.toml", "--json").out)
     assert [one["partitions"] for one in facts["nodes"]] == [[0, 1, 2], [3]]
 
@@ -102,7 +104,7 @@ def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers
     servers("postgresql").sql(f"DELETE FROM holdfast_ownership WHERE partition = 2 AND space = '{space}'")
     result = run("cluster", "verify", cluster.location)
     assert result.code == 1
-    assert result.out.startswith("- The cluster has 4 partitions, but rows for [0, 1, 3].\n")
+    assert result.out.startswith("- The cluster has 4 cluster partitions, but rows for [0, 1, 3].\n")
     assert result.out.endswith("A rule is broken.\n")
     assert json.loads(run("cluster", "verify", cluster.location, "--json").out)["problems"]
 

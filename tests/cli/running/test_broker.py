@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,43 @@ def test_check_tells_the_number_of_users_and_a_file_that_all_can_read(run: Any, 
     assert "geheim" not in result.out
     facts = json.loads(run("broker", "check", "broker.toml", "--json").out)
     assert (facts["users"], facts["public_secrets"]) == (1, [str(tmp_path / "password")])
+
+
+NODE = """
+store = "postgresql://me@127.0.0.1:1/orders"
+partitions = 1
+listen.host = "0.0.0.0"
+[cluster]
+node = "a"
+secret_file = "secret"
+host = "0.0.0.0"
+"""
+
+
+def test_check_tells_how_other_nodes_reach_a_node_of_a_cluster(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    for more, variable, told in (
+        ("", "", f"http://{socket.gethostname()}:8082"),
+        ("port = 0", "", "a free port"),
+        ("port = 0", "http://a.example:7", "http://a.example:7"),
+    ):
+        (tmp_path / "broker.toml").write_text(NODE + more)
+        monkeypatch.setenv("HOLDFAST_NODE_URL", variable)
+        result = run("broker", "check", "broker.toml")
+        assert result.code == 0, result.err
+        assert f"node        a, for other nodes at {told}\n" in result.out
+        assert ", 1 partition and 64 for sessions in a new store, in each of 24 cluster partitions\n" in result.out
+
+
+def test_an_option_that_contradicts_the_cluster_is_refused_before_anything_starts(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "broker.toml").write_text(NODE)
+    for option, value, key in (("--workers", "2", "workers"), ("--store", "inbox", "store")):
+        result = run("broker", "--config", "broker.toml", option, value)
+        assert (result.code, result.out) == (1, "")
+        assert f": {key}: " in result.err and "cluster." not in result.err
 
 
 def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: Path) -> None:

@@ -318,7 +318,7 @@ def test_a_node_whose_agent_ends_ends_too(cluster: Start) -> None:
     node.url()
     node.end_agent()
     assert node.process.wait(60) == 1
-    assert "cluster.left" in node.errors.read_text()
+    assert "cluster.node_ended" in node.errors.read_text()
 
 
 def test_a_node_that_the_cluster_refuses_says_why_and_ends(cluster: Start) -> None:

@@ -175,9 +175,9 @@ def location_of(cluster: str) -> str:
             f"{shown(cluster)!r} is neither a file nor the URL of a database",
             remedy="Give the brokers' configuration file, or postgresql://user@host/database",
         )
-    from holdfast.broker.config_file import read_config
+    from holdfast.broker.config_file import read_store_location
 
-    store = read_config(cluster).store_location()
+    store = read_store_location(cluster)  # not the secret of the nodes, which operators need not be able to read
     if not is_sql(store):
         raise ConfigurationError(
             f"the brokers of {cluster} are no cluster: their store is {shown(store)!r}",

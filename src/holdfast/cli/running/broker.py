@@ -117,7 +117,7 @@ async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> N
 
 def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
     tell_ready(facts)
-    for line in _summary(config, with_addresses=False):
+    for line in _summary(config, facts):
         click.echo(line)
     sys.stdout.flush()
 
@@ -184,7 +184,7 @@ def _node(cluster: ClusterConfig) -> dict[str, Any]:
         "node": cluster.node_name(),
         "partitions": cluster.partitions,
         "listen": _url(cluster.host, cluster.port, False),
-        "url": cluster.node_url(cluster.port) if cluster.port or cluster.url else None,
+        "url": cluster.node_url(cluster.port),
     }
 
 
@@ -198,14 +198,20 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
     return str(queue.retention_policy)
 
 
-def _summary(config: BrokerConfig, *, with_addresses: bool = True) -> list[str]:
+def _summary(config: BrokerConfig, running: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what a broker opens, in lines; of one that runs, without the addresses that it has printed."""
     facts = _facts(config)
     node = facts["cluster"]
-    processes = _many(config.workers, "worker") if node is None else f"{node['partitions']} workers in the cluster"
-    lines = [f"store       {facts['store']}, {_partitions(config)}, {processes}"]
+    each = (
+        f", {_many(config.workers, 'worker')}"
+        if node is None
+        else f", in each of {node['partitions']} cluster partitions"
+    )
+    lines = [f"store       {facts['store']}, {_partitions(config)}{each}"]
     if node is not None:
-        lines.append(f"node        {node['node']}, for other nodes at {node['url'] or node['listen']}")
-    if with_addresses:
+        url = node["url"] or (running or {}).get("node_url")
+        lines.append(f"node        {node['node']}, for other nodes at {url or 'a free port'}")
+    if running is None:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     if facts["users"] is not None:
         lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")

@@ -94,12 +94,19 @@ def become_node(
     nodes = _bind((cluster.host, cluster.port), most)
     trust = Trust(cluster.partitions)
     node, url = cluster.node_name(), cluster.node_url(nodes[0].getsockname()[1])
+    assert url is not None
     messages = _bind((config.listen.host, config.listen.port), most)
     admin = _bind((config.admin.host, config.admin.port), most) if config.admin.enabled else []
     # Last of all: a node that cannot listen must not join the cluster.
     link = AgentLink.start(partial(_run_agent, config, node, url, [*nodes, *messages, *admin], trust), trust)
     supervisor = Supervisor(
-        cluster.partitions, messages, admin, ready, passes_hang_up=passes_hang_up, agent=link, nodes=nodes
+        cluster.partitions,
+        messages,
+        admin,
+        lambda facts: ready({**facts, "node_url": url}),
+        passes_hang_up=passes_hang_up,
+        agent=link,
+        nodes=nodes,
     )
     post = supervisor.run()
     post.end_with_supervisor()

@@ -334,7 +334,7 @@ class Supervisor:
         except AgentEnded as ended:
             self._agent.revoke()
             if not self._is_ending:
-                log.error("cluster.left", why=ended.problem, remedy=ended.remedy)
+                log.error("cluster.node_ended", reason=ended.problem, remedy=ended.remedy)
                 self._code = 1
                 self._end(signal.SIGTERM)
             return
