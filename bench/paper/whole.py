@@ -38,7 +38,7 @@ from holdfast.endpoint.source.source import Source
 from holdfast.exceptions import HoldfastError
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
-from holdfast.http.outcome import Done, Response
+from holdfast.http.outcome import Done, Response, Streamed
 
 SIZES = (100, 1_000, 10_000)
 """Bytes of the bodies; the paper's sizes are between them."""
@@ -121,7 +121,8 @@ class _Acknowledging:
     def __init__(self) -> None:
         self._acknowledgement = (b"", b"")
 
-    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+    def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
+        assert isinstance(body, bytes)
         found = _NUMBER.search(body)
         if found is not None:  # first, and by the octets, so that the peer's cost does not count as the source's
             before, after = self._acknowledgement

@@ -245,8 +245,8 @@ def test_an_attachment_is_checked_when_it_is_made() -> None:
         encode_attachments([b"data"], b"<a/>")  # type: ignore[list-item]
 
 
-def test_attachments_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.endpoint.envelopes.attachments.MOST_BYTES", 10)
+def test_attachments_in_a_record_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.endpoint.envelopes.attachments.MOST_IN_MEMORY", 10)
     encode_attachments([Attachment(b"x" * 10)], b"<a/>")
     with pytest.raises(EnvelopeError, match="several messages"):
         encode_attachments([Attachment(b"x" * 11)], b"<a/>")

@@ -1,11 +1,21 @@
-"""Data for the store: records, and batches of changes that become durable together or not at all."""
+"""Data for the store: records, and batches of changes that become durable together or not at all.
+
+Attachments that are too large for memory are in a **content** of the store. The attachments of a record are bytes of
+the wire's own; if a content has the parts, these bytes begin with a head that names it. The core carries them like any
+others.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from struct import Struct
+from typing import Any, BinaryIO, Protocol
 
 from holdfast.core.staged_blocks import Run
+from holdfast.exceptions import StoreError
+
+_MARK = b"\xc1"  # the wire's own bytes are MessagePack, which never begins with it
+_HEAD = Struct(">c16sQ")
 
 
 @dataclass(slots=True)
@@ -146,3 +156,104 @@ class Snapshot:
         for key, state in self.cursors.items():
             parts.setdefault(key[0], Snapshot()).cursors[key] = state
         return parts
+
+
+class Hold(Protocol):
+    """Keeps a content in its store as long as the object lives, whether or not a stored record names it."""
+
+    @property
+    def name(self) -> bytes:
+        """The content's name."""
+        ...
+
+    def open(self) -> BinaryIO:
+        """Return the content as a file.
+
+        Raises:
+            OSError: It cannot be read.
+            StoreError: The same, in a database.
+        """
+        ...
+
+
+class ContentWriter(Protocol):
+    """Writes one content, from any thread but one at a time. It is deleted unless a stored record comes to name it."""
+
+    @property
+    def hold(self) -> Hold:
+        """Keeps the content."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The bytes written so far."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Add a piece.
+
+        Raises:
+            OSError: It cannot be written; for example, the disk is nearly full.
+            StoreError: The same, in a database.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Make the content durable. Errors as for :meth:`write`."""
+        ...
+
+
+class HeldAttachments(bytes):
+    """Attachments whose content stays in the store as long as these bytes live."""
+
+    hold: Hold
+
+
+def with_content(hold: Hold, size: int, rest: bytes) -> HeldAttachments:
+    """Return attachments that name a content.
+
+    Args:
+        hold: Keeps the content.
+        size: Its bytes.
+        rest: The wire's own bytes, which say where the parts are.
+    """
+    return held(_HEAD.pack(_MARK, hold.name, size) + rest, hold)
+
+
+def held(attachments: bytes, hold: Hold) -> HeldAttachments:
+    """Return the same attachments with what keeps their content."""
+    found = HeldAttachments(attachments)
+    found.hold = hold
+    return found
+
+
+def content_name(attachments: bytes) -> bytes:
+    """Return the name of the content that attachments have in the store; b"" for none."""
+    return attachments[1:17] if attachments[:1] == _MARK else b""
+
+
+def content_size(attachments: bytes) -> int:
+    """Return the bytes that attachments have in the store besides the record; 0 for none."""
+    if attachments[:1] != _MARK:
+        return 0
+    size: int = _HEAD.unpack_from(attachments)[2]
+    return size
+
+
+def hold_of(attachments: bytes) -> Hold:
+    """Return what keeps the content of attachments.
+
+    Raises:
+        StoreError: Nothing does: another process has read the record.
+    """
+    if isinstance(attachments, HeldAttachments):
+        return attachments.hold
+    raise StoreError(
+        "The attachments of this message are not in memory, but in the store that has it.",
+        remedy="Read them in a handler, or forward the message. A reader gets only attachments below 1 MiB.",
+    )
+
+
+def own_bytes(attachments: bytes) -> bytes:
+    """Return the wire's own bytes of attachments."""
+    return attachments[_HEAD.size :] if attachments[:1] == _MARK else attachments

@@ -89,7 +89,10 @@ class Service:
             raise
         try:
             handler: Handler = self.app.handle
-            if self.post is not None:
+            if self.post is None:
+                running = self.app.running
+                self._server.spooling = running.reception.envelopes.spooling(running.store.contents.create)
+            else:
                 self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node_secret)
                 handler = self._neighbours.handle
                 await self._neighbours.start(shares.messages, self.post.nodes)

@@ -10,11 +10,37 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import PeerCertificate
 from holdfast.settings import Bytes, Seconds, check_settings
+
+
+class Spool(Protocol):
+    """Takes the content of a request that is too large for memory, piece by piece."""
+
+    def add(self, data: bytes) -> None:
+        """Add a piece, in the event loop's thread."""
+        ...
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether :meth:`flush` should follow before more is added."""
+        ...
+
+    def flush(self) -> None:
+        """Write what was added, in another thread."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it could not be written: for now, there is no room for the content."""
+        ...
+
+
+Spooling = Callable[[Mapping[bytes, bytes]], Spool | None]
+"""Returns where the content of a request with these headers goes if it is large; None: to memory."""
 
 
 @dataclass(slots=True)
@@ -26,7 +52,7 @@ class Request:
         target: Path and query as they came, still percent-encoded; below a mount point, relative to it.
         headers: Lower-case names to values; values of a repeated name are joined with ``b", "`` (RFC 9110 section 5.3).
             Not to be changed: requests with the same head share them.
-        body: The content, its transfer coding removed.
+        body: The content, its transfer coding removed; b"" if it is in ``spool``.
         peer: ``"address:port"`` of the other end, None if unknown.
         secure: Whether it came over TLS.
         certificate: What the other end showed to prove who it is, None if it was not asked to.
@@ -34,6 +60,7 @@ class Request:
         user: The user name that the content proved, "" for none. The server leaves it empty; who checks the proof
             sets it.
         session: The security session that the content proved to belong to, "" for none; set like the user.
+        spool: Has the content if it was too large for memory.
     """
 
     method: str
@@ -46,6 +73,7 @@ class Request:
     mount: str = ""
     user: str = ""
     session: str = ""
+    spool: Spool | None = None
 
 
 class Exchange(ABC):
@@ -150,6 +178,9 @@ class HTTPLimits:
     Attributes:
         max_body: Largest request content; more is refused before it is read: a SOAP message with a fault, anything
             else with 413.
+        max_attachments: Largest content of a SOAP message with attachments, if that is more than ``max_body``. Beyond
+            1 MB it goes to the store while it arrives, and ``body_timeout`` applies to each megabyte. Several processes
+            and ASGI servers keep it in memory, and accept ``max_body``.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
             sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half
@@ -171,6 +202,7 @@ class HTTPLimits:
     """
 
     max_body: Bytes = 16 * 1024 * 1024
+    max_attachments: Bytes = 2 * 1024 * 1024 * 1024
     max_header_bytes: Bytes = 64 * 1024
     max_buffered: Bytes = 256 * 1024 * 1024
     max_unsent: Bytes = 64 * 1024 * 1024

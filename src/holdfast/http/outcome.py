@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,20 @@ class TransportError(HoldfastError):
         super().__init__(message, remedy=remedy)
         self.connected = connected
         self.status = status
+
+
+class Streamed(Protocol):
+    """The content of a request that is too large for memory. Each iteration reads it from the beginning.
+
+    Attributes:
+        size: Its bytes.
+    """
+
+    size: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return its pieces; called in a thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +71,7 @@ Done = Callable[[Outcome], None]
 class Transport(Protocol):
     """Carrier of requests: :class:`~holdfast.http.client.client.HTTPClient`, or a substitute in tests."""
 
-    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+    def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
         """Send once; see :meth:`~holdfast.http.client.client.HTTPClient.request`."""
         ...
 

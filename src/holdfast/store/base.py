@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.store.contents import Contents
 from holdfast.store.records import decode_record
 
 
@@ -24,6 +25,8 @@ class Store(Protocol):
     outlasts: bool
     """Whether calls wait without limit for an unavailable database. An endpoint sets this while it runs, because a
     restart would not help. Otherwise calls fail after the patience of the URL. A store on a disk ignores it."""
+    contents: Contents
+    """What is too large for a record."""
     went_back: str
     """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
 
@@ -77,6 +80,7 @@ class Reads:
 
     went_back = ""
     outlasts = False
+    contents: Contents
 
     def forget_went_back(self) -> None:
         """See :meth:`Store.forget_went_back`."""
@@ -92,7 +96,11 @@ class Reads:
     ) -> list[tuple[int, Record]]:
         """See :meth:`Store.read`."""
         encoded = self.read_encoded(queue, partition, start, end, max_bytes)
-        return [(offset, decode_record(data)) for offset, data in encoded]
+        return [(offset, self._read_record(data)) for offset, data in encoded]
+
+    def _read_record(self, data: bytes) -> Record:
+        record = decode_record(data)
+        return self.contents.kept(record) if record.attachments else record
 
 
 class Transaction(Protocol):

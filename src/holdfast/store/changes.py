@@ -11,6 +11,7 @@ from holdfast.core.records import Batch
 from holdfast.store.content import Content, Key
 from holdfast.store.plan import Move, Plan, Where
 from holdfast.store.records import encode_record, release_record
+from holdfast.store.references import ReferenceChanges
 
 
 class Changes(ABC, Generic[Key]):
@@ -22,15 +23,19 @@ class Changes(ABC, Generic[Key]):
 
     Attributes:
         plan: The effects of the batch.
+        references: What it changes in the references to contents.
+        unnamed: After :meth:`take_over`: the contents that no record names any more.
 
     Raises:
         StoreFailed: The batch breaks a rule of :mod:`holdfast.store.plan`.
     """
 
-    __slots__ = ("_content", "_garbage", "_swept", "plan")
+    __slots__ = ("_content", "_garbage", "_swept", "plan", "references", "unnamed")
 
     def __init__(self, content: Content[Key], batch: Batch) -> None:
         self.plan = Plan(content, batch)
+        self.references = ReferenceChanges(content.references, self.plan)
+        self.unnamed: list[bytes] = []
         self._content = content
         self._garbage = content.garbage
         self._swept: dict[Where, int] = {}
@@ -56,6 +61,8 @@ class Changes(ABC, Generic[Key]):
             self._settle()
         if plan.cursors:
             self._save_cursors()
+        if self.references:
+            self._refer()
         if plan.trims:
             self._trim()
         if plan.deletes:
@@ -95,6 +102,10 @@ class Changes(ABC, Generic[Key]):
     def _save_cursors(self) -> None: ...
 
     @abstractmethod
+    def _refer(self) -> None:
+        """Write the changed references to contents."""
+
+    @abstractmethod
     def _trim(self) -> None:
         """Move first offsets, and delete some of the records below them."""
 
@@ -128,5 +139,7 @@ class Changes(ABC, Generic[Key]):
         """Update the content: the batch is durable."""
         content = self._content
         content.take_over(self.plan, self._swept)
+        if self.references:
+            self.unnamed = self.references.take_over(content.references)
         content.serial += 1
         content.garbage = self._garbage

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from holdfast.store.plan import Bounds, Plan, Where
+from holdfast.store.references import Place, References
 
 Key = TypeVar("Key")
 """The engine's key of a partition's records."""
@@ -46,6 +47,7 @@ class Content(Generic[Key]):
         cursors: Partition -> names of its cursors. Like ``held``, it lists entries to delete with their owner; a search
             in the engine would step over all deleted keys.
         homes: Sequence -> the partition that it belongs to.
+        references: The records that name a content.
         serial: The number of the last batch.
         garbage: Approximate number of trimmed bytes that are not deleted yet.
         written_bytes, written_records: Since the start.
@@ -58,6 +60,7 @@ class Content(Generic[Key]):
         self.held: dict[str, set[int]] = {}
         self.cursors: dict[Where, set[str]] = {}
         self.homes: dict[str, Where] = {}
+        self.references = References()
         self.serial = 0
         self.garbage = 0.0
         self.written_bytes = 0
@@ -79,6 +82,17 @@ class Content(Generic[Key]):
     def home_of(self, sequence: str) -> Where | None:
         """See :class:`~holdfast.store.plan.Known`."""
         return self.homes.get(sequence)
+
+    def refer(self, place: Place, name: bytes) -> None:
+        """Add a stored reference; a repair may have cut off its record."""
+        where, number = place
+        if isinstance(where, str):
+            is_there = number in self.held.get(where, ())
+        else:
+            bounds = self.bounds_of(where)
+            is_there = bounds is not None and bounds[0] <= number < bounds[1]
+        if is_there:
+            self.references.add(place, name)
 
     @property
     def mean_bytes(self) -> float:

@@ -12,8 +12,10 @@ from typing import TypeVar
 from holdfast.core.records import Batch, Snapshot, State
 from holdfast.exceptions import StoreFailed
 from holdfast.store.base import Reads
+from holdfast.store.contents import MemoryContents
 from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
 from holdfast.store.records import decode_state, encode_record, encode_state, release_record
+from holdfast.store.references import ReferenceChanges, References
 from holdfast.store.staged import fill
 
 _Key = TypeVar("_Key")
@@ -42,6 +44,9 @@ class MemoryStore(Reads):
 
     def __init__(self) -> None:
         self.trouble = ""
+        self.contents = MemoryContents()
+        self._references = References()
+        self.contents.is_named = self._references.is_named
         self._queues: dict[str, bytes] = {}
         self._bounds: dict[Where, Bounds] = {}
         self._records: dict[Where, dict[int, bytes]] = {}
@@ -87,6 +92,7 @@ class MemoryStore(Reads):
             ) from self._failure
         try:
             plan = Plan(self, batch)
+            references = ReferenceChanges(self._references, plan)
             encoded = self._encode(plan)
         except BaseException as error:
             self._failure = error
@@ -96,6 +102,8 @@ class MemoryStore(Reads):
                 f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
             ) from error
         self._apply(plan, encoded)
+        if references:
+            self.contents.no_longer_named(references.take_over(self._references))
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20

@@ -33,6 +33,7 @@ HELD = b"h"
 SEQUENCE = b"s"
 CURSOR = b"c"
 HOME = b"l"
+CONTENT = b"a"
 TRIMMED = b"!holdfast-trimmed"
 """The key of the approximate number of bytes that were deleted but are still on the disk."""
 
@@ -81,7 +82,9 @@ def encode_record(record: Record) -> bytes:
 
 
 def _values(record: Record) -> list[object]:
-    return [getattr(record, name) for name in _NAMES]
+    values = [getattr(record, name) for name in _NAMES]
+    values[-1] = bytes(record.attachments)  # msgspec encodes no subclass
+    return values
 
 
 def release_record(data: bytes, now: float) -> bytes:
@@ -228,6 +231,17 @@ def key_name(key: bytes) -> str:
 def home_key(sequence: str, queue: str, partition: int) -> bytes:
     """Return the key that assigns a Sequence to a partition; all keys of one partition share a prefix."""
     return partition_key(HOME, queue, partition) + sequence.encode()
+
+
+def reference_key(where: tuple[str, int] | str, number: int) -> bytes:
+    """Return the key of a record that names a content: of a partition, or held for a Sequence."""
+    return CONTENT + _encode((where, number))
+
+
+def split_reference_key(key: bytes) -> tuple[tuple[str, int] | str, int]:
+    """Return what was passed to :func:`reference_key`."""
+    where, number = _decode(key[1:])
+    return where if isinstance(where, str) else tuple(where), number
 
 
 def held_key(sequence: str, message: int) -> bytes:

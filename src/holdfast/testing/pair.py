@@ -25,7 +25,7 @@ from holdfast.endpoint.source.source import Source
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
-from holdfast.http.outcome import Done, Outcome, TransportError
+from holdfast.http.outcome import Done, Outcome, Streamed, TransportError
 from holdfast.settings import check_seconds
 from holdfast.simulation.nodes.network import Network, lossy
 
@@ -128,9 +128,10 @@ class MemoryTransport:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+    def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
         """See :meth:`holdfast.http.client.client.HTTPClient.request`."""
-        task = asyncio.ensure_future(self._exchange(method, url, body, headers, done))
+        whole = body if isinstance(body, bytes) else b"".join(body)
+        task = asyncio.ensure_future(self._exchange(method, url, whole, headers, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

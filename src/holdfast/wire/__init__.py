@@ -7,8 +7,10 @@ first.
 
 from __future__ import annotations
 
-from holdfast.wire.attachments.package import pack, receive_package
+from holdfast.wire.attachments.package import receive_package
+from holdfast.wire.attachments.packing import pack
 from holdfast.wire.attachments.references import MissingPart
+from holdfast.wire.attachments.stored import ArrivingPackage
 from holdfast.wire.body import parse_element
 from holdfast.wire.decoding.envelopes import as_utf8, decode
 from holdfast.wire.encoding.envelopes import action_of, control_action, encode
@@ -29,6 +31,7 @@ from holdfast.wire.text import storable as storable_text
 __all__ = [
     "AROUND",
     "DEFAULT",
+    "ArrivingPackage",
     "Limits",
     "MissingPart",
     "action_of",

@@ -1,7 +1,8 @@
 """The HTTP server over real sockets: framing, order, limits, timeouts, TLS and an orderly end.
 
 Covers http/exchange.py, http/head_memory.py, http/server/connection.py, http/server/handshakes.py,
-http/server/known_heads.py, http/server/open_connections.py and http/server/server_exchange.py.
+http/server/known_heads.py, http/server/open_connections.py, http/server/request_head.py and
+http/server/server_exchange.py.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
-from holdfast.core.records import Batch, Record
+from holdfast.core.records import Batch, Record, content_name
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Maximum bytes of records in memory for handlers, plus at most one record; others are read from the store when there
@@ -380,6 +380,8 @@ class HandlerSchedule:
         line = self._lines[partition]
         self.running -= 1
         self.cursors[partition].finished(offset)
+        if content_name(handle.record.attachments):
+            self.queue.partitions[partition].has_passed_content = True
         line.marked.discard(offset)
         self._drop(line, offset)
         self._ready[partition] = None

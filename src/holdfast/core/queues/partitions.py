@@ -27,6 +27,7 @@ class Partition:
         is_searched: Whether a search for such records is in progress.
         sizes: Sizes of its records, if the retention limits the size.
         is_cut: Whether a deletion is in progress and reads the last record to delete.
+        has_passed_content: Whether handlers finished a record with a content in the store since the last deletion.
         passed: Offset and record that a Sequence's owner passed last; None if it is not in memory.
         followers: Functions to call for each durable record, by cursor.
         outbound: Names of the cursors that outbound Sequences follow here.
@@ -42,12 +43,14 @@ class Partition:
     is_searched: bool = False
     sizes: Sizes | None = None
     is_cut: bool = False
+    has_passed_content: bool = False
     passed: tuple[int, Record] | None = None
     followers: dict[str, Grown] = field(default_factory=dict)
     outbound: set[str] = field(default_factory=set)
 
     def trimmed(self) -> None:
         """Adapt to a deletion of its first records."""
+        self.has_passed_content = False
         self.expired, self.lapsed = max(self.expired, self.first), max(self.lapsed, self.first)
         if self.sizes is not None:
             self.sizes.cut(self.first)

@@ -112,7 +112,9 @@ class Queue:
             self.deletion.trim(partition)
         elif self._deciding is not None:
             self._deciding.moved(one, now)
-        elif self.deletion.drops_now and (stands - one.first >= TRIM_EVERY or cursor.is_outbound):
+        elif self.deletion.drops_now and (
+            stands - one.first >= TRIM_EVERY or cursor.is_outbound or one.has_passed_content
+        ):
             self.deletion.trim(partition)
         if state is not None:
             self.records.save_cursor(partition, name, state)

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
-from holdfast.core.records import Record, State
+from holdfast.core.records import Record, State, content_size
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, Bytes, Seconds, bytes_of, check_settings, seconds_of
 
@@ -171,7 +171,7 @@ class Sizes:
     def add(self, offset: int, record: Record) -> bool:
         """Count the next uncounted record, and return whether that added a mark."""
         self.measured = offset + 1
-        self.total += record.size + RECORD_BYTES
+        self.total += record.size + content_size(record.attachments) + RECORD_BYTES
         if self.total - self.marks[-1][1] < self._spacing:
             return False
         self.marks.append((self.measured, self.total, record.delivered_at))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from holdfast.core.records import Record
+from holdfast.core.records import Record, content_size
 
 Claim = Callable[[int], bool]
 """``claim(size)``: reserve room for a message of ``size`` bytes, which then leaves; return whether there was room."""
@@ -41,6 +41,8 @@ class InFlight:
     """MessageID of the message, once it has left; a fault may name it."""
     size: int = 0
     """Bytes of its body."""
+    is_streamed: bool = False
+    """Whether its attachments are in the store: a transmission may take minutes, so another one waits for its end."""
     faults: int = 0
     """Exchanges of the number that ended with a fault that does not end the Sequence."""
     arrived_at: float = math.inf
@@ -116,7 +118,8 @@ class Flight(dict[int, InFlight]):
     def begin(self, number: int, record: Record | None, now: float) -> None:
         """Add ``number``, which leaves now for the first time; without a record, it is the final message."""
         size = size_of(record)
-        self[number] = InFlight(now, now, 0, now, size=size)
+        is_streamed = record is not None and content_size(record.attachments) > 0
+        self[number] = InFlight(now, now, 0, now, size=size, is_streamed=is_streamed)
         self.bytes += size
         self._leaving.add(number)
 
@@ -140,6 +143,8 @@ class Flight(dict[int, InFlight]):
         if entry is None:
             return
         entry.exchanges = max(0, entry.exchanges - 1)
+        if entry.is_streamed and not entry.exchanges and not entry.waits_for:
+            self._due_from = min(self._due_from, entry.due)
         if least is None:
             return
         entry.due = max(entry.due, least)
@@ -253,7 +258,7 @@ class Flight(dict[int, InFlight]):
         return next((entry.first_sent_at for entry in self.values()), None)
 
     def due(self, now: float, unreplied: Container[int], replying: Container[int] = ()) -> list[int]:
-        """Return the numbers to send now, ascending, without requests that have an open exchange.
+        """Return the numbers to send now, ascending, without requests and streamed messages with an open exchange.
 
         Args:
             now: Seconds.
@@ -272,6 +277,8 @@ class Flight(dict[int, InFlight]):
                 self._has_waiting = True
                 due = self._due_behind(number, entry, unreplied)
             if number in unreplied and (entry.exchanges or number in replying):
+                continue
+            if entry.is_streamed and entry.exchanges:
                 continue
             if due <= now:
                 numbers.append(number)

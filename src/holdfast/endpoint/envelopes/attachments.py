@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from mimetypes import guess_extension
 from pathlib import Path
@@ -13,20 +14,18 @@ from typing import Any, BinaryIO, Final
 
 from lxml import etree
 
+from holdfast.core.records import ContentWriter, Hold, content_name, hold_of
 from holdfast.exceptions import ConfigurationError, EnvelopeError
-from holdfast.wire.attachments.package import (
-    Part,
-    content_id,
-    decode_package,
-    decoded_content,
-    encode_package,
-    new_package,
-)
+from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
 from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined
+from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
 from holdfast.wire.body import parse_element
 
-MOST_BYTES: Final = 256 << 20
-"""Of all attachments of one outgoing message. Receivers have lower limits, such as ``max_body``."""
+STORED_FROM: Final = 1 << 20
+"""Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
+_SMALL = 64 << 10
+MOST_IN_MEMORY: Final = 256 << 20
+"""Bytes of all attachments of a message that is sent in a transaction of the application's: its record has them."""
 LEAST_VALUE: Final = 1024
 """Bytes of a value that travels as an attachment. WCF and CXF read smaller ones in base64, which costs less."""
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
@@ -56,6 +55,7 @@ class Attachment:
     media_type: str = DEFAULT_MEDIA_TYPE
     content_id: str = ""
     _part: Part | None = field(default=None, repr=False)
+    _hold: Hold | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.content, bytes | bytearray | memoryview | str | Path) and not hasattr(
@@ -76,6 +76,10 @@ class Attachment:
             )
 
     @property
+    def _is_small(self) -> bool:
+        return isinstance(self.content, bytes) and self._hold is None and len(self.content) < _SMALL
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The MIME headers of a received attachment, names in lower case; empty for one that you made."""
         return self._part.fields if self._part is not None else {}
@@ -89,34 +93,38 @@ class Attachment:
         """
         if isinstance(self.content, str | Path):
             return Path(self.content).stat().st_size
-        return len(self.read())
+        with self.open() as file:
+            return sum(map(len, iter(lambda: file.read(PIECE), b"")))
 
     def read(self) -> bytes:
-        """Return all bytes.
+        """Return all bytes. Read a large attachment from :meth:`open` instead, piece by piece.
 
         Raises:
             OSError: Its file cannot be read.
             EnvelopeError: It was received in base64 or quoted-printable, and is not valid.
         """
-        if self._part is not None:
-            return decoded_content(self._part.fields, self._part.content)
-        if isinstance(self.content, bytes | bytearray | memoryview):
+        if self._part is None and isinstance(self.content, bytes | bytearray | memoryview):
             return bytes(self.content)
-        if isinstance(self.content, str | Path):
-            return Path(self.content).read_bytes()
-        if self.content.seekable():
-            self.content.seek(0)
-        return self.content.read()
+        with self.open() as file:
+            return file.read()
 
     def open(self) -> BinaryIO:
         """Return the bytes as a binary file. Close it, or use it in a ``with`` block.
 
+        A large received attachment is read from the store, as the file is read.
+
         Raises:
             OSError: Its file cannot be read.
+            StoreError: It cannot be read from the store.
+            EnvelopeError: As for :meth:`read`.
         """
+        if self._part is not None:
+            return open_decoded(self._part, self._hold)
         if isinstance(self.content, str | Path):
             return Path(self.content).open("rb")
-        return io.BytesIO(self.read())
+        if isinstance(self.content, bytes | bytearray | memoryview):
+            return io.BytesIO(self.content)
+        return io.BytesIO(_rewound(self.content).read())
 
 
 @dataclass(frozen=True)
@@ -132,8 +140,13 @@ class WithAttachments:
     attachments: Sequence[Attachment]
 
 
-def encode_attachments(attachments: Iterable[Attachment], body: bytes, headers: bytes = b"") -> bytes:
-    """Return attachments as a record stores them; b"" for none.
+def encode_attachments(
+    attachments: Iterable[Attachment],
+    body: bytes,
+    headers: bytes = b"",
+    create: Callable[[], ContentWriter] | None = None,
+) -> bytes:
+    """Return attachments as a record stores them; b"" for none. Large ones are written to the store.
 
     If the message refers to one of them with ``xop:Include``, it is sent in MTOM, else as SOAP with Attachments.
 
@@ -141,10 +154,12 @@ def encode_attachments(attachments: Iterable[Attachment], body: bytes, headers: 
         attachments: The attachments.
         body: The body.
         headers: The header blocks.
+        create: Begins a content of the store, for large ones; None: all go into the record.
 
     Raises:
         EnvelopeError: Two have one Content-ID, or the ``xop:Include`` elements do not match them.
-        OSError: A file cannot be read.
+        OSError: A file cannot be read, or the store has no room.
+        StoreError: A database does not store them.
     """
     given = list(attachments)
     for one in given:
@@ -160,12 +175,16 @@ def encode_attachments(attachments: Iterable[Attachment], body: bytes, headers: 
         check_references(headers + body, names)
     if not given:
         return b""
-    parts = [_part(one, name) for one, name in zip(given, names, strict=True)]
-    if sum(len(part.content) for part in parts) > MOST_BYTES:
+    size = sum(map(_least_size, given))
+    if create is None and size > MOST_IN_MEMORY:
         raise EnvelopeError(
-            f"the attachments of a message have more than {MOST_BYTES >> 20} MiB",
-            remedy="Send them in several messages: a message is in memory while it is stored and sent.",
+            f"the attachments of a message that is sent in a transaction have more than {MOST_IN_MEMORY >> 20} MiB",
+            remedy="Send it without a transaction, or in several messages.",
         )
+    if create is not None and size > STORED_FROM:
+        streams = ((_headers(one, name), _open_raw(one)) for one, name in zip(given, names, strict=True))
+        return store_package(streams, create(), is_mtom=is_mtom)
+    parts = [Part(_headers(one, name), _raw(one)) for one, name in zip(given, names, strict=True)]
     encoded: bytes = encode_package(new_package(parts, is_mtom=is_mtom))
     return encoded
 
@@ -205,11 +224,41 @@ def inlined_body(body: bytes, attachments: Sequence[Attachment]) -> bytes:
     return inline
 
 
-def _part(one: Attachment, name: str) -> Part:
+def _headers(one: Attachment, name: str) -> bytes:
     if one._part is not None:
-        return one._part
+        return one._part.headers
     headers = f"Content-Type: {one.media_type}\r\nContent-Transfer-Encoding: binary\r\nContent-ID: <{name}>"
-    return Part(headers.encode(), one.read())
+    return headers.encode()
+
+
+def _least_size(one: Attachment) -> int:
+    """Return the size of an attachment without reading it; that of a file is assumed to be large if it is unknown."""
+    if one._part is not None:
+        return one._part.size
+    if isinstance(one.content, bytes | bytearray | memoryview):
+        return len(one.content)
+    if isinstance(one.content, str | Path):
+        return one.size
+    return one.content.seek(0, io.SEEK_END) if one.content.seekable() else STORED_FROM + 1
+
+
+def _open_raw(one: Attachment) -> AbstractContextManager[BinaryIO]:
+    if one._part is not None:
+        return open_part(one._part, one._hold)
+    if isinstance(one.content, bytes | bytearray | memoryview | str | Path):
+        return one.open()
+    return nullcontext(_rewound(one.content))  # the caller's file stays open
+
+
+def _rewound(file: BinaryIO) -> BinaryIO:
+    if file.seekable():
+        file.seek(0)
+    return file
+
+
+def _raw(one: Attachment) -> bytes:
+    with _open_raw(one) as file:
+        return file.read()
 
 
 def decode_attachments(data: bytes) -> list[Attachment]:
@@ -217,10 +266,11 @@ def decode_attachments(data: bytes) -> list[Attachment]:
     if not data:
         return []
     found = []
+    hold = hold_of(data) if content_name(data) else None
     for part in decode_package(data).parts:
         fields = part.fields
         media_type = fields.get("content-type", DEFAULT_MEDIA_TYPE)
-        found.append(Attachment(part.content, media_type, content_id(fields), part))
+        found.append(Attachment(part.content, media_type, content_id(fields), part, hold))
     return found
 
 
@@ -230,8 +280,13 @@ def describe_attachments(data: bytes) -> list[dict[str, Any]]:
     for part in decode_package(data).parts if data else ():
         fields = part.fields
         media_type = fields.get("content-type", DEFAULT_MEDIA_TYPE)
-        found.append({"content_id": content_id(fields), "media_type": media_type, "bytes": len(part.content)})
+        found.append({"content_id": content_id(fields), "media_type": media_type, "bytes": part.size})
     return found
+
+
+def are_small(attachments: Iterable[object]) -> bool:
+    """Whether attachments may be encoded in an event loop: they need no file, and no long time."""
+    return all(isinstance(one, Attachment) and one._is_small for one in attachments)
 
 
 def file_suffix(number: int, attachment: Attachment) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError, ProcessorError
 from holdfast.wire import DEFAULT, Limits, decode, receive_package
@@ -77,13 +78,31 @@ class Decoder:
         reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large))
 
     def _read_package(self, media: str, data: bytes, opening: Opening | None) -> tuple[Outcome, bytes]:
+        return self._unpack(partial(receive_package, media, data, self._limits), opening)
+
+    def _unpack(self, receive: Callable[[], tuple[Envelope, bytes]], opening: Opening | None) -> tuple[Outcome, bytes]:
         try:
-            envelope, root = receive_package(media, data, self._limits)
+            envelope, root = receive()
             if opening is not None and not envelope.attachments:
                 envelope = self._opened(envelope, root, opening)
         except (EnvelopeError, ProcessorError) as error:
             return error.with_traceback(None), b""  # as in _read
         return envelope, root
+
+    def read_spooled(
+        self, spool: PackageSpool, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+    ) -> None:
+        """Read a message with attachments that is in the store; otherwise as :meth:`read_package`."""
+        reading = self._begin(partial(self._read_spooled, spool, opening))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large=True))
+
+    def _read_spooled(self, spool: PackageSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
+        return self._unpack(spool.receive, opening)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of envelopes."""
+        return self._limits
 
     def use(self, limits: Limits) -> None:
         """Replace the limits of envelopes."""
@@ -112,7 +131,7 @@ class Decoder:
         opened = opening(envelope, data)
         return envelope if opened is data else decode(opened, limits=self._limits)
 
-    def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool) -> None:
+    def _done(self, reading: asyncio.Future[T], then: Callable[[T], None], is_large: bool = False) -> None:
         self._reading.discard(reading)
         if is_large:
             self._heap.used()

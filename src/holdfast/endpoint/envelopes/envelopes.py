@@ -8,6 +8,7 @@ protocol.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,11 +21,12 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH, addressing_fault
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.records import Record
+from holdfast.core.records import ContentWriter, Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.http_media import is_package
+from holdfast.endpoint.envelopes.package_spool import PackageSpool, spooling
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
@@ -38,8 +40,8 @@ from holdfast.exceptions import (
     ProcessorError,
     VersionMismatch,
 )
-from holdfast.http.exchange import Exchange
-from holdfast.http.outcome import Response
+from holdfast.http.exchange import Exchange, Spooling
+from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pack, soap_of_content_type
 
@@ -99,6 +101,7 @@ class Envelopes:
         """Whether the message in an envelope was accepted before."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
+        self._responding: set[asyncio.Future[None]] = set()
 
     @property
     def passes_on(self) -> bool:
@@ -123,12 +126,22 @@ class Envelopes:
         if self._chain.receives:
             exchange.notes = {}
             opening = partial(self._open_request, exchange)
-        if exchange.is_package:
+        if isinstance(request.spool, PackageSpool):
+            self._decoder.read_spooled(request.spool, partial(self._unpacked, exchange, take, is_elsewhere), opening)
+        elif exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
             then = partial(self._unpacked, exchange, take, is_elsewhere)
             self._decoder.read_package(media, request.body, then, opening)
         else:
             self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere), opening)
+
+    def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
+        """Return what spools the large messages with attachments among requests.
+
+        Args:
+            create: Begins a content of the store.
+        """
+        return spooling(create, lambda: self._decoder.limits)
 
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)
@@ -282,9 +295,10 @@ class Envelopes:
             return
         media = CONTENT_TYPES[envelope.soap]
         try:
-            content = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
+            root = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
+            content: bytes | Streamed = root
             if envelope.attachments:
-                told, content = pack(envelope, content)
+                told, content = pack(envelope, root)
                 media = told.encode()
         except ProcessorError as error:
             _put_off(exchange, _UNWRITTEN, error)
@@ -293,7 +307,17 @@ class Envelopes:
             log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
             _put_off(exchange, _UNWRITTEN)
         else:
-            exchange.respond(status or (200 if envelope.fault is None else 500), content, media)
+            status = status or (200 if envelope.fault is None else 500)
+            if isinstance(content, bytes):
+                exchange.respond(status, content, media)
+            else:
+                self._respond_streamed(exchange, status, content, media)
+
+    def _respond_streamed(self, exchange: Exchange, status: int, content: Streamed, media: bytes) -> None:
+        """Answer with a content that is too large for memory, as fast as the peer reads it."""
+        responding = asyncio.ensure_future(_stream(exchange, status, content, media))
+        self._responding.add(responding)
+        responding.add_done_callback(self._responding.discard)
 
     def _answer(self, exchange: Exchange, envelope: Envelope) -> bytes:
         if exchange.notes is None:
@@ -350,6 +374,18 @@ class Envelopes:
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
+
+
+async def _stream(exchange: Exchange, status: int, content: Streamed, media: bytes) -> None:
+    pieces, loop = iter(content), asyncio.get_running_loop()
+    exchange.start(status, media)
+    try:
+        while not exchange.closed and (piece := await loop.run_in_executor(None, next, pieces, b"")):
+            if not exchange.write(piece):
+                await exchange.drain()
+    except Exception as error:
+        log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
+    exchange.finish()  # without its last boundary, a content that broke off is not a message
 
 
 def pass_on(envelope: Envelope) -> None:

@@ -19,7 +19,7 @@ from holdfast.core.events import Handle
 from holdfast.core.handling.delivery import HandlerSchedule
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.envelopes.attachments import WithAttachments, encode_attachments
+from holdfast.endpoint.envelopes.attachments import WithAttachments, are_small, encode_attachments
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
@@ -181,8 +181,22 @@ class Dispatcher:
     # --- what came of it ------------------------------------------------------------------------------------------
 
     def _gave(self, handle: Handle, result: Returned) -> None:
+        if isinstance(result, WithAttachments) and not are_small(result.attachments):
+            replying = asyncio.get_running_loop().run_in_executor(None, self._reply, handle.record, result)
+            self._watch(replying, partial(self._replied, handle))
+            return
+        self._replied_with(handle, partial(self._reply, handle.record, result))
+
+    def _replied(self, handle: Handle, replying: asyncio.Future[Record | None]) -> None:
+        """Process a reply with large attachments, which a thread has written to the store."""
+        self._running.discard(replying)
+        if not replying.cancelled():
+            self._replied_with(handle, replying.result)
+        self._wake()
+
+    def _replied_with(self, handle: Handle, reply_of: Callable[[], Record | None]) -> None:
         try:
-            reply = self._reply(handle.record, result)
+            reply = reply_of()
         except Exception as error:
             self._failed(handle, error)
         else:
@@ -202,7 +216,7 @@ class Dispatcher:
             # A .NET client fails without a reply, also to an operation that returns nothing.
             body = empty_response(record.body) if content is None else body_bytes(content)
             if isinstance(result, WithAttachments):
-                attachments = encode_attachments(result.attachments, body)
+                attachments = encode_attachments(result.attachments, body, create=self._engine.store.contents.create)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         if not body:

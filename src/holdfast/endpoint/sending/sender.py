@@ -19,7 +19,7 @@ from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
-from holdfast.http.outcome import Outcome, Response, Transport, TransportError
+from holdfast.http.outcome import Outcome, Response, Streamed, Transport, TransportError
 from holdfast.wire import action_of, http_headers, pack
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -143,10 +143,11 @@ class Sender:
             return
         media = ""
         try:
-            content, notes, following = self._envelopes.write(sent)
+            root, notes, following = self._envelopes.write(sent)
+            content: bytes | Streamed = root
             envelope = sent.envelope
             if envelope.attachments:
-                media, content = pack(envelope, content)
+                media, content = pack(envelope, root)
         except RequestFirst as first:
             if is_last:
                 reason = f"the answer to {first.request.envelope.action} does not have what a processor needs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.records import Record
+from holdfast.core.records import Record, own_bytes
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import EnvelopeError
@@ -80,4 +80,4 @@ class MessageIds:
 
 
 def _content(record: Record) -> tuple[str, bytes, bytes, bool, bytes]:
-    return record.action, record.body, record.headers, record.wants_reply, record.attachments
+    return record.action, record.body, record.headers, record.wants_reply, own_bytes(record.attachments)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from holdfast.core.records import Record
-from holdfast.endpoint.envelopes.attachments import Attachment, encode_attachments
+from holdfast.core.records import ContentWriter, Record
+from holdfast.endpoint.envelopes.attachments import Attachment, are_small, encode_attachments
 from holdfast.endpoint.envelopes.message import Body, body_bytes
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import check_action, check_header_blocks, check_text
@@ -32,23 +32,31 @@ def outgoing_record(
     return Record(key, 0, action, content, now, message_id, headers=headers, wants_reply=wants_reply)
 
 
-def attach(record: Record, attachments: Iterable[Attachment]) -> None:
+def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter] | None) -> None:
     """Add attachments to a message that was made.
+
+    Args:
+        record: The message.
+        attachments: The attachments.
+        create: Begins a content of the store, for large ones; None: all go into the record.
 
     Raises:
         EnvelopeError: The message does not match them.
-        OSError: A file cannot be read.
+        OSError: A file cannot be read, or the store has no room.
+        StoreError: A database does not store them.
     """
-    record.attachments = encode_attachments(attachments, record.body, record.headers)
+    record.attachments = encode_attachments(attachments, record.body, record.headers, create)
 
 
-async def attach_in_thread(record: Record, attachments: Iterable[Attachment]) -> None:
-    """Add attachments to a message; files are read in a thread. Errors as for :func:`attach`."""
+async def attach_in_thread(
+    record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter]
+) -> None:
+    """Add attachments to a message; files and large contents are read in a thread. Errors as for :func:`attach`."""
     given = list(attachments)
-    if all(isinstance(one, Attachment) and isinstance(one.content, bytes) for one in given):
-        attach(record, given)
+    if are_small(given):
+        attach(record, given, create)
     else:
-        await asyncio.to_thread(attach, record, given)
+        await asyncio.to_thread(attach, record, given, create)
 
 
 def check_key(key: str) -> None:

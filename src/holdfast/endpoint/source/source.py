@@ -363,7 +363,7 @@ class Source(OperationCalls):
         sequence_key = self._policies.key_of(action) if sequence_key == "" else sequence_key
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
         if attachments:
-            attach(record, attachments)
+            attach(record, attachments, None)
         return enqueue(connection, self._store_location, record)
 
     async def request(
@@ -428,7 +428,7 @@ class Source(OperationCalls):
         key = self._policies.key_of(action) if key == "" else key
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
         if attachments:
-            await attach_in_thread(record, attachments)
+            await attach_in_thread(record, attachments, engine.store.contents.create)
             self._check_open()
         lane = self._running.calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None

@@ -17,7 +17,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
 from holdfast.http.client.proxies import Proxy, proxy_of_environment
-from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.outcome import Done, Outcome, Response, Streamed, TransportError
 from holdfast.http.urls import Origin, check_field, parse_url
 
 _MOST_HEADS = 1024
@@ -78,13 +78,13 @@ class HTTPClient:
     ) -> None:
         await self.close()
 
-    def request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
+    def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
         """Send once. Never repeats and never follows a redirect: a reliable sender must know the destination.
 
         Args:
             method: POST, or another method of the peer.
             url: Absolute http or https URL.
-            body: The content.
+            body: The content. For one that is streamed, ``total_timeout`` begins again with each of its pieces.
             headers: Content-Type, SOAPAction, Authorization and so on.
             done: Called once with the answer, whatever its status unless it is a redirect; or with the
                 :class:`TransportError`: no whole answer within the timeouts and the size, or a redirect. It may be
@@ -97,9 +97,9 @@ class HTTPClient:
             told, remedy = (error.message, error.remedy) if isinstance(error, ConfigurationError) else (str(error), "")
             done(TransportError(f"nothing was sent to {url}: {told}", connected=False, remedy=remedy))
             return
-        head += b"Content-Length: %d\r\n\r\n" % len(body)
+        head += b"Content-Length: %d\r\n\r\n" % (len(body) if isinstance(body, bytes) else body.size)
         loop = asyncio.get_running_loop()
-        pool.send(Call(url, head, body, done, loop.time() + self._total_timeout))
+        pool.send(Call(url, head, body, done, loop.time() + self._total_timeout, self._total_timeout))
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
 

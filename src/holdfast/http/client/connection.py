@@ -14,7 +14,7 @@ import httptools
 
 from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
 from holdfast.http.client.known_answers import KnownAnswers
-from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.outcome import Done, Outcome, Response, Streamed, TransportError
 from holdfast.http.reasons import why_not_answered
 from holdfast.http.urls import Origin
 
@@ -36,17 +36,25 @@ class Call:
         body: The content.
         done: Called with the outcome.
         deadline: The loop's time by which it must be over.
+        timeout: Seconds by which the deadline moves with each piece of a streamed content.
     """
 
-    __slots__ = ("_done", "body", "deadline", "head", "is_over", "url")
+    __slots__ = ("_done", "_timeout", "body", "deadline", "head", "is_over", "url")
 
-    def __init__(self, url: str, head: bytes, body: bytes, done: Done, deadline: float) -> None:
+    def __init__(
+        self, url: str, head: bytes, body: bytes | Streamed, done: Done, deadline: float, timeout: float = 0.0
+    ) -> None:
         self.url = url
         self.head = head
         self.body = body
         self.deadline = deadline
+        self._timeout = timeout
         self.is_over = False
         self._done = done
+
+    def moved(self, now: float) -> None:
+        """Begin its timeout again: a piece of its content was written."""
+        self.deadline = now + self._timeout
 
     def end(self, outcome: Outcome) -> None:
         """Report the result of the call, once."""
@@ -90,7 +98,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_body", "_claim", "_closed", "_fields", "_free", "_is_complete", "_is_surplus", "_keeps_alive", "_length",
-        "_parser", "_response", "_shared", "_silent", "_status", "call", "idle_since", "transport",
+        "_parser", "_response", "_room", "_shared", "_silent", "_status", "_streaming", "call", "idle_since",
+        "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -106,6 +115,9 @@ class ClientConnection(asyncio.Protocol):
         self._closed = closed
         self.call: Call | None = None
         self.idle_since = 0.0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._streaming: asyncio.Task[None] | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._expect()
 
@@ -124,12 +136,30 @@ class ClientConnection(asyncio.Protocol):
     def send(self, call: Call) -> None:
         """Write the request; its call receives the answer."""
         self.call = call
-        if len(call.body) < LARGE_BODY:
+        if not isinstance(call.body, bytes):
+            self.transport.write(call.head)
+            self._streaming = asyncio.get_running_loop().create_task(self._stream(call, call.body))
+        elif len(call.body) < LARGE_BODY:
             self.transport.write(call.head + call.body)
         else:
             self.transport.write(call.head)
             self.transport.write(call.body)
         call.body = b""  # the transport has it until it is written; an answer may take long after that
+
+    async def _stream(self, call: Call, content: Streamed) -> None:
+        """Write a content piece by piece, as fast as the peer reads it."""
+        loop = asyncio.get_running_loop()
+        pieces = iter(content)
+        try:
+            while (piece := await loop.run_in_executor(None, next, pieces, b"")) and self.call is call:
+                self.transport.write(piece)
+                call.moved(loop.time())
+                await self._room.wait()
+        except Exception as error:
+            if self.call is call:
+                self.fail(f"the content of a request to {call.url} cannot be read: {error}")
+        finally:
+            self._streaming = None
 
     def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
         """End the call in progress with an error, and close the connection, since its later bytes are unpredictable."""
@@ -154,8 +184,15 @@ class ClientConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._closed(self)
+        self._room.set()
         call = self.call
         if call is None:
             self._drop_claim()
@@ -301,7 +338,7 @@ class ClientConnection(asyncio.Protocol):
         self.call = None
         self._shared.has_answered = True
         # What came before the request was written whole was said without having read it.
-        if is_plain and not self.transport.get_write_buffer_size():
+        if is_plain and self._streaming is None and not self.transport.get_write_buffer_size():
             self._free(self)
         else:
             self.abort()

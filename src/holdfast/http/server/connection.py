@@ -14,29 +14,14 @@ from typing import Final, cast
 
 import httptools
 
-from holdfast.http.exchange import Request
+from holdfast.http.exchange import Request, Spool
+from holdfast.http.server import refusals
+from holdfast.http.server.content_spool import ContentSpool
 from holdfast.http.server.descriptors import overflow
 from holdfast.http.server.known_heads import KnownHead
 from holdfast.http.server.open_connections import OpenConnections, Peer
-from holdfast.http.server.refusals import (
-    BODY_TIMEOUT,
-    BODY_TOO_LARGE,
-    CLIENT_HELLO,
-    HEADER_TIMEOUT,
-    HEADER_TOO_LARGE,
-    MALFORMED,
-    NO_HOST,
-    NO_TLS,
-    NO_TUNNELS,
-    OUT_OF_ROOM,
-    TOO_MANY_CONNECTIONS,
-    TOO_MANY_PIPELINED,
-    UNKNOWN_CODING,
-    UNKNOWN_EXPECTATION,
-    UNKNOWN_TRANSFER,
-    UNKNOWN_VERSION,
-    Refusal,
-)
+from holdfast.http.server.refusals import Refusal
+from holdfast.http.server.request_head import origin_form, refusal_of
 from holdfast.http.server.server_exchange import LARGE_BODY, STREAMING, WAITING, AnsweringConnection, ServerExchange
 from holdfast.http.tls import PeerCertificate
 
@@ -60,10 +45,10 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
     """One peer's connection: parses requests, and gives the handler one at a time, in order."""
 
     __slots__ = (
-        "_body", "_continue", "_exchange", "_fields", "_given", "_head", "_headers", "_is_given", "_keep_alive",
-        "_length", "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase", "_pumping", "_queue",
-        "_reading_paused", "_refusal", "_resumed", "_since", "_stalled_since", "_target", "_unparsed",
-        "_upgrading", "host", "peer", "certificate",
+        "_body", "_continue", "_exchange", "_fields", "_given", "_head", "_headers", "_is_given",
+        "_keep_alive", "_length", "_limits", "_method", "_old", "_parser", "_pending_bytes", "_phase",
+        "_pumping", "_queue", "_reading_paused", "_refusal", "_resumed", "_since", "_spooled",
+        "_stalled_since", "_target", "_unparsed", "_upgrading", "host", "peer", "certificate",
     )  # fmt: skip
 
     def __init__(self, server: OpenConnections, given: Request | None = None, *, is_given: bool = False) -> None:
@@ -96,6 +81,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self._body: bytes | bytearray = b""
         self._head = 0  # bytes of an unfinished header section
         self._length = 0
+        self._spooled = ContentSpool()
         self._continue = False  # the peer waits for 100 Continue
         self._upgrading = False
         self._resumed: bytes | None = None  # the target of the request with content that a second parser reads
@@ -129,7 +115,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         elif is_gone:
             self.abort()
         elif not has_room:
-            self._refusal = TOO_MANY_CONNECTIONS
+            self._refusal = refusals.TOO_MANY_CONNECTIONS
             self._refuse()
         elif self._given is not None:
             server.buffered += len(self._given.body)
@@ -176,6 +162,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self._let_go(self._length)
         server.buffered -= self._head
         self._length = self._head = 0
+        self._spooled.take()
         self._phase = CLOSING
         for waiting in self._queue:
             self._let_go(waiting.size)
@@ -228,13 +215,16 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
                 self.transport.pause_reading()
         elif self._queue or self._refusal is not None or self._continue:
             self._pump()
+        elif self._spooled.flush(self._flushed) and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
 
     def _hold_head(self, size: int) -> None:
         """Count ``size`` more buffered bytes of an unfinished header section."""
         self._head += size
         self.server.buffered += size
         if self.server.buffered > self._limits.max_buffered and self._refusal is None:
-            self._refusal = OUT_OF_ROOM
+            self._refusal = refusals.OUT_OF_ROOM
 
     def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
         """Deliver a request with a known head, without the parser, which stays between two requests.
@@ -271,10 +261,10 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
                     raise  # a bug in the server; the loop logs it and closes the connection
                 return
             except httptools.HttpParserError:
-                self._refusal = NO_TLS if data.startswith(CLIENT_HELLO) else MALFORMED
+                self._refusal = refusals.NO_TLS if data.startswith(refusals.CLIENT_HELLO) else refusals.MALFORMED
                 return
         if self._unparsed > self._limits.max_header_bytes and self._phase in (HEADER, BODY):
-            self._refusal = HEADER_TOO_LARGE
+            self._refusal = refusals.HEADER_TOO_LARGE
 
     def _refused(self, refusal: Refusal) -> Refused:
         self._refusal = refusal
@@ -311,10 +301,10 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         headers = self._fields
         if name in headers:
             if name == b"host":
-                raise self._refused(NO_HOST)
+                raise self._refused(refusals.NO_HOST)
             value = headers[name] + b", " + value
         elif len(headers) >= MAX_FIELDS:
-            raise self._refused(HEADER_TOO_LARGE)
+            raise self._refused(refusals.HEADER_TOO_LARGE)
         headers[name] = value
 
     def on_headers_complete(self) -> None:
@@ -339,14 +329,14 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         else:
             self._old = False  # without a Connection header only HTTP/1.1 keeps it alive, and no upgrade is offered
         if self._method == "CONNECT":
-            raise self._refused(NO_TUNNELS)
+            raise self._refused(refusals.NO_TUNNELS)
         self._check_headers(headers)
 
     def _check_version(self, parser: httptools.HttpRequestParser) -> None:
         version = parser.get_http_version()
         self._old = version == "1.0"
         if version != "1.1" and not self._old:
-            raise self._refused(UNKNOWN_VERSION)
+            raise self._refused(refusals.UNKNOWN_VERSION)
         self._upgrading = parser.should_upgrade()
 
     def _check_headers(self, headers: dict[bytes, bytes]) -> None:
@@ -354,38 +344,51 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         if self._unparsed > limits.max_header_bytes:
             size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
             if size > limits.max_header_bytes:
-                raise self._refused(HEADER_TOO_LARGE)
-        if b"host" not in headers and not self._old:
-            raise self._refused(NO_HOST)
-        if b"content-length" in headers and int(headers[b"content-length"]) > limits.max_body:
-            raise self._refused(BODY_TOO_LARGE)
-        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
-            raise self._refused(UNKNOWN_TRANSFER)
-        if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"", b"identity"):
-            raise self._refused(UNKNOWN_CODING)
-        if b"expect" in headers and not self._old:
-            if headers[b"expect"].lower() != b"100-continue":
-                raise self._refused(UNKNOWN_EXPECTATION)
-            self._continue = True
+                raise self._refused(refusals.HEADER_TOO_LARGE)
+        if self.server.spooling is not None:
+            self._spooled.spool = self.server.spooling(headers)
+        refusal = refusal_of(headers, is_old=self._old, max_body=self._spooled.limit(limits))
+        if refusal is not None:
+            raise self._refused(refusal)
+        self._continue = b"expect" in headers and not self._old
 
     def on_body(self, body: bytes) -> None:
         server = self.server
         size = len(body)
         self._unparsed = 0
         self._continue = False  # it did not wait
+        if self._spooled.takes(self._length + size):
+            # What was received before stays counted: as much may wait to be written.
+            before, self._body = self._body, b""
+            self._spooled.add(before, body)
+            if self._spooled.size > self._spooled.limit(self._limits):
+                raise self._refused(refusals.BODY_TOO_LARGE)
+            return
         self._length += size
         server.buffered += size
         has_room = self._length <= LARGE_BODY or self._hold_large(self._length, size)
-        if self._length > self._limits.max_body:
-            raise self._refused(BODY_TOO_LARGE)
+        if self._length > self._spooled.limit(self._limits):
+            raise self._refused(refusals.BODY_TOO_LARGE)
         if not has_room or server.buffered > self._limits.max_buffered:
-            raise self._refused(OUT_OF_ROOM)
+            raise self._refused(refusals.OUT_OF_ROOM)
         if not self._body:
             self._body = body
         elif isinstance(self._body, bytearray):
             self._body += body
         else:
             self._body = bytearray(self._body + body)
+
+    def _flushed(self, spool: Spool) -> None:
+        """Continue with a spooled content, or with what follows it, after a part of it was written."""
+        if self._spooled.spool is spool and self._phase not in (LINGER, CLOSING):
+            self._since = self.server.now
+            if spool.is_full:
+                self._refusal = refusals.NO_SPACE
+                self._pump()
+                return
+            self._spooled.flush(self._flushed)
+        if self._exchange is None and not self._queue:
+            self._resume_reading()
 
     def _hold_large(self, length: int, more: int) -> bool:
         """Count a content of that length, which has so many bytes more; whether its address may hold them."""
@@ -408,15 +411,18 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         if self._upgrading:
             return
         if len(self._queue) >= self._limits.max_pipelined:
-            raise self._refused(TOO_MANY_PIPELINED)
+            raise self._refused(refusals.TOO_MANY_PIPELINED)
         server = self.server
         body, self._body = self._body, b""
         if type(body) is not bytes:
             body = bytes(body)
-        target = self._target if self._target.startswith(b"/") else _origin_form(self._target)
+        target = self._target if self._target.startswith(b"/") else origin_form(self._target)
         request = Request(
             self._method, target.decode("latin-1"), self._headers, body, self.peer, server.secure, self.certificate
         )
+        request.spool = self._spooled.take()
+        if request.spool is not None:
+            self._let_go(self._length)
         self._queue.append(ServerExchange(self, request, self._keep_alive, self._old))
         self._phase = IDLE
         self._length = 0  # from here the exchange holds it
@@ -457,7 +463,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             self._handler_failed(exchange)
 
     def _resume_reading(self) -> None:
-        if self._reading_paused:
+        if self._reading_paused and not self._spooled.is_flushing:
             self._reading_paused = False
             self.transport.resume_reading()
 
@@ -495,13 +501,18 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         assert refusal is not None
         server = self.server
         (server.counters.timeouts if refusal.status == 408 else server.counters.refused)[refusal.reason] += 1
-        if server.refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING, NO_TLS):
+        if server.refusing is not None and refusal in (
+            refusals.BODY_TOO_LARGE,
+            refusals.UNKNOWN_CODING,
+            refusals.NO_TLS,
+        ):
             refusal = server.refusing(refusal, self._headers, self.peer)
         self._let_go(self._length)
         server.buffered -= self._head
         self._length = self._head = 0
         self._fields = {}
         self._body = b""
+        self._spooled.take()
         body = refusal.text.encode() + b"\n"
         extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
         head = server.head(refusal.status, refusal.content_type)
@@ -561,11 +572,11 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
                 self._time_out("keep_alive")
         elif phase == HEADER:
             if waited > limits.header_timeout:
-                self._refusal = HEADER_TIMEOUT
+                self._refusal = refusals.HEADER_TIMEOUT
                 self._refuse()
         elif phase == BODY:
             if waited > limits.body_timeout:
-                self._refusal = BODY_TIMEOUT
+                self._refusal = refusals.BODY_TIMEOUT
                 self._refuse()
         elif phase == NEW:
             if waited > limits.header_timeout:
@@ -583,9 +594,3 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         exchange.respond(503, b"no answer in time\n", b"text/plain")
         exchange.closed = True
         exchange.tell_closed()
-
-
-def _origin_form(target: bytes) -> bytes:
-    """Return an absolute-form target without its origin: a server must accept it (RFC 9112 section 3.2.2)."""
-    _, scheme_end, rest = target.partition(b"://")
-    return b"/" + rest.partition(b"/")[2] if scheme_end else target

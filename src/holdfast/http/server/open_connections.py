@@ -16,7 +16,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final
 
-from holdfast.http.exchange import Exchange, Handler, HTTPLimits, check_headers
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Spooling, check_headers
 from holdfast.http.server.known_heads import KnownHeads
 from holdfast.http.server.refusals import Refusing
 
@@ -58,7 +58,7 @@ class HTTPCounters:
         connections: Connections taken.
         requests: Whole requests handed to the handler.
         refused: Refusals by reason: ``connections``, ``malformed``, ``header_size``, ``body_size``, ``memory``,
-            ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``, ``tls`` (no
+            ``space``, ``encoding``, ``expectation``, ``method``, ``version``, ``pipelined``, ``tls`` (no
             handshake, or a failed one).
         timeouts: Connections closed by reason: ``header``, ``body``, ``keep_alive``, ``write``, ``response``,
             ``room`` (idle ones, when there were too many), ``unsent`` (those that read too slowly, when too much was
@@ -100,6 +100,8 @@ class OpenConnections:
         self.refusing: Refusing | None = None
         """Answers, in an endpoint's format, requests with too large or encoded content, or with TLS where the port
         uses plain HTTP or the reverse; None: as plain text."""
+        self.spooling: Spooling | None = None
+        """Says where the large content of a request goes; None: every content is kept in memory."""
         self.on_failed_handshake: Callable[[str, str | None], None] | None = None
         """Called with the reason and the peer when a TLS handshake fails that the client can be set right about."""
         self.give: Callable[[socket.socket], bool] | None = None

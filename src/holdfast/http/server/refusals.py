@@ -32,8 +32,10 @@ CLIENT_HELLO: Final = b"\x16\x03"
 """First octets of a TLS client."""
 
 RETRY: Final = ((b"Retry-After", b"1"),)
+SPACE_RETRY: Final = ((b"Retry-After", b"10"),)
 TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, retry later", RETRY)
 OUT_OF_ROOM: Final = Refusal(503, "memory", "too much data is being received, retry later", RETRY)
+NO_SPACE: Final = Refusal(503, "space", "the disk or database has no room for the content, retry later", SPACE_RETRY)
 TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their responses", RETRY)
 MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
 NEEDS_TLS: Final = Refusal(400, "tls", "this port speaks https: change http to https in the URL")

@@ -149,6 +149,12 @@ class RocksDBChanges(Changes[bytes]):
             if settled is not None:
                 self.write.put(layout.home_key(sequence, *settled), b"")
 
+    def _refer(self) -> None:
+        for where, number in self.references.removed:
+            self.write.delete(layout.reference_key(where, number))
+        for (where, number), name in self.references.added.items():
+            self.write.put(layout.reference_key(where, number), name)
+
     def _trim(self) -> None:
         trims = self.plan.trims
         mean_of = self._content.mean_of

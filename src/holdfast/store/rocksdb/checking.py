@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from os import SEEK_END
 from pathlib import Path
 
-from holdfast.core.records import Snapshot
+from holdfast.core.records import Snapshot, content_name, content_size
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFormatError, StoreMissing
 from holdfast.store import directory
 from holdfast.store.records import decode_record
@@ -34,6 +35,7 @@ class Report:
         durable: The last batch that is known to have been durable.
         records: How many records are readable.
         unreadable: Partition -> offsets of unreadable records.
+        contents: The missing or cut attachments, a sentence each. A repair cannot bring them back.
         is_open: Whether a process has the store open: then the check skips its newest batches.
     """
 
@@ -42,6 +44,7 @@ class Report:
     durable: int = 0
     records: int = 0
     unreadable: dict[Where, list[int]] = field(default_factory=dict)
+    contents: list[str] = field(default_factory=list)
     is_open: bool = False
 
 
@@ -68,6 +71,7 @@ def check_store(path: Path) -> Report:
             return report
         with contextlib.closing(store):
             walk(store, report)
+        report.problems += report.contents
         if report.serial < report.durable:
             report.problems.append(
                 f"it is readable up to batch {report.serial}, but batch {report.durable} was durable"
@@ -111,8 +115,9 @@ def walk(store: RocksDBStore, report: Report) -> None:
     for where, (first, end) in snapshot.bounds.items():
         for offset, data in readable(store, where, first, end, report):
             try:
-                decode_record(data)
+                record = decode_record(data)
                 report.records += 1
+                _check_content(store, where, offset, record.attachments, report)
             except StoreFormatError as error:
                 _add_unreadable(report, where, offset, error)
     for sequence, numbers in snapshot.held.items():
@@ -120,6 +125,22 @@ def walk(store: RocksDBStore, report: Report) -> None:
             store.held(sequence, numbers)
         except StoreError as error:
             report.problems.append(f"held messages of the Sequence {sequence}: {error.message}")
+
+
+def _check_content(store: RocksDBStore, where: Where, offset: int, attachments: bytes, report: Report) -> None:
+    name, size = content_name(attachments), content_size(attachments)
+    if not name:
+        return
+    try:
+        with store.contents.open(name) as file:
+            found = file.seek(0, SEEK_END)
+    except (OSError, StoreError) as error:
+        why = error.message if isinstance(error, StoreError) else str(error)
+    else:
+        if found == size:
+            return
+        why = f"the file {name.hex()} with its attachments has {found} bytes instead of {size}"
+    report.contents.append(f"the record of {where[0]!r}, partition {where[1]}, at offset {offset}: {why}")
 
 
 def _check_snapshot(snapshot: Snapshot, report: Report) -> None:

@@ -283,6 +283,7 @@ def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> N
             layout.SEQUENCE,
             layout.CURSOR,
             layout.HOME,
+            layout.CONTENT,
         ):
             items = store.scan(tag)
             _put(engine, _closed(items) if is_cut and tag == layout.SEQUENCE else items)

@@ -27,8 +27,9 @@ from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Reads
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
+from holdfast.store.contents import DIRECTORY, DirectoryContents
 from holdfast.store.plan import BATCH_REMEDY, Where
-from holdfast.store.records import decode_record, decode_state
+from holdfast.store.records import decode_state
 from holdfast.store.rocksdb import evidence, opening
 from holdfast.store.rocksdb.changes import SWEEP_BYTES, RocksDBChanges
 from holdfast.store.rocksdb.free_space import FreeSpace, may_compact_at_once
@@ -82,6 +83,7 @@ class RocksDBStore(Reads):
         self.stalls = 0
         self.trouble = ""
         self.content = Content(_records_of)
+        self.contents = DirectoryContents(self._home / DIRECTORY, self._needed)
         self._failure: BaseException | None = None
         # After a failed write of unknown extent: the partitions with unknown earlier content, too.
         self._in_doubt: set[Where] | None = None
@@ -106,6 +108,8 @@ class RocksDBStore(Reads):
             except BaseException:
                 self._lock.release()
                 raise
+            self.contents.is_named = self._is_named
+            self.contents.sweep()
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
@@ -283,7 +287,7 @@ class RocksDBStore(Reads):
             StoreFailed: The store failed during a write.
         """
         self._require_certainty()
-        return [decode_record(data) for data in self.read_held([(sequence, message) for message in numbers])]
+        return [self._read_record(data) for data in self.read_held([(sequence, message) for message in numbers])]
 
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
         keys: list[str | int | float | bytes | bool] = [layout.held_key(*one) for one in held]
@@ -299,6 +303,7 @@ class RocksDBStore(Reads):
         if self._closed:
             return
         self._closed = True
+        self.contents.close()
         try:
             if self._view is not None:
                 self._view.close()
@@ -381,6 +386,14 @@ class RocksDBStore(Reads):
         if trimmed > SWEEP_BYTES or self._space.is_low:
             self._keeper.wake()
 
+    def _is_named(self, content: bytes) -> bool:
+        """Whether a record may name a content: after a failed write, the store does not know."""
+        return self._failure is not None or self.content.references.is_named(content)
+
+    def _needed(self) -> int:
+        """Return the bytes of free space that the engine may need."""
+        return 0 if self._space is None else self._space.needed
+
     def _be_in_trouble(self, why: str) -> None:
         self.trouble = why
 
@@ -451,6 +464,8 @@ class RocksDBStore(Reads):
             self.content.homes[sequence.decode()] = (queue, partition)
         for key, _ in self.scan(layout.HELD, values=False):
             self.content.held.setdefault(layout.key_name(key), set()).add(layout.last_number(key))
+        for key, name in self.scan(layout.CONTENT):
+            self.content.refer(layout.split_reference_key(key), name)
 
     def _find_partitions(self) -> None:
         entries = [
@@ -539,6 +554,7 @@ class RocksDBStore(Reads):
     def _publish(self, changes: RocksDBChanges) -> None:
         """Make the durable content visible to readers."""
         changes.take_over()
+        self.contents.no_longer_named(changes.unnamed)
         self._unkept += changes.size + _BATCH_BYTES
         assert self._keeper is not None and self._space is not None
         if changes.erased:

@@ -227,6 +227,17 @@ class SQLChanges(Changes[int]):
         self._write("put", schema.cursors, put)
         self._write("delete", schema.cursors, gone)
 
+    def _refer(self) -> None:
+        added, removed = self.references.added, self.references.removed
+        rows: list[Row] = []
+        for (where, number), name in added.items():
+            rows.append((self._part(where), signed(number), name))
+        gone: list[Row] = [
+            (self._part(where), signed(number)) for where, number in removed if (where, number) not in added
+        ]
+        self._write("put", schema.references, rows)
+        self._write("delete", schema.references, gone)
+
     def _trim(self) -> None:
         """Move first offsets, and delete some of the records below them."""
         trims = self.plan.trims
@@ -266,7 +277,7 @@ class SQLChanges(Changes[int]):
         self._write("delete", schema.pieces, parts)
         self.gone += self.plan.deletes
 
-    def _part(self, where: Where) -> int:
+    def _part(self, where: Where | str) -> int:
         part = self._store.part_of(where)
         assert part is not None, where
         return part

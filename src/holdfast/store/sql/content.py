@@ -44,6 +44,7 @@ def find_content(connection: Connection, space: int, serial: int) -> tuple[dict[
     )
     for sequence, number in connection.execute(held.where(schema.holds.c.space == space)):
         content.held.setdefault(bytes(sequence).decode(), set()).add(unsigned(number))
+    _find_references(connection, space, parts, content)
     cursors, homes = schema.cursors, schema.homes
     for queue, number, name in connection.execute(
         select(cursors.c.queue, cursors.c.number, cursors.c.name).where(cursors.c.space == space)
@@ -54,6 +55,19 @@ def find_content(connection: Connection, space: int, serial: int) -> tuple[dict[
     ):
         content.homes[bytes(name).decode()] = (bytes(queue).decode(), unsigned(number))
     return parts, content
+
+
+def _find_references(connection: Connection, space: int, parts: dict[Where | str, int], content: Content[int]) -> None:
+    table = schema.references
+    first = space << schema.SPACE_SHIFT
+    wheres = {part: where for where, part in parts.items()}
+    for part, position, name in connection.execute(
+        select(table.c.part, table.c.position, table.c.name).where(
+            table.c.part >= first, table.c.part < first + (1 << schema.SPACE_SHIFT)
+        )
+    ):
+        if (where := wheres.get(part)) is not None:
+            content.refer((where, unsigned(position)), bytes(name))
 
 
 def snapshot_of(connection: Connection, space: int, content: Content[int]) -> Snapshot:

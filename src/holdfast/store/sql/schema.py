@@ -132,6 +132,18 @@ pieces = _table(
     _bytes("data"),
 )
 
+contents = _table(
+    "contents",
+    _in_key(_number("space")),
+    _in_key(_key("name")),
+    _in_key(_number("piece")),
+    _bytes("data"),
+)
+"""What is too large for a record, such as large attachments. It is written before the record that names it."""
+
+references = _table("references", _in_key(_number("part")), _in_key(_number("position")), _bytes("name"))
+"""The records that name a content."""
+
 sequences = _table("sequences", _in_key(_number("space")), _in_key(_key("name_key")), _bytes("name"), _bytes("state"))
 
 homes = _table(
@@ -217,7 +229,7 @@ def prepare(connection: Connection, place: str) -> None:
     if found is None:
         metadata.create_all(connection)
         if connection.dialect.name == "postgresql":
-            for table in (records, pieces):  # bodies stay uncompressed: compression costs more than it saves
+            for table in (records, pieces, contents):  # bodies stay uncompressed: compression costs more than it saves
                 connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
         connection.execute(delete(versions))
         connection.execute(insert(versions).values(version=SCHEMA))

@@ -40,11 +40,11 @@ from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.base import Reads
 from holdfast.store.content import Content
 from holdfast.store.plan import BATCH_REMEDY, Where
-from holdfast.store.records import decode_record
 from holdfast.store.sql import fence as sql_fence
 from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
 from holdfast.store.sql.content import find_content, partition_of, snapshot_of
+from holdfast.store.sql.contents import SQLContents
 from holdfast.store.sql.dialects import Fenced, dialect_of, said
 from holdfast.store.sql.records import StoredRecords
 from holdfast.store.sql.schema import SPACE_SHIFT
@@ -110,12 +110,15 @@ class SQLStore(Reads):
         self._raw: Any = None
         # Also for transactions of applications, which end with the space's row and must read its latest version.
         self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
-        self._records = StoredRecords(
-            self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
-        )
+        single = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
+        self._records = StoredRecords(single)
+        self.contents = SQLContents(single, lambda: self.space, self._trying, self.place)
         try:
             with self._explaining("opened"):
                 self._open_view() if read_only else self._open()
+                if not read_only:
+                    self.contents.is_named = self._is_named
+                    self.contents.sweep()
         except BaseException:
             self.close()
             raise
@@ -264,6 +267,10 @@ class SQLStore(Reads):
         self._require_certainty()
         return self._trying(self._load)
 
+    def _is_named(self, content: bytes) -> bool:
+        """Whether a record may name a content: after a failed write, the store does not know."""
+        return self._failure is not None or self.content.references.is_named(content)
+
     def _load(self) -> Snapshot:
         with self._snapshot() as connection:
             if self._is_read_only:
@@ -323,6 +330,7 @@ class SQLStore(Reads):
 
     def _take_over(self, changes: SQLChanges) -> None:
         changes.take_over()
+        self.contents.no_longer_named(changes.unnamed)
         for name in changes.gone:
             self._parts.pop(name, None)
 
@@ -483,7 +491,7 @@ class SQLStore(Reads):
             StoreDamaged: A message is missing.
             StoreFailed: The database does not answer.
         """
-        return [decode_record(data) for data in self.read_held([(sequence, number) for number in numbers])]
+        return [self._read_record(data) for data in self.read_held([(sequence, number) for number in numbers])]
 
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
         """Return held messages, encoded."""
@@ -555,6 +563,8 @@ class SQLStore(Reads):
 
     def close(self) -> None:
         """See :meth:`Store.close`. A second call does nothing."""
+        if not self._closed.is_set():
+            self.contents.close()
         self._closed.set()
         self._drop_writer()
         self._records.close()

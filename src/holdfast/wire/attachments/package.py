@@ -7,22 +7,22 @@ change at every hop, so it is written again for each transmission.
 from __future__ import annotations
 
 from binascii import a2b_base64, a2b_qp
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import msgspec
 
 from holdfast.core.messages import Envelope
-from holdfast.core.versions import SOAP
+from holdfast.core.records import own_bytes
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.attachments.mime import Range, Splitter, media_type, read_headers
 from holdfast.wire.attachments.references import MissingPart, check_references
 from holdfast.wire.decoding.envelopes import decode
-from holdfast.wire.encoding.envelopes import action_of
-from holdfast.wire.http import XOP, content_type, soap_of_content_type
+from holdfast.wire.http import XOP, soap_of_content_type
 from holdfast.wire.limits import Limits
 
-_IDENTITY = ("", "7bit", "8bit", "binary")
+IDENTITY = ("", "7bit", "8bit", "binary")
+"""The encodings that leave a content as it is."""
 _XML = "application/xml"
 
 
@@ -31,11 +31,19 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
 
     Args:
         headers: Its header block, without the blank line.
-        content: Its content, in its Content-Transfer-Encoding.
+        content: Its content, in its Content-Transfer-Encoding; b"" if it is in the store.
+        start, end: Its place in the content of the store.
     """
 
     headers: bytes
-    content: bytes
+    content: bytes = b""
+    start: int = 0
+    end: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content, in its Content-Transfer-Encoding."""
+        return len(self.content) or self.end - self.start
 
     @property
     def fields(self) -> dict[str, str]:
@@ -63,7 +71,7 @@ _decode = msgspec.msgpack.Decoder(Package).decode
 
 def decode_package(data: bytes) -> Package:
     """Return the attachments that :func:`encode_package` encoded for a record."""
-    package: Package = _decode(data)
+    package: Package = _decode(own_bytes(data))
     return package
 
 
@@ -77,7 +85,12 @@ def new_package(parts: Sequence[Part], *, is_mtom: bool) -> Package:
         digest.update(b"%d %d " % (len(part.headers), len(part.content)))
         digest.update(part.headers)
         digest.update(part.content)
-    return Package(is_mtom, f"holdfast-{digest.hexdigest()}", list(parts))
+    return Package(is_mtom, boundary_of(digest.digest()), list(parts))
+
+
+def boundary_of(digest: bytes) -> str:
+    """Return the boundary that the contents with this digest never contain."""
+    return f"holdfast-{digest.hex()}"
 
 
 def content_id(headers: dict[str, str]) -> str:
@@ -92,7 +105,7 @@ def decoded_content(headers: dict[str, str], content: bytes) -> bytes:
         EnvelopeError: The encoding is unknown, or the content is not encoded in it.
     """
     encoding = headers.get("content-transfer-encoding", "").strip().lower()
-    if encoding in _IDENTITY:
+    if encoding in IDENTITY:
         return content
     try:
         if encoding == "base64":
@@ -134,13 +147,36 @@ def _receive(given: str, data: bytes, limits: Limits) -> tuple[Envelope, bytes]:
     if data.lstrip()[:1] == b"<":
         # Apache CXF retransmits only the envelope, with the Content-Type of the whole message.
         envelope = decode(data, limits=limits)
-        _check(envelope, [])
+        check_parts(envelope, [])
         return envelope, data
     if "boundary" not in parameters:
         raise EnvelopeError("the Content-Type multipart/related has no boundary")
     splitter = Splitter(parameters["boundary"].encode("latin-1", "replace"), limits.max_parts, limits.max_part_headers)
     splitter.feed(data)
     ranges = splitter.close()
+    envelope, root, others, is_mtom = split_root(parameters, ranges, limits, lambda one: data[one.start : one.end])
+    if others:
+        envelope.attachments = encode_package(new_package([_part(one, data) for one in others], is_mtom=is_mtom))
+    return envelope, root
+
+
+def split_root(
+    parameters: dict[str, str], ranges: list[Range], limits: Limits, read: Callable[[Range], bytes]
+) -> tuple[Envelope, bytes, list[Range], bool]:
+    """Decode the root part of a message, and check its references to the others.
+
+    Args:
+        parameters: Those of the Content-Type.
+        ranges: All parts.
+        limits: Limits on the envelope.
+        read: Returns the content of a part.
+
+    Returns:
+        The envelope without attachments, its bytes, the other parts, and whether the message is MTOM.
+
+    Raises:
+        EnvelopeError: As for :func:`receive_package`.
+    """
     headers = [read_headers(one.headers) for one in ranges]
     names = [content_id(one) for one in headers]
     for name in names:
@@ -149,17 +185,17 @@ def _receive(given: str, data: bytes, limits: Limits) -> tuple[Envelope, bytes]:
     root = _root(parameters, names)
     is_mtom = _is_mtom(headers[root], parameters)
     place = ranges[root]
-    content = decoded_content(headers[root], data[place.start : place.end])
+    content = decoded_content(headers[root], read(place))
     envelope = decode(content, limits=limits)
     others = [one for number, one in enumerate(ranges) if number != root]
     if is_mtom:
-        _check(envelope, [name for number, name in enumerate(names) if number != root])
-    if others:
-        envelope.attachments = encode_package(new_package([_part(one, data) for one in others], is_mtom=is_mtom))
-    return envelope, content
+        check_parts(envelope, [name for number, name in enumerate(names) if number != root])
+    return envelope, content, others, is_mtom
 
 
-def _check(envelope: Envelope, names: list[str]) -> None:
+def check_parts(envelope: Envelope, names: list[str]) -> None:
+    """Check the references of an envelope to the parts with these Content-IDs; errors as for
+    :func:`check_references`."""
     try:
         check_references(b"".join(envelope.headers) + envelope.body, names)
     except EnvelopeError as error:
@@ -188,29 +224,3 @@ def _is_mtom(headers: dict[str, str], parameters: dict[str, str]) -> bool:
     if kind != XOP and kind != _XML and soap_of_content_type(kind) is None:
         raise EnvelopeError(f"the root part of the message is {kind[:100]}, which is not SOAP")
     return kind == XOP
-
-
-def pack(envelope: Envelope, root: bytes) -> tuple[str, bytes]:
-    """Return the Content-Type and the body of a message with attachments.
-
-    Args:
-        envelope: The message.
-        root: The same, encoded.
-    """
-    package = decode_package(envelope.attachments)
-    kind = "text/xml" if envelope.soap is SOAP.V1_1 else "application/soap+xml"
-    name = f"<root.{package.boundary}@holdfast>"
-    if package.is_mtom:
-        # WCF's client drops a message if start-info differs from the type of the root part, for example by an action.
-        told = f'multipart/related; type="{XOP}"; start-info="{kind}"'
-        inner = f'{XOP}; charset=utf-8; type="{kind}"'
-    else:
-        told = f'multipart/related; type="{kind}"'
-        inner = content_type(envelope.soap, action_of(envelope))
-    delimiter = f"--{package.boundary}".encode()
-    head = f"Content-Type: {inner}\r\nContent-Transfer-Encoding: binary\r\nContent-ID: {name}"
-    pieces = [delimiter, b"\r\n", head.encode(), b"\r\n\r\n", root]
-    for part in package.parts:
-        pieces += [b"\r\n", delimiter, b"\r\n", part.headers, b"\r\n\r\n" if part.headers else b"\r\n", part.content]
-    pieces += [b"\r\n", delimiter, b"--\r\n"]
-    return f'{told}; boundary="{package.boundary}"; start="{name}"', b"".join(pieces)

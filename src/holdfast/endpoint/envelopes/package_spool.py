@@ -1,0 +1,105 @@
+"""Spools messages with attachments into the store while they arrive. Knows no connection and no protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from holdfast.core.messages import Envelope
+from holdfast.core.records import ContentWriter
+from holdfast.endpoint.envelopes.http_media import is_package
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import MessageFlowError, StoreError
+from holdfast.http.exchange import Spool
+from holdfast.wire import ArrivingPackage, Limits
+
+FLUSH_FROM = 256 << 10
+"""Bytes that are written together."""
+RETRY_AFTER = 10.0
+"""Seconds after which a sender may try again, if a message could not be written."""
+
+
+class PackageSpool:
+    """One message; see :class:`~holdfast.http.exchange.Spool`.
+
+    Args:
+        media: The Content-Type.
+        create: Begins a content of the store.
+        limits: Limits on the envelope, and on the parts.
+    """
+
+    def __init__(self, media: str, create: Callable[[], ContentWriter], limits: Limits) -> None:
+        self._media = media
+        self._create = create
+        self._limits = limits
+        self._package: ArrivingPackage | None = None
+        self._waiting: deque[bytes] = deque()
+        self._added = 0
+        self._taken = 0
+        self._lock = threading.Lock()
+        self.is_full = False
+
+    def add(self, data: bytes) -> None:
+        """See :meth:`Spool.add`."""
+        self._waiting.append(data)
+        self._added += len(data)
+
+    @property
+    def wants_flush(self) -> bool:
+        """See :attr:`Spool.wants_flush`."""
+        return self._added - self._taken >= FLUSH_FROM
+
+    def flush(self) -> None:
+        """See :meth:`Spool.flush`."""
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> ArrivingPackage:
+        if self._package is None:
+            self._package = ArrivingPackage(self._media, self._create(), self._limits)
+        data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
+        self._taken += len(data)
+        if not self.is_full:
+            try:
+                self._package.write(data)
+            except (OSError, StoreError) as error:
+                self._fail(error)
+        return self._package
+
+    def _fail(self, error: Exception) -> None:
+        self.is_full = True
+        log.warning("attachments.unwritable", reason=str(error))
+
+    def receive(self) -> tuple[Envelope, bytes]:
+        """Decode the whole message, in a thread; see :meth:`ArrivingPackage.receive`.
+
+        Raises:
+            MessageFlowError: The store does not write it for now.
+            EnvelopeError: It is not a message.
+        """
+        with self._lock:
+            package = self._flush()
+            if not self.is_full:
+                try:
+                    return package.receive()
+                except (OSError, StoreError) as error:
+                    self._fail(error)
+        raise MessageFlowError("the store cannot write the attachments of the message now", retry_after=RETRY_AFTER)
+
+
+def spooling(
+    create: Callable[[], ContentWriter], limits: Callable[[], Limits]
+) -> Callable[[Mapping[bytes, bytes]], Spool | None]:
+    """Return what spools the messages with attachments among requests.
+
+    Args:
+        create: Begins a content of the store.
+        limits: Returns the present limits.
+    """
+
+    def spool(headers: Mapping[bytes, bytes]) -> Spool | None:
+        media = headers.get(b"content-type", b"").decode("latin-1")
+        return PackageSpool(media, create, limits()) if is_package(media) else None
+
+    return spool

@@ -1,0 +1,246 @@
+"""Contents: what is too large for a record, stored next to the records that name it.
+
+A content is written before the batch with its record, and durable before it. It stays while a stored record names it,
+or while a process holds it: until the batch is committed, and while a reader has the record. What a process that was
+killed left behind is deleted when the store is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection
+from errno import ENOSPC
+from pathlib import Path
+from queue import SimpleQueue
+from typing import BinaryIO
+from uuid import uuid4
+
+from holdfast.core.records import ContentWriter, Record, content_name, held
+from holdfast.exceptions import StoreDamaged, StoreError
+
+DIRECTORY = "attachments"
+"""The directory of the contents in that of a store on disk."""
+LEAST_FREE = 64 << 20
+"""Bytes of the disk that contents leave free, besides what the store needs for its own files."""
+
+
+class HeldContent:
+    """Keeps a content as long as the object lives; see :class:`~holdfast.core.records.Hold`.
+
+    Args:
+        contents: Has the content.
+        name: Its name.
+    """
+
+    __slots__ = ("_contents", "name")
+
+    def __init__(self, contents: Contents, name: bytes) -> None:
+        self._contents = contents
+        self.name = name
+        contents.holds(name)
+
+    def open(self) -> BinaryIO:
+        """Return the content as a file."""
+        return self._contents.open(self.name)
+
+    def __del__(self) -> None:
+        self._contents.let_go(self.name)
+
+
+class Writer(ABC):
+    """A :class:`~holdfast.core.records.ContentWriter` of a store.
+
+    Args:
+        hold: Keeps the content.
+
+    Attributes:
+        size: Bytes written.
+    """
+
+    def __init__(self, hold: HeldContent) -> None:
+        self.hold = hold
+        self.size = 0
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """See :meth:`ContentWriter.write`."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """See :meth:`ContentWriter.finish`."""
+
+
+class Contents(ABC):
+    """The contents of one store."""
+
+    def __init__(self) -> None:
+        self.is_named: Callable[[bytes], bool] = lambda _name: True
+        """Whether a stored record names a content; the store sets it once it is open for writing."""
+        self._held: Counter[bytes] = Counter()
+        self._lock = threading.Lock()
+        self._let_go: SimpleQueue[bytes | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def create(self) -> ContentWriter:
+        """Begin a content."""
+
+    @abstractmethod
+    def open(self, name: bytes) -> BinaryIO:
+        """Return a content as a file that can seek. Errors as for :meth:`ContentWriter.write`."""
+
+    @abstractmethod
+    def delete(self, name: bytes) -> None:
+        """Delete a content, if it exists. Errors as for :meth:`ContentWriter.write`."""
+
+    def kept(self, record: Record) -> Record:
+        """Let a record that was read keep its content as long as its attachments are in memory."""
+        if name := content_name(record.attachments):
+            record.attachments = held(record.attachments, HeldContent(self, name))
+        return record
+
+    def holds(self, name: bytes) -> None:
+        """Count one more holder of a content."""
+        with self._lock:
+            self._held[name] += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-contents", daemon=True)
+                self._thread.start()
+
+    def let_go(self, name: bytes) -> None:
+        """Count one holder less. The last one deletes the content in the thread, unless a record names it."""
+        self._let_go.put(name)
+
+    def no_longer_named(self, names: Collection[bytes]) -> None:
+        """Delete contents that no stored record names any more, once their last holder is gone."""
+        for name in names:
+            HeldContent(self, name)
+
+    def close(self) -> None:
+        """Delete what is not needed any more, and end the thread."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._let_go.put(None)
+            thread.join()
+        self.is_named = lambda _name: True
+
+    def _run(self) -> None:
+        while (name := self._let_go.get()) is not None:
+            with self._lock:
+                self._held[name] -= 1
+                is_held = self._held[name] > 0
+                if not is_held:
+                    del self._held[name]
+            if not is_held and not self.is_named(name):
+                with contextlib.suppress(OSError, StoreError):  # the next start deletes it
+                    self.delete(name)
+
+
+class DirectoryContents(Contents):
+    """Contents as files of a directory.
+
+    Args:
+        path: The directory; it is created with the first content.
+        needed: Returns the bytes of free space that the store needs for its own files.
+    """
+
+    def __init__(self, path: Path, needed: Callable[[], int] = lambda: 0) -> None:
+        super().__init__()
+        self._path = path
+        self._needed = needed
+
+    def create(self) -> ContentWriter:
+        """See :meth:`Contents.create`."""
+        return _FileWriter(HeldContent(self, uuid4().bytes), self._path, self._needed)
+
+    def open(self, name: bytes) -> BinaryIO:
+        """See :meth:`Contents.open`."""
+        try:
+            return (self._path / name.hex()).open("rb")
+        except FileNotFoundError as error:
+            raise StoreDamaged(
+                f"The file {self._path / name.hex()} with the attachments of a message is missing.",
+                remedy="Restore it from a copy of the store, with its name.",
+            ) from error
+
+    def delete(self, name: bytes) -> None:
+        """See :meth:`Contents.delete`."""
+        (self._path / name.hex()).unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the files that no record names: a killed process left them."""
+        with contextlib.suppress(OSError):
+            for file in list(self._path.iterdir()):
+                with contextlib.suppress(OSError, ValueError):
+                    if not self.is_named(bytes.fromhex(file.name)):
+                        file.unlink()
+
+
+class _FileWriter(Writer):
+    def __init__(self, hold: HeldContent, directory: Path, needed: Callable[[], int]) -> None:
+        super().__init__(hold)
+        self._directory = directory
+        self._needed = needed
+        self._file: io.FileIO | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._file = io.FileIO(self._directory / self.hold.name.hex(), "x")
+        if shutil.disk_usage(self._directory).free < self._needed() + LEAST_FREE + len(data):
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.size += len(data)
+
+    def finish(self) -> None:
+        assert self._file is not None
+        os.fsync(self._file.fileno())
+        self._file.close()
+        directory = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class MemoryContents(Contents):
+    """Contents of a store in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents: dict[bytes, bytearray] = {}
+
+    def create(self) -> ContentWriter:
+        """See :meth:`Contents.create`."""
+        hold = HeldContent(self, uuid4().bytes)
+        self._contents[hold.name] = content = bytearray()
+        return _MemoryWriter(hold, content)
+
+    def open(self, name: bytes) -> BinaryIO:
+        """See :meth:`Contents.open`."""
+        return io.BytesIO(self._contents[name])
+
+    def delete(self, name: bytes) -> None:
+        """See :meth:`Contents.delete`."""
+        self._contents.pop(name, None)
+
+
+class _MemoryWriter(Writer):
+    def __init__(self, hold: HeldContent, content: bytearray) -> None:
+        super().__init__(hold)
+        self._content = content
+
+    def write(self, data: bytes) -> None:
+        self._content += data
+        self.size += len(data)
+
+    def finish(self) -> None:
+        pass

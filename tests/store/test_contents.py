@@ -1,0 +1,165 @@
+"""Contents beside the records that name them: written before, deleted after, whatever dies in between.
+
+Covers store/base.py, store/contents.py, store/references.py and store/sql/contents.py.
+"""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+from holdfast.core.records import Batch, ContentWriter, content_name, content_size, own_bytes, with_content
+from holdfast.exceptions import StoreDamaged, StoreError
+from holdfast.store.rocksdb.checking import check_store
+from holdfast.store.rocksdb.repair import repair_store
+from holdfast.store.rocksdb.store import RocksDBStore
+
+DATA = bytes(range(256)) * 10_000  # three pieces in a database
+
+
+def written(store, data=DATA) -> ContentWriter:
+    writer = store.contents.create()
+    for start in range(0, len(data), 700_000):
+        writer.write(data[start : start + 700_000])
+    writer.finish()
+    return writer
+
+
+def naming(record, writer: ContentWriter):
+    return replace(record, attachments=with_content(writer.hold, writer.size, b"\x93parts"))
+
+
+def is_there(store, name: bytes) -> bool:
+    try:
+        with store.contents.open(name) as file:
+            return bool(file.read(1))
+    except (StoreError, KeyError):
+        return False
+
+
+def fill(writer: ContentWriter, megabytes: int) -> None:
+    for _ in range(megabytes):
+        writer.write(bytes(1 << 20))
+
+
+def read(record) -> bytes:
+    with record.attachments.hold.open() as file:
+        return file.read()
+
+
+def test_a_record_keeps_its_content_and_every_place_in_it_can_be_read(opened, record):
+    opened.store.commit(Batch(appends=[("q", 0, 0, naming(record(1), written(opened.store)))]))
+    ((_, found),) = opened.reopen().read("q", 0, 0, 1)
+    assert (content_size(found.attachments), own_bytes(found.attachments)) == (len(DATA), b"\x93parts")
+    assert read(found) == DATA
+    with found.attachments.hold.open() as file:
+        for place in (0, 1_048_575, 1_048_577, len(DATA) - 3):
+            file.seek(place)
+            assert file.read(3) == DATA[place : place + 3]
+        assert file.seek(5) == 5 and file.tell() == 5
+
+
+async def test_the_last_record_that_names_a_content_takes_it_away(opened, record):
+    store = opened.store
+    one = naming(record(1), written(store))
+    name = content_name(one.attachments)
+    store.commit(Batch(appends=[("q", 0, 0, one), ("q", 0, 1, record(2))], holds=[("urn:s", 7, one)]))
+    del one
+    store.commit(Batch(trims={("q", 0): 2}))
+    store.commit(Batch(releases=[("urn:s", 7, "other", 0, 0, 20.0)]))
+    ((_, released),) = store.read("other", 0, 0, 1)
+    assert read(released) == DATA and content_name(released.attachments) == name
+    store = opened.reopen()
+    assert is_there(store, name)
+    store.commit(Batch(deletes=[("other", 0)]))
+    del released
+    gc.collect()
+    await until(lambda: not is_there(store, name))
+
+
+@pytest.mark.parametrize("how", ["dropped", "forgotten", "replaced"])
+async def test_a_held_message_that_goes_takes_its_content_away(opened, record, how):
+    store = opened.store
+    one = naming(record(1), written(store))
+    name = content_name(one.attachments)
+    store.commit(Batch(holds=[("urn:s", 1, one)], sequences={"urn:s": {"a": 1}}))
+    batch = {
+        "dropped": Batch(drops=[("urn:s", 1)]),
+        "forgotten": Batch(sequences={"urn:s": None}),
+        "replaced": Batch(holds=[("urn:s", 1, record(1))]),
+    }[how]
+    store.commit(batch)
+    assert is_there(store, name)  # the record in memory holds it
+    del one
+    gc.collect()
+    await until(lambda: not is_there(store, name))
+
+
+async def test_a_content_that_no_record_came_to_name_is_deleted(opened):
+    writer = written(opened.store)
+    name = writer.hold.name
+    assert is_there(opened.store, name)
+    del writer
+    gc.collect()
+    await until(lambda: not is_there(opened.store, name))
+
+
+def test_what_a_killed_process_wrote_is_deleted_at_the_next_start(opened, record):
+    if opened.kind == "memory":
+        pytest.skip("it ends with its process")
+    named, lost = written(opened.store), written(opened.store, b"lost")
+    opened.store.commit(Batch(appends=[("q", 0, 0, naming(record(1), named))]))
+    store = opened.reopen()
+    assert is_there(store, named.hold.name) and not is_there(store, lost.hold.name)
+
+
+def test_a_record_that_comes_and_goes_in_one_batch_names_nothing(opened, record):
+    writer = written(opened.store)
+    opened.store.commit(Batch(appends=[("q", 0, 0, naming(record(1), writer))], trims={("q", 0): 1}))
+    assert not opened.store.contents.is_named(writer.hold.name)
+
+
+def test_a_missing_file_is_damage_that_a_check_reports_with_its_name(tmp_path, record):
+    store = RocksDBStore(tmp_path / "s")
+    one = naming(record(1), written(store))
+    store.commit(Batch(appends=[("q", 0, 0, one)]))
+    file = tmp_path / "s" / "attachments" / content_name(one.attachments).hex()
+    file.unlink()
+    with pytest.raises(StoreDamaged, match=file.name):
+        read(store.read("q", 0, 0, 1)[0][1])
+    store.close()
+    (problem,) = check_store(tmp_path / "s").problems
+    assert file.name in problem and "at offset 0" in problem
+
+
+def test_a_repair_keeps_the_contents(tmp_path, record):
+    place = tmp_path / "s"
+    store = RocksDBStore(place)
+    one = naming(record(1), written(store))
+    store.commit(Batch(appends=[("q", 0, 0, one)], queues={"q": {"kind": "inbox", "partitions": 1}}))
+    store.close()
+    manifest = next((place / "db").glob("MANIFEST-*"))
+    manifest.write_bytes(bytes(manifest.stat().st_size))
+    assert repair_store(place, do=True).is_needed
+    store = RocksDBStore(place)
+    assert read(store.read("q", 0, 0, 1)[0][1]) == DATA
+    store.close()
+
+
+def test_a_disk_without_room_is_left_to_the_store(mount_disk, record):
+    place: Path = mount_disk(256)
+    store = RocksDBStore(place / "s")
+    writer = store.contents.create()
+    with pytest.raises(OSError, match="No space") as raised:
+        fill(writer, 300)
+    assert raised.value.errno == ENOSPC
+    store.commit(Batch(appends=[("q", 0, 0, record(1))]))
+    del writer, raised
+    gc.collect()
+    store.close()
+    assert not list((place / "s" / "attachments").iterdir())
