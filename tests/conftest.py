@@ -51,32 +51,48 @@ _SHARED = {
     "wcf": ["pytest.mark.wcf"],
 }
 _FOR_ALL_ITS_TESTS = re.compile(r"""^@cache\b|^@pytest\.fixture\(scope="(module|session)\"""", re.MULTILINE)
-
-
-# Tests of these rooms wait for peers, timers and databases more than they compute. They come first, while two workers
-# compute with Spark; the tests that only compute fill both processors afterwards.
-_WAITING = ("broker", "cli", "cluster", "endpoint", "http", "interop", "store")
+# The order of the tests, by what they share or else by room: first those that wait for peers, timers and databases more
+# than they compute, last those that compute all the time. Half of the workers begin at either end. So both processors
+# have work all the time, and what is left for the end is quick.
+_ORDER = (
+    *("wcf", "cxf", "interop", "demo", "examples", "bench", "docs", "endpoint", "broker", "cluster", "cli", "scripts"),
+    *("http", "testing", "wsdl", "store", "", "wire", "security", "core", "pipeline", "simulation"),
+    *("a Spark of their own", "the Spark of messages", "the Spark of tables"),
+)
+# A worker takes files of these rooms as a whole: thousands of tests, each of which would cost a message.
+_QUICK = ("wire", "security", "core")
 TESTS = Path(__file__).parent
 
 
+def _room(path: str) -> str:
+    return (Path(path).relative_to(TESTS).parts[:-1] or ("",))[0]
+
+
 @cache
-def _shared_peer(path: str) -> str | None:
+def _scope(path: str) -> str | None:
     """The peer that the tests of a file share, or that its tests start one after the other; the file itself where it
-    makes something for all its tests; else None."""
+    makes something for all its tests, or has quick ones only; else None."""
     text = Path(path).read_text(encoding="utf-8")
     marker = next((marker for marker, words in _SHARED.items() if any(word in text for word in words)), None)
     if marker is None:
-        return path if _FOR_ALL_ITS_TESTS.search(text) else None
+        return path if _room(path) in _QUICK or _FOR_ALL_ITS_TESTS.search(text) else None
     if marker != "spark":
         return marker
-    *rooms, file = Path(path).parts
-    if "pipeline" not in rooms:
+    if _room(path) != "pipeline":
         return "a Spark of their own"
+    *rooms, file = Path(path).parts
     return (
         "the Spark of tables"
         if {"mediation", "landing"} & {*rooms} or file == "test_land_job.py"
         else "the Spark of messages"
     )
+
+
+@cache
+def _place(path: str) -> int:
+    """The place of a file's tests in the order."""
+    scope = _scope(path)
+    return _ORDER.index(scope if scope in _ORDER else _room(path))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -93,7 +109,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class PeersTogether(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _shared_peer(str(config.rootpath / nodeid.partition("::")[0])) or nodeid
+            return _scope(f"{config.rootpath}/{nodeid.partition('::')[0]}") or nodeid
 
         def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
             # Asked after each test: it would count what is done as well, thousands of times thousands.
@@ -101,6 +117,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 del workload[scope]
             return super()._pending_of(workload)
 
+        def _assign_work_unit(self, node: Any) -> None:
+            if int(node.gateway.id.removeprefix("gw")) % 2:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
+
+    config.option.loadscopereorder = False  # by their numbers of tests
     return PeersTogether(config, log)
 
 
@@ -111,11 +133,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     interop_cells.declare(items)
-    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in _WAITING)
+    items.sort(key=lambda item: _place(str(item.path)))
     for item in items:
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
-        if any(map(item.get_closest_marker, _SHARED)) and _shared_peer(str(item.path)) in (None, str(item.path)):
+        if any(map(item.get_closest_marker, _SHARED)) and _scope(str(item.path)) in (None, str(item.path)):
             raise pytest.UsageError(
                 f"{item.nodeid} shares a peer, but by its file's text conftest.py does not see this"
             )
