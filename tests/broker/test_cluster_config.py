@@ -74,6 +74,17 @@ def test_the_environment_gives_the_url_that_the_file_does_not(monkeypatch: pytes
         ClusterConfig().node_url(9)
 
 
+def test_the_url_of_the_admin_listener_may_be_given_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDFAST_NODE_ADMIN_URL", raising=False)
+    assert ClusterConfig().given_admin_url() == ""
+    monkeypatch.setenv("HOLDFAST_NODE_ADMIN_URL", "https://c.example:8081/")
+    assert ClusterConfig().given_admin_url() == "https://c.example:8081"
+    assert ClusterConfig(admin_url="https://d.example:8081").given_admin_url() == "https://d.example:8081"
+    monkeypatch.setenv("HOLDFAST_NODE_ADMIN_URL", "c.example:8081")
+    with pytest.raises(ConfigurationError, match="HOLDFAST_NODE_ADMIN_URL"):
+        ClusterConfig().given_admin_url()
+
+
 @pytest.mark.parametrize(
     ("text", "key", "what", "remedy"),
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from node_processes import NodeProcess, config_of
 
+from holdfast.cluster.inspection import read_status
 from holdfast.testing.ports import free_ports
 
 FORWARDER = """
@@ -20,18 +21,25 @@ PARTITIONS = 6
 
 
 class Brokers:
-    """Three brokers of one cluster, before a service, behind a load balancer without stickiness.
+    """Three brokers of one cluster, with a forwarder to a service or with queues only.
 
     Args:
         directory: Where they run.
         store: The URL of the database.
-        service: The URL of the service.
+        service: The URL of the service; "" for none.
+        more: Further lines of the broker's file.
     """
 
-    def __init__(self, directory: Path, store: str, service: str) -> None:
+    def __init__(self, directory: Path, store: str, service: str = "", more: str = "") -> None:
+        self.store = store
         self._directory = directory
-        self._config = config_of(store, PARTITIONS, FORWARDER.format(url=service), lease=2.0)
-        self._ports = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
+        tables = FORWARDER.format(url=service) if service else ""
+        self._config = config_of(store, PARTITIONS, more + tables, lease=2.0)
+        ports = free_ports(2 * len(NAMES))
+        self._ports = dict(zip(NAMES, ports, strict=False))
+        self.admins = {name: f"http://127.0.0.1:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
+        self.advertised: dict[str, str] = {}
+        """URLs that nodes advertise instead of those of their admin listeners."""
         self.nodes: dict[str, NodeProcess] = {}
         self.urls: dict[str, str] = {}
 
@@ -39,9 +47,16 @@ class Brokers:
         """Start nodes, and wait until they serve."""
         for name in names:
             config = self._config.replace("listen.port = 0", f"listen.port = {self._ports[name]}")
-            self.nodes[name] = NodeProcess(self._directory, name, config)
+            config = config.replace("admin.port = 0", f"admin.port = {self.admins[name].rpartition(':')[2]}")
+            own = {"HOLDFAST_NODE_ADMIN_URL": self.advertised[name]} if name in self.advertised else {}
+            self.nodes[name] = NodeProcess(self._directory, name, config, environment=own)
         for name in names:
             self.urls[name] = await asyncio.to_thread(self.nodes[name].url)
+            assert await asyncio.to_thread(self.nodes[name].url) == self.admins[name]
+
+    def owners(self) -> dict[int, str]:
+        """The node of each partition, as the database has it."""
+        return {one.partition: one.owner for one in read_status(self.store).partitions if one.owner is not None}
 
     def served(self, name: str) -> set[int]:
         """The partitions that a node has served since its start, from its log."""

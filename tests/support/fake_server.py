@@ -83,6 +83,8 @@ class FakeServer:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self.requests: list[str] = []
+        self.nodes: dict[str, Any] | None = None
+        """What it answers about the nodes of its cluster; None: it is older."""
         self.nexts: list[dict[str, Any]] = []
         """The contents of the requests for next positions."""
         self.media_type = MEDIA_TYPE.decode()
@@ -317,6 +319,10 @@ class _Handler(BaseHTTPRequestHandler):
         elif steps == ["queues"]:
             found = {n: {"epoch": q.epoch, "partitions": q.bounds()} for n, q in fake.queues.items()}
             self._json(200, {"v": fake.version, "queues": found})
+        elif steps == ["nodes"] and fake.nodes is None:
+            raise Refusal(404, f"there is no {self.path} here")
+        elif steps == ["nodes"]:
+            self._json(200, fake.nodes)
         elif steps == ["next-positions"]:
             self._json(200, fake.next_positions(json.loads(body), self.server))
         elif steps[0] == "sequences":

@@ -15,11 +15,12 @@ class Meddler:
 
     ``on_sink`` is called with each request for a sink, "POST /sinks/...". It may return ``"before"`` to cut the
     connection before the server hears of it, ``"after"`` to cut it before the client hears the answer, or an event that
-    the answer waits for.
+    the answer waits for. ``is_meant`` says which requests it is called with instead.
     """
 
     def __init__(self, target: str) -> None:
         self.target = target
+        self.is_meant: Callable[[str], bool] = lambda path: path.startswith("/sinks/")
         self.on_sink: Callable[[str], str | threading.Event | None] = lambda request: None
         self.requests: list[str] = []
         self._server = _Server(("127.0.0.1", 0), self)
@@ -54,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         meddler, said = self.server.meddler, f"{self.command} {self.path}"
         meddler.requests.append(said)
-        what = meddler.on_sink(said) if self.path.startswith("/sinks/") else None
+        what = meddler.on_sink(said) if meddler.is_meant(self.path) else None
         self.close_connection = True
         if what == "before":
             return

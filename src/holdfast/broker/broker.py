@@ -214,12 +214,15 @@ def _router(config: BrokerConfig, forwarders: Forwarders) -> Router:
 
 
 def _listeners(config: BrokerConfig) -> Listeners:
-    listen, admin, cluster = config.listen, config.admin, config.cluster
+    listen, cluster = config.listen, config.cluster
+    admin = config.admin.listener() if config.admin.enabled else None
+    if admin is not None and cluster is not None:
+        admin = replace(admin, url=cluster.given_admin_url() or None)
     return Listeners(
         listen.host,
         listen.port,
         listen.tls.context() if listen.tls is not None else None,
         config.limits.http,
-        admin.listener() if admin.enabled else None,
+        admin,
         node_secret=cluster.secret.reveal() if cluster is not None and cluster.secret is not None else None,
     )

@@ -9,11 +9,13 @@ from typing import Annotated, Final
 
 from holdfast.config.values import Name, Secret, SecretFile, SecretVariable, Url, is_name
 from holdfast.endpoint.arguments import check_url
+from holdfast.endpoint.listener_settings import public_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import Port, Unit, Within
 
 NODE_VARIABLE: Final = "HOLDFAST_NODE"
 URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
+ADMIN_URL_VARIABLE: Final = "HOLDFAST_NODE_ADMIN_URL"
 SHORTEST_SECRET: Final = 16
 """Characters of the secret that the nodes share."""
 
@@ -36,6 +38,8 @@ class ClusterConfig:
         port: Port to listen on for the other nodes. 0 chooses a free port.
         url: URL of that listener, as the other nodes reach it. The default is the environment variable
             HOLDFAST_NODE_URL, or ``host`` and ``port``, with the machine's name instead of ``0.0.0.0``.
+        admin_url: URL of this node's admin listener, as Spark's executors reach it. The default is the environment
+            variable HOLDFAST_NODE_ADMIN_URL, or the listener's address, with the machine's name instead of ``0.0.0.0``.
     """
 
     secret_file: SecretFile | None = None
@@ -46,6 +50,7 @@ class ClusterConfig:
     host: str = "127.0.0.1"
     port: Port = 8082
     url: Url | None = None
+    admin_url: Url | None = None
 
     @property
     def secret(self) -> Secret | None:
@@ -75,11 +80,25 @@ class ClusterConfig:
         Raises:
             ConfigurationError: The environment variable contains no valid URL.
         """
-        given = self.url or os.environ.get(URL_VARIABLE)
+        given = _given(self.url, URL_VARIABLE)
         if given:
-            check_url(URL_VARIABLE, given)
-            return given.rstrip("/")
+            return given
         if not port:
             return None
-        host = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
+        host = public_host(self.host)
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def given_admin_url(self) -> str:
+        """Return the configured URL of the admin listener, "" without one.
+
+        Raises:
+            ConfigurationError: The environment variable contains no valid URL.
+        """
+        return _given(self.admin_url, ADMIN_URL_VARIABLE)
+
+
+def _given(url: str | None, variable: str) -> str:
+    found = url or os.environ.get(variable) or ""
+    if found:
+        check_url(variable, found)
+    return found.rstrip("/")

@@ -10,26 +10,38 @@ import json
 import re
 import socket
 import ssl
+import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from urllib.parse import urlencode
 
 from holdfast.client.admin import CLIENT_CERTIFICATE, Access, AdminConnection, describe_failure
 from holdfast.client.errors import NobodyThere, PipelineError, ServerAway
+from holdfast.client.nodes import Nodes, reachable
 
 TIMEOUT = 30.0
 """Seconds without a byte until a server counts as away."""
+NODE_TIMEOUT = 10.0
+"""The same for a node of a cluster that has been chosen for what it owns: another one may own it soon."""
 CONNECT_TIMEOUT = 5.0
 
 _NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
 """The listener for messages answers a GET with 405, and a POST without SOAP with 415."""
 
 
+_FAILED_AT: dict[str, float] = {}
+"""Address of a node -> when it last failed a connection of this process. Each task of Spark makes new connections, and
+must not wait for the same node again."""
+
+
 class Connection:
     """One connection to one server. Not for two threads, not to be pickled; every method makes one attempt.
 
     Args:
-        broker: URL of the server's admin listener.
+        broker: URL of the server's admin listener; for a cluster, also of several nodes, separated by commas. Requests
+            go to the first that has not failed, or to the one whose failure was longest ago.
         access: What to prove and to trust there.
+        timeout: Seconds without a byte until the server counts as away.
 
     All methods raise ServerAway when there is no usable answer, and PipelineError when the server refuses.
     """
@@ -43,10 +55,39 @@ class Connection:
     }
     """Status -> its remedy, if the server names none."""
 
-    def __init__(self, broker: str, access: Access | None = None) -> None:
-        self._broker = broker
+    def __init__(self, broker: str, access: Access | None = None, timeout: float = TIMEOUT) -> None:
+        self._addresses = broker.split(",")
+        self._broker = self._least_failed()
         self._access = access or Access()
+        self._timeout = timeout
         self._connection: AdminConnection | None = None
+
+    def at(self, url: str) -> Self:
+        """Return the same for another node of the cluster."""
+        return type(self)(url, self._access, NODE_TIMEOUT)
+
+    def nodes(self, sink: str = "") -> Nodes | None:
+        """Return which node of a cluster has which partition; None if the server is no node of a cluster.
+
+        Args:
+            sink: A sink whose node is wanted too.
+
+        Raises:
+            PipelineError: Several addresses are given, but the server is no node of a cluster.
+        """
+        status, answer = self._request("GET", f"/nodes?{urlencode({'sink': sink})}" if sink else "/nodes")
+        if status in (404, 405):  # it is older than this client
+            answer = {"workers": [], "partitions": 1}
+        answer = self._checked(200 if status in (404, 405) else status, answer)
+        with understood(self._broker):
+            workers = tuple(reachable(one, self._broker) for one in answer["workers"])
+            found = Nodes(int(answer["partitions"]), workers, answer.get("sink"))
+        if not workers and len(self._addresses) > 1:
+            raise PipelineError(
+                f"option broker names several servers, but {self._broker} is not a node of a cluster",
+                remedy="name one server, and use union() to combine several queries",
+            )
+        return found if workers else None
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -100,7 +141,7 @@ class Connection:
         if self._connection is None or self._connection.http.sock is None:  # the server may close it after an answer
             self._connection = self._access.open(self._broker, CONNECT_TIMEOUT)
             self._connection.http.connect()
-        self._connection.http.sock.settimeout(TIMEOUT + wait)
+        self._connection.http.sock.settimeout(self._timeout + wait)
         return self._connection.send(method, path, body, kind)
 
     def _read(self, read: Callable[[], bytes]) -> bytes:
@@ -113,10 +154,16 @@ class Connection:
     def _away(self, error: Exception) -> PipelineError:
         what, remedy = describe_failure(error, self._broker)
         text = f"the server at {self._broker} does not answer: {what}"
+        if len(self._addresses) > 1:
+            _FAILED_AT[self._broker] = time.monotonic()
+            self._broker = self._least_failed()
         if isinstance(error, ssl.SSLError) and _TRUST.search(error.reason or ""):  # it will be no better in a moment
             return PipelineError(text, remedy=remedy)
         kind = NobodyThere if isinstance(error, ConnectionRefusedError | socket.gaierror) else ServerAway
         return kind(f"{text}. {remedy}" if remedy is CLIENT_CERTIFICATE else text, remedy=remedy)
+
+    def _least_failed(self) -> str:
+        return min(self._addresses, key=lambda one: _FAILED_AT.get(one, 0.0))
 
     def _checked(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
         if 200 <= status < 300:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from holdfast.client.blocks import Block, BlockReader
@@ -378,8 +378,18 @@ def _known(known: Iterable[Known]) -> dict[str, str]:
     return {"known": text} if text else {}
 
 
+class RecordPlane(Protocol):
+    """Object that reads records: one server, or the nodes of a cluster."""
+
+    def records(
+        self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
+    ) -> Iterator[Block]:
+        """Yield the records of a range, as :meth:`DataPlane.records`."""
+        ...
+
+
 def read_range(
-    plane: DataPlane,
+    plane: RecordPlane,
     queue: str,
     epoch: str,
     part: Range,

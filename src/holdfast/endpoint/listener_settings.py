@@ -7,6 +7,7 @@ as they are.
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
 from dataclasses import dataclass, field
 
@@ -54,11 +55,13 @@ class AdminListener(AdminAddress):
         ssl_context: For https. With CERT_REQUIRED, clients need a certificate.
         token: The token that clients must send; None: no token is required.
         limits: Limits for clients.
+        url: URL at which clients on other machines reach the listener; None: from its address.
     """
 
     ssl_context: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
     limits: HTTPLimits = field(default_factory=HTTPLimits)
+    url: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -66,7 +69,7 @@ class AdminListener(AdminAddress):
         known = self.token is not None or (
             self.ssl_context is not None and self.ssl_context.verify_mode is ssl.CERT_REQUIRED
         )
-        return not known and not _is_loopback(self.host)
+        return not known and not is_loopback(self.host)
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -104,7 +107,13 @@ class Listeners(MessageAddress):
             )
 
 
-def _is_loopback(host: str) -> bool:
+def public_host(host: str) -> str:
+    """Return the host that a URL for other machines contains: the machine's name for all of its addresses."""
+    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one that only this machine reaches."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -18,7 +18,7 @@ from holdfast.endpoint.admin.starting import StartingAdmin
 from holdfast.endpoint.descriptors import Shares, divide
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
-from holdfast.endpoint.listener_settings import AdminListener, Listeners
+from holdfast.endpoint.listener_settings import AdminListener, Listeners, public_host
 from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.shutdown import Shutdown
@@ -147,7 +147,10 @@ class Service:
         if self._neighbours is None:
             self._admin = Admin(self.app.running, guard)
         else:
-            joined = JoinedAdmin(self._neighbours, numbering_of(self.app.running))
+            assert self.post is not None
+            port: int = self.post.admin[0].getsockname()[1]
+            url = where.url or _url(where, public_host(where.host), port)
+            joined = JoinedAdmin(self._neighbours, numbering_of(self.app.running), url)
             self._admin = Admin(self.app.running, guard, joined)
             self._neighbours.on_admin = self._admin.handle_own
         self._admin.start()
@@ -193,8 +196,7 @@ class Service:
         admin = self._listeners.admin
         if self._admin is None or admin is None:
             return ""
-        scheme = "https" if admin.ssl_context is not None else "http"
-        return f"{scheme}://{_in_url(admin.host)}:{self._admin_server.port}"
+        return _url(admin, admin.host, self._admin_server.port)
 
     async def close(self, grace: float = GRACE) -> None:
         """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
@@ -304,6 +306,10 @@ class Service:
 
 def _guard(admin: AdminListener) -> Guard:
     return Guard(admin.names, admin.token, secure=admin.ssl_context is not None)
+
+
+def _url(admin: AdminListener, host: str, port: int) -> str:
+    return f"{'https' if admin.ssl_context is not None else 'http'}://{_in_url(host)}:{port}"
 
 
 def _in_url(host: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
+from zlib import crc32
 
 import pytest
 from crew import stored, texts, wait_until
@@ -266,6 +267,10 @@ def test_any_node_answers_operators_for_all_and_names_what_it_cannot_reach(clust
     assert len(found[0]) == sent
     assert found[0] == found[1] == found[2]
     assert [len(ask(admin, "/queues")["queues"]["inbox"]["partitions"]) for _, admin in urls] == [34] * 3
+    admins = [admin for _, admin in urls]
+    for admin in admins:
+        told = ask(admin, "/nodes?sink=x")
+        assert told == {"v": 1, "url": admin, "partitions": 17, "workers": admins[:2], "sink": crc32(b"x") % 2}
     assert [ask(admin, "/readyz")["status"] for _, admin in urls] == ["ready"] * 3
     b.kill()
     made.lose("b")
@@ -274,6 +279,7 @@ def test_any_node_answers_operators_for_all_and_names_what_it_cannot_reach(clust
         wait_until(
             lambda admin=admin: "cluster partition 1 does not answer: no node has it" in refusal(admin, "/sequences")
         )
+        assert ask(admin, "/nodes")["workers"] == [admins[0], None]
     assert [ask(admin, "/readyz")["status"] for _, admin in (urls[0], urls[2])] == ["ready"] * 2
     a.tell({"view": {"node": "a", "mine": {}, "owners": {}, "nodes": {}, "is_draining": True}})
     assert a.heard() == {"stopped": [0]}

@@ -89,7 +89,8 @@ def test_a_table_of_sparks_catalog_is_refused_whatever_spark_names_first():
         ("body", "yes"),
         ("startingOffsets", "oldest"),
         ("startingOffsets", "[1]"),
-        ("broker", "http://127.0.0.1:8081,http://127.0.0.1:8082"),
+        ("broker", "http://127.0.0.1:8081,127.0.0.1:8082"),
+        ("broker", "http://127.0.0.1:8081,"),
         ("queue", "orders,,returns"),
         ("queue", "orders,orders"),
         ("queuePattern", "orders-("),
@@ -128,6 +129,11 @@ def test_a_value_that_cannot_be_used_is_refused_by_the_options_own_name(name: st
     with pytest.raises(ConfigurationError, match=name) as caught:
         ReadOptions.parse({**BROKER, name.lower(): value})
     assert caught.value.remedy or "is " in str(caught.value)
+
+
+def test_several_nodes_of_a_cluster_may_be_named():
+    asked = "http://a.example:8081/, https://b.example:8081,http://a.example:8081"
+    assert ReadOptions.parse({**BROKER, "broker": asked}).broker == "http://a.example:8081,https://b.example:8081"
 
 
 # --- several queues, times, and what Spark's Kafka source calls them --------------------------------------------------

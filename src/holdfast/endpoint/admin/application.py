@@ -20,6 +20,7 @@ from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
 from holdfast.endpoint.admin.guard import OPEN_TO_ALL, Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.metrics import DestinationCollector
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.openapi import describe
 from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes, retry_letters
 from holdfast.endpoint.admin.resources.forwarders import ForwarderRoutes
@@ -30,7 +31,8 @@ from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split_target
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
-from holdfast.endpoint.admin.shapes.answers import Anything, Health, Reloaded
+from holdfast.endpoint.admin.shapes.answers import Anything, Health, Nodes, Reloaded
+from holdfast.endpoint.admin.shapes.requests import NodesQuery
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.logs import log
@@ -107,6 +109,15 @@ class Admin:
                 *QueueRoutes(app, self._rates).routes,
                 *self._sinks.routes,
                 *JournalRoutes(app).routes,
+                Route(
+                    "GET",
+                    "nodes",
+                    self._nodes,
+                    "Return which node of a cluster has which worker's partitions",
+                    Nodes,
+                    NodesQuery,
+                    joined=Joined.NODES,
+                ),
             ]
         )
 
@@ -214,6 +225,11 @@ class Admin:
 
     async def _openapi(self, asked: Asked) -> object:
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
+
+    async def _nodes(self, asked: Asked) -> object:
+        """Return this node; several workers answer for all nodes together."""
+        url = self._joined.url if self._joined is not None else ""
+        return {"v": 1, "url": url, "partitions": numbering_of(self._app).size, "workers": []}
 
     async def _metrics(self, asked: Asked) -> None:
         if self._reading is None or self._reading.done():

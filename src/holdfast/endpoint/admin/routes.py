@@ -111,6 +111,7 @@ class Joined(Enum):
     HEALTH = "all workers answer within a short time"
     SINK = "the worker that has the sink, or will create it, answers"
     METRICS = "all workers answer, and each sample names its worker"
+    NODES = "one worker of each node answers for its node"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,12 @@ from typing import Final
 
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.workers.placement import Placements
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, PATIENCE, WorkerClient
+from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MISDIRECTED, PATIENCE, WorkerClient
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Outcome, Response, TransportError
 
 LONGEST_WAIT: Final = 2.0
 """Seconds that a request waits for a worker that no process serves, or that has failed it."""
-LOOK_SECONDS: Final = 0.1
-"""Between two looks at where the workers of unanswered requests are."""
 
 _OWN = frozenset(
     {b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive"}

@@ -305,6 +305,11 @@ class Neighbours:
         return self._place
 
     @property
+    def is_in_cluster(self) -> bool:
+        """Whether some workers may be at other nodes."""
+        return self._proof is not None
+
+    @property
     def workers(self) -> WorkerClient:
         """Client for requests to the other workers."""
         assert self._workers is not None

@@ -18,6 +18,8 @@ PATIENCE: Final = 90.0
 """Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
 PROBE_SECONDS: Final = 5.0
 """Seconds after which a node that does not answer a probe cannot be reached."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at where the workers of unanswered requests are."""
 MISDIRECTED: Final = 421
 """Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
 
@@ -82,8 +84,12 @@ class WorkerClient:
             TransportError: The worker does not answer.
         """
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        place = self.place_of(number)
         self.request(number, method, path, body, lambda told: None if answer.done() else answer.set_result(told))
-        outcome = await answer
+        while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
+            if self.place_of(number) not in (None, place):
+                raise TransportError(f"worker {number} has moved", connected=True, remedy="Repeat the request.")
+        outcome = answer.result()
         if isinstance(outcome, TransportError):
             raise outcome
         return outcome

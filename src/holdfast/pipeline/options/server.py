@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client.admin import Access
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.options.values import as_name, as_seconds, as_token, as_url, option
+from holdfast.pipeline.options.values import as_name, as_seconds, as_token, as_urls, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class ServerOptions:
     """Address of a server, how long to wait for it, and the credentials for it.
 
     Args:
-        broker: URL of the server's admin listener, reachable from the executors.
+        broker: URL of the server's admin listener, reachable from the executors. For a cluster, the URLs of several
+            nodes, separated by commas: if one does not answer, the next one is used.
         away: Seconds to wait for an unavailable server before the read or write fails.
         token: The admin listener's token. Spark shows options to every user who can view the query. To keep the token
             secret, use ``tokenFile``, or set ``HOLDFAST_ADMIN_TOKEN`` in the environment of the driver.
@@ -29,7 +30,7 @@ class ServerOptions:
         access: The resulting credentials, with the contents of the files.
     """
 
-    broker: str = field(metadata=option("broker", as_url))
+    broker: str = field(metadata=option("broker", as_urls))
     away: float = field(default=60.0, metadata=option("awaySeconds", as_seconds))
     token: str = field(default="", metadata=option("token", as_token), repr=False)
     token_file: str = field(default="", metadata=option("tokenFile", as_name))

@@ -16,18 +16,22 @@ _OF_A_TABLE = "option."
 _VIEW = "CREATE TEMPORARY VIEW orders USING wsrm OPTIONS (broker 'http://127.0.0.1:8081', queue 'orders')"
 
 
-def as_url(name: str, text: str) -> str:
+def as_urls(name: str, text: str) -> str:
+    """Parse the URL of a server, or those of some nodes of a cluster, separated by commas."""
+    return ",".join(dict.fromkeys(_as_url(name, one.strip()) for one in text.split(",")))
+
+
+def _as_url(name: str, text: str) -> str:
     """Parse the URL of a server; return it without a slash at its end."""
     parts = urlsplit(text)
     try:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment or parts.username or "," in text:
+    if not usable or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
             f"option {name}={text!r} is not the URL of a server",
-            remedy="use the address of one admin listener, for example http://127.0.0.1:8081"
-            + (": a query reads one server, and union() combines several queries" if "," in text else ""),
+            remedy="use the address of an admin listener, for example http://127.0.0.1:8081",
         )
     return text.rstrip("/")
 

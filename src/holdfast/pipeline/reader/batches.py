@@ -40,11 +40,13 @@ class WsrmReader(PortableReader, DataSourceReader):
                 at = {part.partition: part.end for name, part in ranges if name == queue}
                 found = patience.call(lambda q=queue, e=ends, a=at: plane.fingerprints(q, e.epoch, a)) if at else {}  # type: ignore[misc]
                 known[queue] = [(one, at[one], text) for one, text in sorted(found.items()) if text]
+            nodes = patience.call(plane.nodes) if ranges else None
         finally:
             plane.close()
         plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
         return [
-            WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task)) for task in plan
+            WsrmPartition(tuple(self._part(there[queue], part, known[queue]) for queue, part in task), nodes)
+            for task in plan
         ]
 
     def _home(self, plane: DataPlane) -> int | None:

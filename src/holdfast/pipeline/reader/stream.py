@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
+from holdfast.client.nodes import Nodes
 from holdfast.client.offsets import Ends, NextPositions, Place, Places, Positions, QueueRange
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.reader import bounds
@@ -63,6 +64,9 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         self._waiting_since: float | None = None
         self._reading: list[QueueRange] = []
         """Ranges of the last batch, if it may skip deleted records."""
+        self._nodes: Nodes | None = None
+        self._is_alone = False
+        """Whether the server is no node of a cluster."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """In the driver: ``maxRowsPerBatch``."""
@@ -333,8 +337,8 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Divide the batch among tasks, in the driver.
 
-        It sends no request, so a repeated batch is divided in the same way. But a repeated batch may lack records that
-        were deleted meanwhile, which it reports and counts.
+        No answer changes how, so a repeated batch is divided in the same way. But a repeated batch may lack records
+        that were deleted meanwhile, which it reports and counts.
         """
         until = offsets.parse(end)
         ranges = offsets.ranges_between(offsets.parse(start), until)
@@ -346,12 +350,23 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             for queue, place in until.queues.items()
             for p in place.positions
         }
-        options = self._options
+        options, nodes = self._options, self._find_nodes()
         plan = offsets.plan(ranges, options.tasks, options.min_tasks, options.ease)
         return [
-            WsrmPartition(tuple(replace(parts[queue, part.partition], range=part) for queue, part in task))
+            WsrmPartition(tuple(replace(parts[queue, part.partition], range=part) for queue, part in task), nodes)
             for task in plan
         ]
+
+    def _find_nodes(self) -> Nodes | None:
+        """Return which node has which partition; without an answer, as it was at the batch before."""
+        if self._is_alone:
+            return None
+        try:
+            self._nodes = self._plane.nodes()
+            self._is_alone = self._nodes is None
+        except ServerAway as error:
+            log.warning("the tasks of this batch ask any node: %s", error.message)
+        return self._nodes
 
     def _still_kept(self, ranges: list[QueueRange]) -> list[QueueRange]:
         there = {}

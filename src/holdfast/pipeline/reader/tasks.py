@@ -12,7 +12,9 @@ from pyspark.sql.datasource import InputPartition
 from holdfast import __version__
 from holdfast.client.data_plane import DataPlane, Patience, read_range
 from holdfast.client.errors import PipelineError, RecordsTrimmed
+from holdfast.client.nodes import Nodes
 from holdfast.client.offsets import Known, Range
+from holdfast.client.owners import OwnerPlanes
 from holdfast.pipeline.reader.bounds import refuse_or_tell
 from holdfast.pipeline.reader.columns import BatchBuilder
 from holdfast.pipeline.reader.options import ReadOptions
@@ -46,9 +48,10 @@ class Part:
 
 @dataclass
 class WsrmPartition(InputPartition):
-    """The ranges that one task reads, one after the other."""
+    """The ranges that one task reads, one after the other, and the nodes of the cluster that had them at planning."""
 
     parts: tuple[Part, ...]
+    nodes: Nodes | None = None
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -85,23 +88,27 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     if not isinstance(partition, WsrmPartition):
         return  # Spark's placeholder for a read without partitions
     plane = DataPlane(options.broker, options.access)
+    owners = OwnerPlanes(plane, partition.nodes)
     patience = Patience(options.away)
     try:
         for part in partition.parts:
-            for batch in _read_part(options, plane, patience, part):
+            for batch in _read_part(options, plane, owners, patience, part):
                 narrowed = _narrowed(batch, options, part)
                 if narrowed.num_rows:
                     yield narrowed
     finally:
+        owners.close()
         plane.close()
 
 
-def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+def _read_part(
+    options: ReadOptions, plane: DataPlane, owners: OwnerPlanes, patience: Patience, part: Part
+) -> Iterator[pa.RecordBatch]:
     """Yield every record of the range, except those deleted meanwhile, if the options tolerate that."""
     wanted = part.range
     while wanted.start < wanted.end:
         try:
-            for batch in _batches(options, plane, patience, replace(part, range=wanted)):
+            for batch in _batches(options, owners, patience, replace(part, range=wanted)):
                 wanted = Range(wanted.partition, wanted.start + batch.num_rows, wanted.end)
                 yield batch
         except RecordsTrimmed:
@@ -113,15 +120,15 @@ def _read_part(options: ReadOptions, plane: DataPlane, patience: Patience, part:
             wanted = Range(wanted.partition, gone.end, wanted.end)
 
 
-def _batches(options: ReadOptions, plane: DataPlane, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
+def _batches(options: ReadOptions, owners: OwnerPlanes, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
     """Yield the range as it is now. If no record is needed, the server only confirms that all exist."""
     asked = part.range
     builder = BatchBuilder(part.queue, asked.partition, options.needed)
     if options.needs_records:
-        blocks = read_range(plane, part.queue, part.epoch, asked, patience, part.known, builder.unused)
+        blocks = read_range(owners, part.queue, part.epoch, asked, patience, part.known, builder.unused)
         yield from builder.batches(blocks)
     else:
-        patience.call(lambda: plane.check_range(part.queue, part.epoch, asked, part.known))
+        patience.call(lambda: owners.check_range(part.queue, part.epoch, asked, part.known))
         yield from builder.positions(asked.start, asked.end)
 
 

@@ -239,6 +239,8 @@ class TaskWriter:
         self._batch = batch
         self._partition = partition
         self._plane = SinkPlane(options.broker, options.access)
+        self._owner: SinkPlane | None = None
+        """The plane of the node with the sink; None: to be found."""
         self._patience = Patience(options.away)
         self._name = f"{partition}-{uuid.uuid4().hex}"
         self._tokens: list[str] = []
@@ -277,6 +279,7 @@ class TaskWriter:
             name = file.close() if file else ""
             whole = True
         finally:
+            self._leave_owner()
             self._plane.close()
             if not whole:
                 _discard(self._options, self._batch, self._tried)
@@ -294,8 +297,9 @@ class TaskWriter:
             token = f"{self._name}-{len(self._tried) + 1}"
             self._tried.append(token)
             try:
-                taken = self._plane.stage(self._batch, token, data, tell=bool(self._options.refused))
+                taken = self._at_owner().stage(self._batch, token, data, tell=bool(self._options.refused))
             except ServerAway as error:
+                self._leave_owner()
                 self._patience.failed(error)
             except TokenKnown as error:
                 self._patience.failed(ServerAway(error.message, remedy=error.remedy))
@@ -313,6 +317,20 @@ class TaskWriter:
                     self._tokens.append(token)
                     self._rows += taken.rows
                 return taken
+
+    def _at_owner(self) -> SinkPlane:
+        """Return the plane of the node with the sink, so that no other node has to pass the rows on."""
+        if self._owner is None:
+            nodes = self._plane.nodes(self._batch.sink)
+            url = nodes.of_sink() if nodes is not None else None
+            self._owner = self._plane if url is None else self._plane.at(url)
+        return self._owner
+
+    def _leave_owner(self) -> None:
+        """Find the owner again before the next part: another node may have taken the sink over."""
+        if self._owner is not None and self._owner is not self._plane:
+            self._owner.close()
+        self._owner = None
 
     def _unsendable(self, refused: Refused, remedy: str = "") -> WriteRefused:
         row = refused.batch.slice(refused.index, 1)

@@ -113,5 +113,6 @@ ONE_ANSWERS = (
     Joined.PARTITION,
     Joined.STREAM,
     Joined.METRICS,
+    Joined.NODES,
     Joined.SINK,
 )

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -32,6 +33,8 @@ RELAYED: Final = 1 << 16
 """Bytes of a stream that are passed on at a time."""
 PAGE: Final = 1000
 """Rows in one answer."""
+MOST_KNOWN: Final = 1024
+"""Queues whose epochs in all workers are remembered."""
 SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
 _NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
@@ -98,12 +101,16 @@ class JoinedAdmin:
     Args:
         neighbours: The workers.
         numbers: The numbers of their partitions.
+        url: The URL of this listener for clients on other machines.
     """
 
-    def __init__(self, neighbours: Neighbours, numbers: Numbering) -> None:
+    def __init__(self, neighbours: Neighbours, numbers: Numbering, url: str = "") -> None:
+        self.url = url
         self._neighbours = neighbours
         self._count = neighbours.place.worker.count
         self._numbers = numbers
+        self._known: OrderedDict[tuple[str, str], list[str]] = OrderedDict()
+        """A queue and its common epoch -> its epoch in each worker."""
         self._ways: dict[Joined, Callable[[_Request], Awaitable[Any]]] = {
             Joined.EACH: self._each,
             Joined.PAGES: self._pages,
@@ -116,6 +123,7 @@ class JoinedAdmin:
             Joined.SINK: self._sink,
             Joined.HEALTH: self._health,
             Joined.METRICS: self._metrics,
+            Joined.NODES: self._nodes,
         }
 
     async def answer(self, route: Route, exchange: Exchange, query: str, names: Mapping[str, str]) -> int:
@@ -222,6 +230,9 @@ class JoinedAdmin:
             return [epoch] * self._count  # their responses will report the mismatch
         epochs = [str(one[queue]["epoch"]) for one in answers]
         joining.check_epoch(queue, epochs, epoch)
+        self._known[queue, epoch] = epochs
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
         return epochs
 
     # --- the owner ------------------------------------------------------------------------------------------------
@@ -254,11 +265,12 @@ class JoinedAdmin:
         The worker that has the sink answers, because the number of workers may have changed since its creation. For a
         new sink, its name selects the worker.
         """
-        name = request.names["sink"]
-        worker = await self._who_has(f"sinks/{quote(name, safe='')}")
-        if worker is None:
-            worker = crc32(name.encode()) % self._count
+        worker = await self._owner_of_sink(request.names["sink"])
         return self._joined([await self._ask(worker, request)])
+
+    async def _owner_of_sink(self, name: str) -> int:
+        worker = await self._who_has(f"sinks/{quote(name, safe='')}")
+        return crc32(name.encode()) % self._count if worker is None else worker
 
     async def _who_has(self, target: str) -> int | None:
         """Return the worker that has the resource at ``target``; None if every worker reports that it does not exist.
@@ -287,7 +299,12 @@ class JoinedAdmin:
         if "file" in request.names:
             return self._numbers.owner_of_name(request.names["file"]), request
         worker = self._numbers.owner(request.names["partition"])
-        return worker, (await self._for_each(request))[worker]
+        one, epoch = request.copy(), request.query.get("epoch")
+        if epoch is not None:
+            # Remembered, so that a read needs no other worker. One whose epoch has changed refuses the request.
+            key = (request.names["name"], epoch)
+            one.query["epoch"] = (self._known.get(key) or await self._epochs(*key))[worker]
+        return worker, one
 
     # --- ways of their own ----------------------------------------------------------------------------------------
 
@@ -346,6 +363,22 @@ class JoinedAdmin:
             raise Refused(503, what, "Look why: holdfast cluster status, and the logs of the nodes.")
         states = dict.fromkeys(placement.local, "serving") | dict.fromkeys(placement.starting, "starting")
         return answer | {"partitions": {str(one): state for one, state in sorted(states.items())}}
+
+    async def _nodes(self, request: _Request) -> Any:
+        """Answer with the node of each worker. On one host, every process reaches every worker."""
+        sink, placement = request.query.pop("sink", ""), self._neighbours.place.placements.now
+        answer = {"v": 1, "url": self.url, "partitions": self._numbers.size, "workers": []}
+        if not self._neighbours.is_in_cluster:
+            return answer
+        one_each = {node: worker for worker, node in placement.remote.items()}
+        asked = [self._ask_soon(worker, request) for worker in one_each.values()]
+        told = dict(zip(one_each, await asyncio.gather(*asked, return_exceptions=True), strict=True))
+        urls = {node: one.json()["url"] for node, one in told.items() if isinstance(one, _Answer) and one.status == 200}
+        workers = dict.fromkeys(placement.local, self.url) | {
+            worker: urls.get(node) for worker, node in placement.remote.items()
+        }
+        answer["workers"] = [workers.get(worker) or None for worker in range(self._count)]
+        return answer | ({"sink": await self._owner_of_sink(sink)} if sink else {})
 
     async def _metrics(self, request: _Request) -> bytes:
         """Merge the metrics of the workers that respond, so that a starting worker does not hide the others'."""

@@ -175,6 +175,24 @@ class Ends(Shape):
     partitions: dict[str, Bounds]
 
 
+class Nodes(Shape):
+    """Which node of a cluster has which worker, so that a client may ask the node with the data it needs.
+
+    Args:
+        url: The admin listener of this node.
+        partitions: Number of partitions of a queue in each worker: partition p belongs to worker p // partitions.
+        workers: The admin listener of the node that has each worker; null if no node has it, or its node does not
+            answer. Empty for a server that is no node of a cluster.
+        sink: The worker that has the sink, or will create it.
+    """
+
+    v: int
+    url: str
+    partitions: int
+    workers: list[str | None]
+    sink: int | None = None
+
+
 class NextInQueue(Shape):
     """The offsets of a queue's partitions, and where the next batch ends in the queue.
 

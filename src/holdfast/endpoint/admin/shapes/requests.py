@@ -99,6 +99,12 @@ class RecordsQuery(ReadersQuery, kw_only=True):
     ] = ""
 
 
+class NodesQuery(Shape):
+    """The sink whose worker is wanted too."""
+
+    sink: Annotated[str, Meta(max_length=200, description="A sink: also return its worker.")] = ""
+
+
 class OctetsQuery(Shape):
     """The range of a file to return: from <= byte < to; without parameters, the whole file."""
 

@@ -1,0 +1,48 @@
+"""Which node of a cluster has which partition, as a client learns it from any node. Knows no connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from holdfast.endpoint.listener_settings import is_loopback
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a cluster.
+
+    Args:
+        partitions: Number of partitions of a queue in each worker.
+        workers: The URL of the node that has each worker; None: any node must be asked for it.
+        sink: The worker with the sink that the request named.
+    """
+
+    partitions: int
+    workers: tuple[str | None, ...]
+    sink: int | None = None
+
+    def of_partition(self, number: int) -> str | None:
+        """Return the URL of the node with a partition; None if it is not known."""
+        return self._of(number // self.partitions)
+
+    def of_sink(self) -> str | None:
+        """Return the URL of the node with the sink; None if it is not known."""
+        return self._of(self.sink) if self.sink is not None else None
+
+    def _of(self, worker: int) -> str | None:
+        return self.workers[worker] if 0 <= worker < len(self.workers) else None
+
+
+def reachable(url: str | None, broker: str) -> str | None:
+    """Return the URL of a node if this client can be expected to reach it and may send it a token; else None.
+
+    Args:
+        url: What the node calls itself.
+        broker: The URL at which another node answered.
+    """
+    if not url:
+        return None
+    node, known = urlsplit(url), urlsplit(broker)
+    is_near = is_loopback(known.hostname or "") or not is_loopback(node.hostname or "")
+    return url if node.scheme == known.scheme and is_near else None
