@@ -531,7 +531,8 @@ class Supervisor:
             shared.close()
         for process in self._processes:
             process.start_at = None
-            if process.pid:
+            # One that is stopping already would take a second SIGTERM as the order to end at once.
+            if process.pid and (process.kill_at is None or number == signal.SIGKILL):
                 os.kill(process.pid, number)
         if number == signal.SIGKILL:
             self._code = 130
