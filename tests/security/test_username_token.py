@@ -1,6 +1,6 @@
 """UsernameToken and Timestamp: captures of CXF, both ends live, and what must be refused.
 
-Covers security/database.py, security/header.py, security/nonces.py and security/times.py.
+Covers security/database.py, security/nonces.py and security/times.py.
 """
 
 from __future__ import annotations

@@ -34,8 +34,10 @@ from holdfast.wire.names import RM_NS
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
     forms._forms.clear()
+    forms._once.clear()
     yield
     forms._forms.clear()
+    forms._once.clear()
 
 
 def envelope(versions: Versions = ALL_VERSIONS[-1], number: int = 7) -> Envelope:
@@ -305,6 +307,7 @@ def test_what_is_remembered_is_bounded() -> None:
         learn(data.replace(b"<s:Envelope", b'<s:Envelope xmlns:n%d="urn:n"' % number))
     assert len(forms._forms) <= forms._MAX_ROOTS
     forms._forms.clear()
+    forms._once.clear()
     for number in range(forms._MAX_FORMS + 2):
         learn(data.replace(b"<wsa:To ", b'<wsa:To n="%d" ' % number))
     ((tag, known),) = forms._forms.items()
@@ -331,3 +334,90 @@ def test_a_message_with_addressing_headers_only_has_no_reliable_version() -> Non
     plain = Envelope(SOAP.V1_1, Addressing.V2005_08, action="urn:a", message_id="urn:m", body=b"<a/>")
     learn(wire.encode(plain))
     assert agrees(wire.encode(plain)) == plain
+
+
+# --- WS-Security --------------------------------------------------------------------------------------------------
+
+SECURITY = (
+    b'<o:Security s:mustUnderstand="1" xmlns:o="urn:o" xmlns:u="urn:u"><u:Timestamp u:Id="TS-1" kept="1">'
+    b"<u:Created>2026-11-28T11:18:13.123Z</u:Created></u:Timestamp>\n<o:Empty/><o:Name>alice</o:Name></o:Security>"
+)
+
+
+def secured(block: bytes = SECURITY, number: int = 7) -> bytes:
+    return wire.encode(envelope(number=number)).replace(b"</s:Header>", block + b"\n</s:Header>")
+
+
+def learn_secured(block: bytes = SECURITY) -> None:
+    learn(secured(block))
+    learn(secured(block))
+
+
+def test_a_security_header_is_learnt_when_its_form_is_repeated() -> None:
+    later = SECURITY.replace(b"TS-1", b"TS-2").replace(b"13.123Z", b"14Z").replace(b"alice", b"bob, the second")
+    learn(secured())
+    assert agrees(secured(later, 8)) is None
+    learn(secured(later, 8))
+    known = agrees(secured(later, 9))
+    assert known is not None
+    assert known.not_understood == ("{urn:o}Security",)
+    assert b"bob, the second" in known.headers[0]
+    assert b'xmlns:s="' in known.headers[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'u:Id="TS-1"', b'xmlns:Id="urn:1"'),
+        (b'kept="1"', b'kept="2"'),
+        (b'mustUnderstand="1"', b'mustUnderstand="0"'),
+        (b"urn:u", b"urn:v"),
+        (b"o:Name", b"u:Name"),
+        (b"<o:Empty/>", b"<o:Empty></o:Empty>"),
+    ],
+)
+def test_what_is_neither_text_nor_an_id_belongs_to_the_form(old: bytes, new: bytes) -> None:
+    learn_secured()
+    assert agrees(secured()) is not None
+    assert agrees(secured(SECURITY.replace(old, new))) is None
+
+
+@pytest.mark.parametrize("value", [*VALUES, b'"', b"'", b"wsa:To", b"s:x", b" x ", b"]]", b"TS-1"])
+@pytest.mark.parametrize("old", [b"alice", b"TS-1", b"\n", b"2026-11-28T11:18:13.123Z"])
+def test_whatever_stands_in_a_security_header_is_read_alike(old: bytes, value: bytes) -> None:
+    learn_secured()
+    agrees(secured(SECURITY.replace(old, value)))
+
+
+def test_a_namespace_declared_in_an_id_is_no_value() -> None:
+    block = SECURITY.replace(b'u:Id="TS-1"', b'xmlns:Id="urn:1"')
+    learn_secured(block)
+    assert agrees(secured(block)) is not None
+    assert agrees(secured(block.replace(b"urn:1", b"urn:2"))) is None
+
+
+@settings(max_examples=examples(400))
+@given(st.data())
+def test_a_damaged_security_header_of_a_known_form_is_read_alike(draw: st.DataObject) -> None:
+    learn_secured()
+    damaged = bytearray(secured())
+    start = damaged.index(b"<o:Security")
+    for _ in range(draw.draw(st.integers(1, 3))):
+        at = draw.draw(st.integers(start, start + len(SECURITY)))
+        pieces = [b"<", b">", b"/", b'"', b"&amp;", b"s:x", b"<a/>", b"</s:Header>", b' a="b"', b"<!-- -->", b"\r"]
+        damaged[at : at + draw.draw(st.integers(0, 4))] = draw.draw(
+            st.one_of(st.binary(max_size=3), st.sampled_from(pieces))
+        )
+    agrees(bytes(damaged))
+
+
+def test_forms_that_occurred_once_are_bounded() -> None:
+    for number in range(forms._MAX_ONCE + 2):
+        learn(secured(SECURITY.replace(b'kept="1"', b'kept="%d"' % number)))
+    assert len(forms._once) <= forms._MAX_ONCE
+    assert not forms._forms
+
+
+def test_the_namespaces_around_a_security_header_have_their_limit() -> None:
+    learn_secured()
+    assert forms.decode_known(secured(), Limits(max_inserted_bytes=10)) is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final
 
 from lxml import etree
 
@@ -15,7 +17,7 @@ from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.security.names import BASE64, CONVERSATIONS, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
-from holdfast.wire.text import escape
+from holdfast.wire.text import block_pattern, escape
 
 MAX_NONCE: Final = 256
 """Maximum bytes of a Nonce. Peers write 16."""
@@ -29,6 +31,12 @@ _USERNAME_TOKEN: Final = f"{{{WSSE}}}UsernameToken"
 _USERNAME: Final = f"{{{WSSE}}}Username"
 _PASSWORD: Final = f"{{{WSSE}}}Password"
 _NONCE: Final = f"{{{WSSE}}}Nonce"
+_STAMP: Final = (_CREATED, _EXPIRES)
+_TOKEN: Final = (_USERNAME, _PASSWORD, _NONCE, _CREATED)
+_LOCAL: Final = b"Security"
+_MAX_FORMS: Final = 32
+_MAX_FORMS_ALIKE: Final = 4
+_MAX_FORM: Final = 4096
 _CONTEXT_TOKENS: Final = {namespace: f"{{{namespace}}}SecurityContextToken" for namespace in CONVERSATIONS}
 
 
@@ -36,7 +44,7 @@ class Invalid(ValueError):
     """The Security header is malformed, or two values contradict each other. The text is for the log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Timestamp:
     """When a message was secured, and until when it is valid; seconds since 1970, None if absent."""
 
@@ -45,7 +53,7 @@ class Timestamp:
     element: etree._Element | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """A UsernameToken.
 
@@ -95,13 +103,42 @@ class Security:
     context: ContextToken | None = None
 
 
-def read_security(context: MessageContext) -> Security | None:
+@dataclass(slots=True)
+class PlainSecurity:
+    """The only Security header of a message, with a Timestamp and a UsernameToken at most: it needs no element."""
+
+    block: bytes
+    timestamp: Timestamp | None = None
+    token: Token | None = None
+    context: None = None
+
+
+AnySecurity = Security | PlainSecurity
+
+
+def read_security(context: MessageContext) -> AnySecurity | None:
     """Return the Security header of an inbound message that is addressed to this endpoint, None without one.
 
     Raises:
         Invalid: There is more than one, or it is malformed.
     """
-    return read_security_of(context.headers, context.envelope.soap)
+    soap = context.envelope.soap
+    found = [block for block in context.envelope.headers if _LOCAL in block]
+    plain = _forms.read(found[0], soap) if len(found) == 1 else None
+    if plain is not None or not found:
+        return plain
+    security = read_security_of(context.headers, soap)
+    if security is not None and len(found) == 1:
+        _forms.learn(found[0], soap, security.element)
+    return security
+
+
+def remove_security(context: MessageContext, security: AnySecurity | None) -> None:
+    """Remove all Security headers from an inbound message, of which one was read."""
+    if isinstance(security, PlainSecurity):
+        context.envelope.headers = tuple([block for block in context.envelope.headers if block is not security.block])
+    else:
+        context.remove_header(SECURITY)
 
 
 def read_security_of(blocks: Iterable[etree._Element], soap: SOAP) -> Security | None:
@@ -161,14 +198,19 @@ class _Parts:
 
 def _timestamp(element: etree._Element) -> Timestamp:
     parts = _Parts(element)
-    return Timestamp(_time(parts, _CREATED), _time(parts, _EXPIRES), element)
+    return _timestamp_of(parts.text(_CREATED), parts.text(_EXPIRES), element)
 
 
-def _time(parts: _Parts, name: str) -> float | None:
-    text = parts.text(name)
-    time = None if text is None else read_time(text)
-    if text is not None and time is None:
-        raise Invalid(f"the Timestamp's {name.rpartition('}')[2]} is not a time: {text[:40]!r}")
+def _timestamp_of(created: str | None, expires: str | None, element: etree._Element | None = None) -> Timestamp:
+    return Timestamp(_time(created, "Created"), _time(expires, "Expires"), element)
+
+
+def _time(text: str | None, name: str) -> float | None:
+    if text is None:
+        return None
+    time = read_time(text)
+    if time is None:
+        raise Invalid(f"the Timestamp's {name} is not a time: {text[:40]!r}")
     return time
 
 
@@ -188,26 +230,119 @@ def _context_token(security: _Parts) -> ContextToken | None:
 
 def _username_token(element: etree._Element) -> Token:
     parts = _Parts(element)
-    name, password = parts.text(_USERNAME), parts.text(_PASSWORD)
+    password = parts.get(_PASSWORD)
+    kind = PASSWORD_TEXT if password is None else password.get("Type", PASSWORD_TEXT)
+    return _token_of(kind, *[parts.text(name) for name in _TOKEN])
+
+
+def _token_of(kind: str, name: str | None, password: str | None, encoded: str | None, created: str | None) -> Token:
     if not name or len(name) > MAX_NAME:
         raise Invalid("the UsernameToken has no Username, or a very long one")
-    found = parts.get(_PASSWORD)
-    if password is None or found is None:
+    if password is None:
         raise Invalid("the UsernameToken has no Password")
-    kind = found.get("Type", PASSWORD_TEXT)
     if kind not in (PASSWORD_TEXT, PASSWORD_DIGEST):
         raise Invalid(f"the Password has the type {kind[:100]!r}")
     try:
-        nonce = base64.b64decode("".join((parts.text(_NONCE) or "").split()), validate=True)
+        nonce = base64.b64decode("".join(encoded.split()), validate=True) if encoded else b""
     except binascii.Error:
         raise Invalid("the Nonce is not base64") from None
     if len(nonce) > MAX_NONCE:
         raise Invalid(f"the Nonce has {len(nonce)} bytes")
-    created = (parts.text(_CREATED) or "").strip()
+    created = (created or "").strip()
     created_at = read_time(created) if created else None
     if created and created_at is None:
         raise Invalid(f"the UsernameToken's Created is not a time: {created[:40]!r}")
     return Token(name, password, kind == PASSWORD_DIGEST, nonce, created, created_at)
+
+
+# --- known forms --------------------------------------------------------------------------------------------------
+
+
+class _Form:
+    """The common parts of Security headers that differ only in their values, and the place of each value.
+
+    Args:
+        pattern: Of the headers, with a group for the text of each element.
+        security: One of them.
+    """
+
+    __slots__ = ("_kind", "_match", "_stamp", "_token")
+
+    def __init__(self, pattern: str, security: etree._Element) -> None:
+        self._match = re.compile(pattern).fullmatch
+        elements = list(security.iter())
+        stamp, token = security.find(_TIMESTAMP), security.find(_USERNAME_TOKEN)
+        self._stamp = None if stamp is None else _places(stamp, _STAMP, elements)
+        self._token = None if token is None else _places(token, _TOKEN, elements)
+        password = None if token is None else token.find(_PASSWORD)
+        self._kind = PASSWORD_TEXT if password is None else password.get("Type", PASSWORD_TEXT)
+
+    def read(self, block: bytes) -> PlainSecurity | None:
+        """Return the parts of a header, None if it has another form."""
+        found = self._match(block.decode())
+        if found is None:
+            return None
+        texts = (*found.groups(), None)
+        stamp = None if self._stamp is None else _timestamp_of(*self._stamp(texts))
+        token = None if self._token is None else _token_of(self._kind, *self._token(texts))
+        return PlainSecurity(block, stamp, token)
+
+
+def _places(parent: etree._Element, names: tuple[str, ...], elements: list[etree._Element]) -> itemgetter[Any]:
+    found = {child.tag: elements.index(child) for child in parent}
+    return itemgetter(*[found.get(name, -1) for name in names])
+
+
+class _Forms:
+    """The forms of Security headers that occurred twice, by their start tag."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[SOAP, bytes], list[_Form]] = {}
+        self._once: set[tuple[SOAP, str]] = set()
+
+    def read(self, block: bytes, soap: SOAP) -> PlainSecurity | None:
+        """Return the parts of a header of a known form, None if it has another."""
+        forms = self._known.get((soap, block[: block.find(b">")]))
+        if forms is None or not block.isascii():
+            return None
+        for form in forms:
+            read = form.read(block)
+            if read is not None:
+                return read
+        return None
+
+    def learn(self, block: bytes, soap: SOAP, security: etree._Element) -> None:
+        """Remember the form of a header that was read, if it occurs the second time and has only the parts of one."""
+        if len(block) > _MAX_FORM or not block.isascii() or not _is_plain(security):
+            return
+        pattern = block_pattern(block.decode(), groups=True)
+        if pattern is None:
+            return
+        if (soap, pattern) not in self._once:
+            if len(self._once) >= _MAX_FORMS:
+                self._once.clear()
+            self._once.add((soap, pattern))
+            return
+        if len(self._known) >= _MAX_FORMS:
+            self._known.clear()
+        key = soap, block[: block.find(b">")]
+        self._known[key] = [_Form(pattern, security), *self._known.get(key, ())][:_MAX_FORMS_ALIKE]
+
+
+def _is_plain(security: etree._Element) -> bool:
+    """Return whether a header consists of a Timestamp, a UsernameToken, and texts that are read."""
+    names = {_TIMESTAMP: _STAMP, _USERNAME_TOKEN: _TOKEN}
+    for part in security:
+        parts = [child.tag for child in part]
+        if any(name not in names.get(str(part.tag), ()) for name in parts) or len(set(parts)) != len(parts):
+            return False
+    return all(part.tag in names and not any(map(len, part)) for part in security)
+
+
+_forms = _Forms()
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
 
 
 def add_security(context: MessageContext, content: str) -> None:

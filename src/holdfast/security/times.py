@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
-_DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?")
+_DATE_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?").fullmatch
 
 
 def write_time(at: float) -> str:
     """Return a time in seconds since 1970 as CXF and WCF write it: UTC with three digits of milliseconds."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
+    seconds, microseconds = divmod(round(at * 1e6), 1_000_000)
+    return f"{_written(seconds)}.{microseconds // 1000:03d}Z"
 
 
 def read_time(text: str) -> float | None:
     """Return the seconds since 1970 of an xsd:dateTime, None if it is not one. Without a zone it is in UTC."""
-    text = text.strip()
-    if _DATE_TIME.fullmatch(text) is None:
+    found = _DATE_TIME(text.strip())
+    if found is None:
         return None
+    second, fraction, zone = found.groups()
     try:
-        found = datetime.fromisoformat(text)
+        return _read(second, zone) + (float(fraction) if fraction else 0.0)
     except ValueError:
         return None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+
+
+@lru_cache(maxsize=64)  # many messages have the same second
+def _written(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+
+
+@lru_cache(maxsize=1024)
+def _read(second: str, zone: str | None) -> float:
+    return datetime.fromisoformat(second + (zone or "Z")).timestamp()

@@ -16,13 +16,14 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import (
+    AnySecurity,
     Invalid,
-    Security,
     Timestamp,
     Token,
     Unproven,
     add_security,
     read_security,
+    remove_security,
     write_timestamp,
     write_token,
 )
@@ -34,7 +35,7 @@ from holdfast.security.names import (
     SECURITY,
     USES_SEQUENCE_STR,
 )
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import Nonces, ordered
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
@@ -221,7 +222,7 @@ class UsernameTokenValidator(Processor):
     def inbound(self, context: MessageContext) -> None:
         """Check a request, and remove its Security header. Answer a request for a token."""
         now = self._clock()
-        security: Security | None = None
+        security: AnySecurity | None = None
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
@@ -233,9 +234,9 @@ class UsernameTokenValidator(Processor):
         except Unproven as error:
             code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
             raise refused(context, code, reason, str(error), _claimed(security)) from None
-        context.remove_header(SECURITY)
+        remove_security(context, security)
 
-    def _check_request(self, context: MessageContext, security: Security | None, now: float) -> None:
+    def _check_request(self, context: MessageContext, security: AnySecurity | None, now: float) -> None:
         session: SecurityContext | None = None
         if security is not None and security.context is not None:
             session = self._sessions.check(security, now)
@@ -254,7 +255,7 @@ class UsernameTokenValidator(Processor):
         context.user = session.user if session is not None else user
         context.session = proven
 
-    def _check_token(self, context: MessageContext, security: Security | None, now: float) -> str:
+    def _check_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> str:
         """Return the user that a UsernameToken proves.
 
         Raises:
@@ -278,7 +279,7 @@ class UsernameTokenValidator(Processor):
         if context.is_answer and context.notes.get(_TIMESTAMPED):
             add_security(context, write_timestamp(self._clock(), self._life))
 
-    def _token_of(self, security: Security | None, now: float) -> Token:
+    def _token_of(self, security: AnySecurity | None, now: float) -> Token:
         """Return the token of a request, which is complete and fresh.
 
         Raises:
@@ -293,7 +294,8 @@ class UsernameTokenValidator(Processor):
             raise Invalid("a digest without Nonce or Created")
         if token.nonce and not token.created:
             raise Invalid("a Nonce without Created: it would have to be remembered for ever")
-        check_timestamp(Timestamp(token.created_at, None), now, self._life, self._skew)
+        if token.created_at is not None:
+            check_timestamp(Timestamp(token.created_at, None), now, self._life, self._skew)
         return token
 
     def _refusal(self, token: Token, now: float) -> str:
@@ -317,8 +319,8 @@ class UsernameTokenValidator(Processor):
         lost. A fault would tell the sender that its password is wrong, so the answer asks for another attempt.
         """
         assert token.created_at is not None
-        key = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
-        return self._nonces.is_new(key, token.created_at + self._life + self._skew, now)
+        digest = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
+        return self._nonces.is_new(ordered(token.created_at, digest), token.created_at + self._life + self._skew, now)
 
     def _is_authentic(self, token: Token, now: float) -> bool:
         assert self._authenticate is not None
@@ -354,7 +356,7 @@ def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) 
         raise Invalid("it expires before it is created")
 
 
-def _claimed(security: Security | None) -> str:
+def _claimed(security: AnySecurity | None) -> str:
     return security.token.name if security is not None and security.token is not None else ""
 
 

@@ -45,7 +45,7 @@ from holdfast.security.names import (
     Kind,
     SuiteName,
 )
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import Nonces, ordered
 from holdfast.security.signature import check_named_token
 from holdfast.security.signed_message import (
     SUITES,
@@ -538,7 +538,9 @@ def _told(context: MessageContext, error: Exception) -> str:
 
 def _key(message: SignedMessage) -> bytes:
     """Return what is remembered of a signature."""
-    return hashlib.sha256(message.value).digest()
+    timestamp = message.security.timestamp
+    assert timestamp is not None and timestamp.created is not None
+    return ordered(timestamp.created, hashlib.sha256(message.value).digest())
 
 
 @contextmanager

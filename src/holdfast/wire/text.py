@@ -84,6 +84,49 @@ def write_duration(seconds: float) -> str:
     return "PT" + (f"{seconds:.6f}".rstrip("0").rstrip(".") or "0") + "S"
 
 
+# --- elements that differ only in their values ---------------------------------------------------------------------
+
+_ONLY_VALUES = re.compile(r"[\t\n -%'-~]*").fullmatch
+_VALUE = r"[\t\n -%'-;=?-~]*+"
+_QUOTED_VALUE = "[ !#-%'-;=?-~]*+"
+_ID = re.compile(r"""((?<=\s)(?!xmlns:)(?:[\w.\-]+:)?Id\s*=\s*")[^"]*""")
+
+
+def block_pattern(block: str, *, groups: bool = False) -> str | None:
+    """Return a pattern of the elements that differ from one only in texts and in attributes called Id.
+
+    What it matches is as well-formed as the element, and has the same names and namespaces. Its texts contain nothing
+    to resolve or to normalize.
+
+    Args:
+        block: A well-formed element, with nothing around it.
+        groups: Whether the text after each start tag is a group; of an empty element, it is "".
+
+    Returns:
+        The pattern; None if the element has other mark-up or characters.
+    """
+    if _ONLY_VALUES(block) is None:
+        return None
+    parts: list[str] = []
+    for number, token in enumerate(block.split("<")[1:]):
+        tag, _, _ = token.partition(">")
+        # A quote that stays open: the value has a ">", which does not end the tag.
+        if tag[:1] in ("!", "?") or "'" in tag or tag.count('"') % 2:
+            return None
+        pieces = [tag] if number == 0 else _ID.split(tag)
+        literals = ["".join(pieces[at : at + 2]) for at in range(0, len(pieces), 2)]
+        is_start = tag[:1] != "/"
+        is_empty = tag[-1:] == "/"
+        text = (f"(){_VALUE}" if is_empty else f"({_VALUE})") if groups and is_start else _VALUE
+        parts += ["<", _QUOTED_VALUE.join(map(re.escape, literals)), ">", text]
+    return "".join(parts[:-1])
+
+
+def names_of(block: str) -> str:
+    """Return what :func:`block_pattern` has of an element: its tags, without texts and Ids."""
+    return re.sub(r">[^<]*", ">", _ID.sub(r"\1", block))
+
+
 # --- namespaces that a slice of a document needs ----------------------------------------------------------------------
 
 

@@ -304,7 +304,8 @@ class MessageContext:
 
     def remove_header(self, name: str) -> None:
         """Remove every header block called ``"{namespace}local"``; the others stay as they are."""
-        if self.header(name) is None:
+        local = name.rpartition("}")[2].encode()
+        if not any(local in block for block in self.envelope.headers) or self.header(name) is None:
             return
         kept: list[bytes] = []
         for block, elements in zip(self.envelope.headers, self._parsed(), strict=True):

@@ -401,16 +401,21 @@ def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envel
         envelope.ack_requested += (AckRequested(_identifier(tokens, i, shape)),)
         return i + 4
     if shape.kind == FOREIGN:
-        stop = _end_of_block(tokens, i)
+        stop = end_of_block(tokens, i)
         end_tag = tokens[stop - 1].partition(b">")[0]
         block = b"<" + b"<".join([*tokens[i : stop - 1], end_tag + b">"])
-        envelope.headers += (self_contained(block, 0, fitting(header, limits)),)
-        if shape.not_understood:
-            envelope.not_understood += (shape.not_understood,)
-            if shape.is_for_receiver:
-                envelope.for_receiver += (shape.not_understood,)
+        add_foreign(envelope, self_contained(block, 0, fitting(header, limits)), shape)
         return stop
     raise _Odd
+
+
+def add_foreign(envelope: Envelope, block: bytes, shape: Shape) -> None:
+    """Add a self-contained header block that is neither addressing's nor reliable messaging's."""
+    envelope.headers += (block,)
+    if shape.not_understood:
+        envelope.not_understood += (shape.not_understood,)
+        if shape.is_for_receiver:
+            envelope.for_receiver += (shape.not_understood,)
 
 
 def _reference(value: bytes, shape: Shape) -> EndpointReference:
@@ -510,7 +515,7 @@ def _namespace_of(child: Shape, prefix: bytes) -> RM | None:
     return RM_HEADER_NAMES.get(child.scope.get(prefix[:-1].decode(), "") + "}Sequence")
 
 
-def _end_of_block(tokens: list[bytes], i: int) -> int:
+def end_of_block(tokens: list[bytes], i: int) -> int:
     """Return the index after the end tag of the block that starts at ``i``."""
     depth = 0
     while True:

@@ -6,6 +6,9 @@ for its Envelope tag. If one fits, the header is well-formed: the earlier header
 that could change that. Expat checks the rest of the document, after the same Envelope tag. If the Body is empty, as in
 an acknowledgement, and the rest is byte for byte the same, nothing is left to check.
 
+Of other headers, a form may have those of WS-Security, which differ in their texts and Ids (``block_pattern``). A form
+with one is learnt when it occurs the second time, because that of a signature never does.
+
 For every document that it decodes, the result equals that of ``decode.decode_any``.
 """
 
@@ -21,6 +24,7 @@ from holdfast.wire.addressing import endpoint_reference
 from holdfast.wire.decoding import fast
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
+from holdfast.wire.text import block_pattern, declare, names_of, self_contained
 from holdfast.wire.tree import feed, parser_for
 
 # The values a header may have. The first seven have the numbers that ``fast`` uses: Action, To, MessageID, RelatesTo,
@@ -35,6 +39,7 @@ _FIELDS = {
 }
 _LOWER, _UPPER = 12, 13
 _FIELD_COUNT = 14
+"""Fields with a higher number are blocks of WS-Security, in their order."""
 _CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST, fast.ACKNOWLEDGEMENT)
 
 _MAX_ROOTS = 64
@@ -42,12 +47,45 @@ _MAX_FORMS = 8
 _MAX_HEAD = 4_096
 _MAX_REFERENCES = 64
 _MAX_EMPTY = 256
+_MAX_ONCE = 256
+_SECURITY = b"Security"
 _PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("&")) + b"\t\n"
 """The only bytes allowed in a header here, so that no value needs to be resolved, normalized or decoded."""
-_TEXT = "([!-%'-;=?-~]*)"
+_TEXT = "([!-%'-;=?-~]*+)"
 """The pattern of an element's text: no mark-up, and nothing to resolve, decode or trim, as nearly always."""
-_QUOTED = {'"': "([!#-%'-;=?-~]*)", "'": "([!-%(-;=?-~]*)"}
+_QUOTED = {'"': "([!#-%'-;=?-~]*+)", "'": "([!-%(-;=?-~]*+)"}
 """The pattern of an attribute's value, by the quote that ends it."""
+
+
+class Block:
+    """A header block of WS-Security in a form.
+
+    Args:
+        header: The Header that has it.
+        shape: What its start tag means.
+        block: One such block.
+    """
+
+    __slots__ = ("declared", "header", "name_end", "others", "shape")
+
+    def __init__(self, header: fast.Shape, shape: fast.Shape, block: str) -> None:
+        self.header = header
+        self.shape = shape
+        names = names_of(block).encode()
+        needed = [one for one in header.declarations if one.needed_by(names)]
+        self.others = [one for one in header.declarations if one not in needed]
+        """The declarations that only a text or an Id may need."""
+        parts: list[bytes] = []
+        self.name_end = declare(names, 0, [one.written for one in needed], 0, parts)
+        self.declared = b"".join(parts[1:])
+
+    def self_contained(self, block: bytes, limits: Limits) -> bytes:
+        """Return a block with the declarations that it needs."""
+        around = fast.fitting(self.header, limits)
+        for one in self.others:
+            if one.needed_by(block):
+                return self_contained(block, 0, around)
+        return block[: self.name_end] + self.declared + block[self.name_end :] if self.declared else block
 
 
 class Form:
@@ -55,30 +93,31 @@ class Form:
 
     Args:
         root: What ``fast`` knows of their Envelope tag.
-        pieces: The text before each value, the number of the value, and the character that ends it. Each value occurs
-            once.
-        tail: The text after the last value, up to the Body.
+        pattern: The text up to the Body. Each value is a group of it.
+        fields: The number of each value; each occurs once.
+        blocks: The blocks of WS-Security.
         head: A complete header of this form, including its Envelope tag.
         rest: The text after that header.
         usual: The envelope that ``fast`` decoded from both.
     """
 
-    __slots__ = ("addressing", "all_tags", "empty", "match", "order", "references", "rm", "root", "tags")
+    __slots__ = ("addressing", "all_tags", "blocks", "empty", "match", "order", "references", "rm", "root", "tags")
 
     def __init__(
         self,
         root: fast.Shape,
-        pieces: list[tuple[str, int, str]],
-        tail: str,
+        pattern: str,
+        fields: list[int],
+        blocks: list[Block],
         head: str,
         rest: bytes,
         usual: Envelope,
     ) -> None:
         self.root = root
-        written = [re.escape(piece) + (_TEXT if end == "<" else _QUOTED[end]) for piece, _, end in pieces]
-        self.match = re.compile("".join(written) + re.escape(tail)).fullmatch
-        places = {field: place for place, (_, field, _) in enumerate(pieces)}
-        self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT)))
+        self.match = re.compile(pattern).fullmatch
+        places = {field: place for place, field in enumerate(fields)}
+        self.blocks = blocks
+        self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT + len(blocks))))
         """Reorders the values, in the order of their pieces with a None at the end, by field."""
         self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
         """The rest of a document with an empty Body."""
@@ -109,6 +148,7 @@ class Form:
 
 
 _forms: dict[bytes, list[Form]] = {}  # by the Envelope tag
+_once: set[str] = set()  # patterns with a block of WS-Security that have occurred once
 
 
 def decode_known(data: bytes, limits: Limits) -> Envelope | None:
@@ -132,7 +172,10 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
     for form in forms:
         values = form.values(text, end)
         if values is not None:
-            return _envelope(data, end, at, form, values, limits)
+            try:
+                return _envelope(data, end, at, form, values, limits)
+            except IndexError:  # the namespaces around a block do not fit
+                return None
     return None
 
 
@@ -175,7 +218,7 @@ def _envelope(
         sequence,
     )
     if acknowledged is not None:
-        acknowledgement = _acknowledgement(acknowledged, *values[11:])
+        acknowledgement = _acknowledgement(acknowledged, *values[11:_FIELD_COUNT])
         if acknowledgement is None:
             return None
         envelope.acknowledgements = (acknowledgement,)
@@ -183,6 +226,10 @@ def _envelope(
         if not requested:
             return None
         envelope.ack_requested = (AckRequested(requested),)
+    if form.blocks:
+        for block, written in zip(form.blocks, values[_FIELD_COUNT:], strict=True):
+            assert written is not None
+            fast.add_foreign(envelope, block.self_contained(written.encode(), limits), block.shape)
     envelope.body = body
     if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
         envelope.control = empty()
@@ -223,7 +270,9 @@ def learn(data: bytes, usual: Envelope) -> None:
     """
     end = data.find(b">") + 1
     root = fast.ROOT.kids.get(data[1 : end - 1])
-    if root is None or usual.headers or len(usual.ack_requested) > 1 or not _has_plain_acknowledgement(usual):
+    if root is None or len(usual.ack_requested) > 1 or not _has_plain_acknowledgement(usual):
+        return
+    if any(_SECURITY not in block for block in usual.headers):
         return
     at = data.find(root.body_open, end)
     head = data[:at]
@@ -247,10 +296,15 @@ def _has_plain_acknowledgement(usual: Envelope) -> bool:
 
 
 def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -> Form | None:
-    pieces: list[tuple[str, int, str]] = []
+    written: list[str] = []
+    fields: list[int] = []
+    blocks: list[Block] = []
     shapes = [root]
     before, *tokens = head[end:].split("<")
-    for token in tokens:
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        at += 1
         if token[0] == "/":
             shapes.pop()
             before += f"<{token}"
@@ -260,7 +314,9 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
         if found is not None:
             start = 0
             for field, begin, stop in found:
-                pieces.append((f"{before}<{tag[start:begin]}" if start == 0 else tag[start:begin], field, tag[stop]))
+                piece = f"{before}<{tag[start:begin]}" if start == 0 else tag[start:begin]
+                written.append(re.escape(piece) + _QUOTED[tag[stop]])
+                fields.append(field)
                 start = stop
             before = token[start:]
             continue
@@ -270,16 +326,48 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
         if shape.kind == fast.NONE:  # CXF writes it after its ranges, where it has no meaning
             before += f"<{token}"
             continue
+        if shape.kind == fast.FOREIGN:
+            block, after, at = _block_at(tokens, at - 1)
+            of_block = block_pattern(block)
+            if of_block is None:
+                return None
+            written.append(f"{re.escape(before)}({of_block})")
+            fields.append(_FIELD_COUNT + len(blocks))
+            blocks.append(Block(shapes[-1], shape, block))
+            before = after
+            continue
         if shape.kind in _CONTAINERS:
             before += f"<{token}"
         else:
             field_of_text = _field(shapes[-1], shape)
             if field_of_text is None:
                 return None
-            pieces.append((f"{before}<{tag}>", field_of_text, "<"))
+            written.append(re.escape(f"{before}<{tag}>") + _TEXT)
+            fields.append(field_of_text)
             before = ""
         shapes.append(shape)
-    return Form(root, pieces, before, head, rest, usual)
+    pattern = "".join(written) + re.escape(before)
+    if blocks and not _is_repeated(pattern):
+        return None
+    return Form(root, pattern, fields, blocks, head, rest, usual)
+
+
+def _block_at(tokens: list[str], at: int) -> tuple[str, str, int]:
+    """Return the block that begins with a token, the text after it, and the index of the token after it."""
+    stop = fast.end_of_block([token.encode() for token in tokens], at)
+    end_tag, _, after = tokens[stop - 1].partition(">")
+    return "<" + "<".join([*tokens[at : stop - 1], end_tag + ">"]), after, stop
+
+
+def _is_repeated(pattern: str) -> bool:
+    """Return whether a pattern occurs the second time."""
+    if pattern in _once:
+        _once.discard(pattern)
+        return True
+    if len(_once) >= _MAX_ONCE:
+        _once.clear()
+    _once.add(pattern)
+    return False
 
 
 def _range_in(tag: str) -> list[tuple[int, int, int]] | None:

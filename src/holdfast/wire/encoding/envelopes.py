@@ -33,6 +33,7 @@ from holdfast.wire.names import ANONYMOUS_URI, FAULT_ACTIONS, MC_ACTION, SOAP_NS
 from holdfast.wire.text import escape
 
 _FOOT = b"</s:Body></s:Envelope>"
+_END = "</s:Header><s:Body></s:Body></s:Envelope>"
 _TRUE = re.compile(r"""(mustUnderstand\s*=\s*)(["'])true["']""")
 """SOAP 1.1 allows only 0 and 1 (4.2.3)."""
 
@@ -49,24 +50,22 @@ address."""
 class _Frame:
     """The common parts of envelopes with one combination of versions.
 
-    ``head`` is everything up to the first header block; ``foot`` follows the only header of a stand-alone
+    ``head`` is everything up to the first header block; ``addressing`` follows the only header of a stand-alone
     acknowledgement, "" if the versions have none.
     """
 
-    __slots__ = ("dialect", "foot", "head")
+    __slots__ = ("addressing", "dialect", "head")
 
     def __init__(self, soap: SOAP, addressing: Addressing | None, dialect: Dialect | None) -> None:
         wsa = f' xmlns:wsa="{WSA_NS[addressing]}"' if addressing is not None else ""
         wsrm = dialect.declarations if dialect is not None else ""
         self.head = f'<s:Envelope xmlns:s="{SOAP_NS[soap]}"{wsa}{wsrm}><s:Header>'
         self.dialect = dialect
-        self.foot = ""
+        self.addressing = ""
         if addressing is not None and dialect is not None:
             action = dialect.actions[Acknowledge]
             to = _TO_ANONYMOUS.get(addressing, "")
-            self.foot = (
-                f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}</s:Header><s:Body></s:Body></s:Envelope>'
-            )
+            self.addressing = f'<wsa:Action s:mustUnderstand="1">{action}</wsa:Action>{to}'
 
 
 _FRAMES = {
@@ -122,10 +121,13 @@ def encode(envelope: Envelope) -> bytes:
     version, addressing = envelope.rm, envelope.addressing
     frame = _FRAMES[envelope.soap, addressing, version]
     dialect = frame.dialect
-    if dialect is not None and frame.foot and _only_acknowledges(envelope):
+    if dialect is not None and frame.addressing and _only_acknowledges(envelope):
         # The answer to nearly every message.
-        header = rm.encode_acknowledgement(envelope.acknowledgements[0], dialect)
-        return f"{frame.head}{header}{frame.foot}".encode()
+        parts = [frame.head, rm.encode_acknowledgement(envelope.acknowledgements[0], dialect), frame.addressing]
+        if envelope.headers:
+            _append_foreign(parts, envelope)
+        parts.append(_END)
+        return "".join(parts).encode()
     parts = [frame.head]
     if dialect is not None:
         if envelope.sequence is not None:
@@ -173,7 +175,6 @@ def _only_acknowledges(envelope: Envelope) -> bool:
         envelope.action
         or envelope.sequence
         or envelope.ack_requested
-        or envelope.headers
         or envelope.reference_parameters
         or envelope.fault
         or envelope.message_id is not None
