@@ -100,9 +100,13 @@ def forwarder(directory: Path, url: str, trusted: Issued = SHOP) -> str:
     return table + signature("forwarders.shop.security", BROKER.files(directory), trusted.files(directory).certificate)
 
 
-def source(url: str, one: Issued | None, directory: Path, encrypt: Encryption | None = None) -> holdfast.Source:
+def source(
+    url: str, one: Issued | None, directory: Path, encrypt: Encryption | None = None, *, binds: bool = False
+) -> holdfast.Source:
     trusted = BROKER.files(directory).certificate
     signer = [] if one is None else [X509(*one.files(directory), trusted=trusted, encrypt=encrypt)]
+    if binds:
+        signer[0].bind_sequences()
     return holdfast.Source(url, ":memory:", processors=signer, policy=HASTY)
 
 
@@ -234,4 +238,23 @@ def test_a_forwarder_that_encrypts_must_know_for_whom(tmp_path: Path) -> None:
     assert read_config(file).forwarders
     file.write_text(file.read_text() + 'headers = "Customer"\n')
     with pytest.raises(holdfast.ConfigurationError, match="not the name of a header"):
+        read_config(file)
+
+
+async def test_a_leg_has_its_own_certificates_for_encryption(start: Start, tmp_path: Path) -> None:
+    ours, hers = (issue(one.name, authority(), usage="key_encipherment", bits=3072) for one in (BROKER, ALICE))
+    mine, her = ours.files(tmp_path), hers.files(tmp_path)
+    tables = listener(tmp_path, "bind_sequences = true\n")
+    tables += f'[security.signature.encryption]\nown_certificate = "{mine.certificate}"\n'
+    broker_file = f'own_key = "{mine.key}"\npeers = ["{her.certificate}"]\n'
+    broker = await start(BASE + tables + broker_file)
+    encrypt = Encryption(mine.certificate, own=(her.certificate, her.key))
+    async with source(broker.service.url, ALICE, tmp_path, encrypt=encrypt) as alice:
+        with pytest.raises(holdfast.PeerFault, match="InvalidSecurity"):
+            await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+    async with source(broker.service.url, ALICE, tmp_path, encrypt=encrypt, binds=True) as alice:
+        await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+    file = tmp_path / "half.toml"
+    file.write_text(BASE + tables)
+    with pytest.raises(holdfast.ConfigurationError, match="has no key"):
         read_config(file)

@@ -16,7 +16,7 @@ GUIDE = "certificates.md"
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the guide makes its certificates with openssl")
 def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path) -> None:
     make, serve, *_ = blocks(GUIDE, "bash")
-    send, check, encrypt, issuers, *_ = blocks(GUIDE, "python")
+    send, check, encrypt, two_certificates, named, issuers, *_ = blocks(GUIDE, "python")
     subprocess.run(["sh", "-ec", make], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "orders.py").write_text(check, encoding="utf-8")
     arguments = serve.replace("8080", "0").split()[1:]
@@ -38,4 +38,14 @@ def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path
     authority = make.splitlines()[0].replace("shop", "authority")
     subprocess.run(["sh", "-ec", authority], cwd=tmp_path, check=True, capture_output=True)
     run(tmp_path, "-c", encrypt)
+    subprocess.run(["sh", "-ec", _with_another_key(make)], cwd=tmp_path, check=True, capture_output=True)
+    run(tmp_path, "-c", two_certificates)
+    run(tmp_path, "-c", named)
     run(tmp_path, "-c", issuers)
+
+
+def _with_another_key(make: str) -> str:
+    """The commands for the certificates, but for encryption."""
+    for name in ("shop", "alice"):
+        make = make.replace(f"{name}.", f"{name}-encryption.")
+    return make

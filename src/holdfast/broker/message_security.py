@@ -94,7 +94,7 @@ class UserValidator(UsernameTokenValidator):
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to an answer, instead of the Security header that came from a destination."""
         if context.is_answer:
-            _remove_security(context)
+            context.remove_header(SECURITY)
         super().outbound(context)
 
 
@@ -121,7 +121,7 @@ class ForwarderTokens(Processor):
         """Add the token to a request of a forwarder."""
         token = self._tokens.get(context.to)
         if token is not None and not context.is_answer and not is_token_request(context):
-            _remove_security(context)
+            context.remove_header(SECURITY)
             token.outbound(context)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
@@ -134,7 +134,7 @@ class ForwarderTokens(Processor):
         token = self._tokens.get(context.to) if context.is_answer else None
         if token is not None:
             token.inbound(context)
-            _remove_security(context)
+            context.remove_header(SECURITY)
         elif _may_have_security(context):
             raise NotForThisRole("only the answers to a forwarder with a user are checked here")
 
@@ -153,6 +153,8 @@ class HopSignatures(Processor):
         self._signers = signers
         self._forwarded = forwarded
         self.understands = {name for one in signers.values() for name in one.understands}
+        listener = signers.get(_LISTENER)
+        self.binds_sequences = listener is not None and listener.binds_sequences
 
     def _signer(self, context: MessageContext) -> X509 | None:
         return self._signers.get(context.to if context.to in self._forwarded else _LISTENER)
@@ -189,11 +191,6 @@ class HopSignatures(Processor):
 
 def _may_have_security(context: MessageContext) -> bool:
     return any(_HINT in block for block in context.envelope.headers)
-
-
-def _remove_security(context: MessageContext) -> None:
-    if _may_have_security(context):  # else no header needs to be parsed
-        context.remove_header(SECURITY)
 
 
 def _token(

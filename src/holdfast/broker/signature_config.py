@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 from holdfast.config.values import Kind, one_of
+from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import CipherName, SuiteName
 from holdfast.security.names import Kind as Reference
 from holdfast.security.username_token import LIFE, SKEW
@@ -31,6 +32,9 @@ class EncryptionConfig:
         headers: Header blocks to encrypt besides the Body: ``"{urn:shop}Customer"``.
         signature: Encrypt the signature, too.
         before_signing: Sign the encrypted parts instead of their content.
+        own_certificate: PEM file with the broker's certificate for encryption. Left out: the one that it signs with.
+        own_key: PEM file with its private key.
+        peers: PEM files with the certificates of signers for encryption, for answers to those whose subject they have.
     """
 
     certificate: File | None = None
@@ -38,13 +42,36 @@ class EncryptionConfig:
     headers: tuple[str, ...] = ()
     signature: bool = False
     before_signing: bool = False
+    own_certificate: File | None = None
+    own_key: File | None = None
+    peers: tuple[File, ...] = ()
 
     def encryption(self) -> Encryption:
-        """Return the settings for the processor."""
+        """Return the settings for the processor.
+
+        Raises:
+            ConfigurationError: A file of ``peers`` has no usable certificate, or one of the own two files is missing.
+        """
+        from holdfast.security.certificates import read_certificates
         from holdfast.security.x509 import Encryption
 
-        cipher = cast(CipherName, self.cipher)
-        return Encryption(self.certificate, cipher, self.headers, self.signature, self.before_signing)
+        own = None
+        if self.own_certificate is not None and self.own_key is not None:
+            own = self.own_certificate, self.own_key
+        elif self.own_certificate is not None or self.own_key is not None:
+            raise ConfigurationError(
+                "a certificate for encryption has no key, or the key no certificate",
+                remedy="Write both own_certificate and own_key.",
+            )
+        return Encryption(
+            self.certificate,
+            cast(CipherName, self.cipher),
+            self.headers,
+            self.signature,
+            self.before_signing,
+            own=own,
+            peers={read_certificates(file)[0].subject: file for file in self.peers},
+        )
 
 
 @dataclass(frozen=True)
@@ -60,6 +87,7 @@ class SignatureConfig:
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
         reference: How messages name the certificate.
         encryption: Encrypt each message as well, and accept only encrypted ones.
+        bind_sequences: Name the certificate in CreateSequence, and demand the same from senders.
     """
 
     certificate: File
@@ -69,6 +97,7 @@ class SignatureConfig:
     suite: Annotated[str, _SUITE] = "rsa-sha256"
     reference: Annotated[str, _REFERENCE] = "token"
     encryption: EncryptionConfig | None = None
+    bind_sequences: bool = False
 
     def processor(self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW) -> X509:
         """Return the processor that signs and checks.
@@ -78,7 +107,7 @@ class SignatureConfig:
         """
         from holdfast.security.x509 import X509
 
-        return X509(
+        signer = X509(
             self.certificate,
             self.key,
             trusted=self.trusted,
@@ -90,3 +119,4 @@ class SignatureConfig:
             skew=skew,
             encrypt=None if self.encryption is None else self.encryption.encryption(),
         )
+        return signer.bind_sequences() if self.bind_sequences else signer

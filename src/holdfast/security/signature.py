@@ -18,9 +18,12 @@ from typing import Any, Final, TypeVar
 
 from lxml import etree
 
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import RM
 from holdfast.security.header import Invalid
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
 from holdfast.security.times import write_time
+from holdfast.wire.names import SOAP_NS
 
 _T = TypeVar("_T")
 
@@ -116,15 +119,19 @@ def _check_reference(reference: etree._Element, timestamp: etree._Element) -> bo
     return hmac.compare_digest(digest, decoded(value))
 
 
-def check_named_token(envelope: etree._Element, has_signed: Callable[[etree._Element], bool]) -> None:
+def check_named_token(
+    envelope: etree._Element, has_signed: Callable[[etree._Element], bool], *, is_demanded: bool = False
+) -> None:
     """Check that a CreateSequence binds its Sequence to the token that signed it, if to any (WS-RM 6.1).
 
     Args:
         envelope: An envelope with a CreateSequence.
         has_signed: Returns whether the token that a SecurityTokenReference names has signed the envelope.
+        is_demanded: Whether it must name one.
 
     Raises:
-        Invalid: It names another token, or several; or its header says that it names one, and it does not.
+        Invalid: It names another token, several, or none though it must; or its header says that it names one, and it
+            does not.
     """
     named = envelope.findall(_BOUND_TO)
     if len(named) > 1:
@@ -133,6 +140,28 @@ def check_named_token(envelope: etree._Element, has_signed: Callable[[etree._Ele
         raise Invalid("CreateSequence binds the Sequence to a token that did not sign it")
     if not named and envelope.find(f"{{*}}Header/{USES_SEQUENCE_STR}") is not None:
         raise Invalid("CreateSequence has the header UsesSequenceSTR, and names no token")
+    if not named and is_demanded:
+        raise Invalid("CreateSequence names no token, which bind_sequences() demands")
+
+
+def demand_named_token(envelope: Envelope) -> None:
+    """Add the header UsesSequenceSTR to a CreateSequence that will name a token (WS-RM 6.1). RM 1.0 has none."""
+    if envelope.rm is RM.V1_1:
+        namespace, local = USES_SEQUENCE_STR[1:].split("}")
+        must = f'xmlns:e="{SOAP_NS[envelope.soap]}" e:mustUnderstand="1"'
+        envelope.headers = (*envelope.headers, f'<r:{local} xmlns:r="{namespace}" {must}/>'.encode())
+
+
+def name_in_creation(data: bytes, reference: str) -> bytes:
+    """Return a written CreateSequence with a SecurityTokenReference as its last child."""
+    end = data.rindex(b"</", 0, data.rindex(b"CreateSequence>"))
+    return data[:end] + reference.encode() + data[end:]
+
+
+def token_reference(content: str) -> str:
+    """Return a SecurityTokenReference for a message's body."""
+    spaces = f'xmlns:wsse="{WSSE}" xmlns:ds="{DS}"'
+    return f"<wsse:SecurityTokenReference {spaces}>{content}</wsse:SecurityTokenReference>"
 
 
 def canonical(element: etree._Element, prefixes: Sequence[str] = (), *, with_comments: bool = False) -> bytes:

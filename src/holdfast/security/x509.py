@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, Self, get_args
 
 from lxml import etree
 
@@ -46,7 +45,14 @@ from holdfast.security.names import (
     SuiteName,
 )
 from holdfast.security.nonces import Nonces, ordered
-from holdfast.security.signature import check_named_token
+from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
+from holdfast.security.protection.written_policy import abilities_of, written_binding
+from holdfast.security.signature import (
+    check_named_token,
+    demand_named_token,
+    name_in_creation,
+    token_reference,
+)
 from holdfast.security.signed_message import (
     SUITES,
     SecuredMessage,
@@ -61,35 +67,18 @@ from holdfast.security.signed_message import (
     read_signature,
     sign,
     unsigned_headers,
+    write_key_reference,
 )
 from holdfast.security.username_token import (
     LIFE,
-    SECURITY_POLICY,
     SKEW,
     check_timestamp,
     refused,
     tell_refusal,
 )
-from holdfast.wire.names import RM_NS, WSA_NS
-from holdfast.wire.policy.assertions import (
-    AES_128_GCM,
-    AES_256_GCM,
-    BASIC_128,
-    BASIC_128_SHA_256,
-    BASIC_256,
-    BASIC_256_SHA_256,
-    CXF_SUITES,
-    ENCRYPTED_FIRST,
-    ENCRYPTED_SIGNATURES,
-    ENCRYPTION,
-    SIGNATURES,
-    TIMESTAMP,
-    TOKEN_IN_MESSAGE,
-    TOKEN_NOT_IN_MESSAGE,
-    Ability,
-    encrypted_header,
-)
-from holdfast.wire.text import escape_attribute
+from holdfast.wire.policy.assertions import SEQUENCE_TOKEN
+
+__all__ = ["X509", "Encryption"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _SUITE: Final = "holdfast.security.suite"
@@ -102,53 +91,9 @@ _PROOF: Final = "holdfast.security.proof"
 """Note with what a decrypted message proved, or why it proved nothing."""
 _SAFEST: Final[CipherName] = "aes256-gcm"
 """The cipher that each endpoint accepts besides its own."""
+_NAMED: Final = "holdfast.security.named"
+"""Note with the reference that a CreateSequence gets."""
 _NO_SENSE: Final = "it cannot be decrypted with our key, or was changed"
-_NAME: Final = re.compile(r"\{[^{}\s]+\}[^{}\s:]+")
-
-
-@dataclass(frozen=True)
-class Encryption:
-    """How messages are encrypted: ``X509(…, encrypt=Encryption())``.
-
-    The Body of every message is encrypted, in both directions, with a new key for each message. The key is encrypted
-    for the certificate of the receiver (RSA-OAEP). A received message must be encrypted in the same way. Only a signed
-    fault need not be: its sender may not know for whom.
-
-    Args:
-        certificate: A file in PEM with the certificate of the receiver. None: the one in ``trusted``, if only one
-            there is of a peer. An answer is encrypted for the certificate that signed its request, whatever this says.
-        cipher: "aes256-cbc", which the policies Basic256 and Basic256Sha256 demand; "aes128-cbc"; or "aes256-gcm" and
-            "aes128-gcm", which also protect the content by themselves. The endpoint accepts its cipher and aes256-gcm,
-            and answers with that of the request.
-        headers: Names of header blocks to encrypt as well: "{urn:shop}Customer".
-        signature: Encrypt the signature, too (EncryptSignature). Otherwise a reader of the message can confirm a guess
-            of a short Body. But the receiver must then decrypt before it knows who sent the message.
-        before_signing: Sign the encrypted parts (EncryptBeforeSigning) instead of their content.
-    """
-
-    certificate: str | Path | None = None
-    cipher: CipherName = "aes256-cbc"
-    headers: Sequence[str] = ()
-    signature: bool = False
-    before_signing: bool = False
-
-    def __post_init__(self) -> None:
-        if self.cipher not in CIPHERS:
-            raise ConfigurationError(
-                f"Encryption does not know {self.cipher!r}", remedy=f"Use one of {', '.join(CIPHERS)}."
-            )
-        if isinstance(self.headers, str):
-            raise ConfigurationError("headers= is a single name", remedy=f"Write headers=[{self.headers!r}].")
-        for name in self.headers:
-            if _NAME.fullmatch(name) is None or name in (SECURITY, ENCRYPTED_HEADER):
-                raise ConfigurationError(
-                    f"headers= has {name!r}, which is not the name of a header block that can be encrypted",
-                    remedy="Write it with its namespace: '{urn:shop}Customer'.",
-                )
-        if self.signature and self.before_signing:
-            raise ConfigurationError(
-                "Encryption has signature=True and before_signing=True", remedy="Encrypt the signature, or sign last."
-            )
 
 
 class _Repeated(Exception):
@@ -257,10 +202,11 @@ class X509(Processor):
         self._life = life
         self._skew = skew
         self._encryption = encrypt
+        self._peers = PeerCertificates({} if encrypt is None else encrypt.peers)
+        self._decrypting = credential if encrypt is None or encrypt.own is None else Credential(*encrypt.own)
         self._encrypting = None if encrypt is None else self._encrypting_for_peer(encrypt)
         self._ciphers = set() if encrypt is None else {CIPHERS[encrypt.cipher], CIPHERS[_SAFEST]}
-        in_message = TOKEN_IN_MESSAGE if reference == "token" else TOKEN_NOT_IN_MESSAGE
-        self.abilities = (SIGNATURES, TIMESTAMP, in_message, *self._suites(), *_abilities(encrypt))
+        self.abilities = abilities_of(suite, reference, encrypt)
         if encrypt is not None:
             self.understands = (*self.understands, ENCRYPTED_HEADER)
 
@@ -278,56 +224,22 @@ class X509(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""
+        return written_binding(self._suite, self._reference, self._encryption)
 
-        def token(role: str, inclusion: str) -> str:
-            included = f'sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/{inclusion}"'
-            one = f"<sp:X509Token {included}><wsp:Policy><sp:WssX509V3Token10/></wsp:Policy></sp:X509Token>"
-            return f"<sp:{role}><wsp:Policy>{one}</wsp:Policy></sp:{role}>"
+    def bind_sequences(self) -> Self:
+        """Bind each Sequence explicitly to a certificate (WS-RM 6.1).
 
-        to_initiator = "AlwaysToInitiator" if self._reference == "token" else "Never"
-        headers = "".join(f'<sp:Header Namespace="{one}"/>' for one in (*WSA_NS.values(), *RM_NS.values()))
-        return (
-            f'<sp:AsymmetricBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>'
-            f"{token('InitiatorToken', 'AlwaysToRecipient')}{token('RecipientToken', to_initiator)}"
-            f"<sp:AlgorithmSuite><wsp:Policy><{self._suite_name()}/></wsp:Policy></sp:AlgorithmSuite>"
-            "<sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy></sp:Layout><sp:IncludeTimestamp/>"
-            f"{self._binding()}<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
-            f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>{self._parts()}'
-        )
+        A source names its certificate in CreateSequence; in RM 1.1, with the header UsesSequenceSTR, the service must
+        understand that. A destination demands the same of its clients. Its policy has ``SequenceSTR`` and offers only
+        RM 1.1, since that of RM 1.0 has no such assertion. Either way, a Sequence belongs to the owner of the
+        certificate that signed its creation.
 
-    def _suites(self) -> tuple[Ability, ...]:
-        """Return the suites of algorithms that it can speak: without encryption, their ciphers do not count."""
-        of_sha_1 = self._suite == "Basic256"
-        of_256 = BASIC_256 if of_sha_1 else BASIC_256_SHA_256
-        of_128 = BASIC_128 if of_sha_1 else BASIC_128_SHA_256
-        if self._encryption is None:
-            return of_256, of_128
-        ciphers = {"aes256-cbc": of_256, "aes128-cbc": of_128, "aes256-gcm": AES_256_GCM, "aes128-gcm": AES_128_GCM}
-        return (ciphers[self._encryption.cipher],)
-
-    def _suite_name(self) -> str:
-        """Return the suite's assertion. Those of SecurityPolicy have no GCM; CXF has one."""
-        cipher = "aes256-cbc" if self._encryption is None else self._encryption.cipher
-        size = cipher[3:6]
-        if cipher.endswith("gcm"):
-            return f'cxf:Basic{size}GCM xmlns:cxf="{CXF_SUITES}"'
-        return f"sp:Basic{size}" if self._suite == "Basic256" else f"sp:Basic{size}Sha256"
-
-    def _binding(self) -> str:
-        encrypt = self._encryption
-        if encrypt is None:
-            return ""
-        return "<sp:EncryptBeforeSigning/>" * encrypt.before_signing + "<sp:EncryptSignature/>" * encrypt.signature
-
-    def _parts(self) -> str:
-        """Return the assertion of what is encrypted (SecurityPolicy 1.2, section 4.2.1)."""
-        if self._encryption is None:
-            return ""
-        names = [etree.QName(name) for name in self._encryption.headers]
-        headers = "".join(
-            f'<sp:Header Name="{one.localname}" Namespace="{escape_attribute(one.namespace or "")}"/>' for one in names
-        )
-        return f'<sp:EncryptedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:EncryptedParts>'
+        Returns:
+            The processor.
+        """
+        self.binds_sequences = True
+        self.abilities = (*self.abilities, SEQUENCE_TOKEN)
+        return self
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -345,12 +257,29 @@ class X509(Processor):
         parts = (frozenset(encrypt.headers), encrypt.signature, encrypt.before_signing)
         return Encrypting(certificate, cipher, reference, *parts)
 
+    def _encrypting_of(self, context: MessageContext, notes: dict[str, Any]) -> Encrypting | None:
+        """Return how a message is encrypted; None if it is not, or if the receiver's certificate is not known."""
+        encrypt = self._encryption
+        if encrypt is None:
+            return None
+        if _PEER in notes:
+            owner = self._peers.of_owner(notes[_PEER])
+            return self._encrypting_for(owner, notes[_CIPHER] or CIPHERS[encrypt.cipher])
+        receiver = None if context.is_answer else self._peers.at(context.to)
+        return self._encrypting if receiver is None else self._encrypting_for(receiver, CIPHERS[encrypt.cipher])
+
     def outbound(self, context: MessageContext) -> None:
-        """Refuse what cannot be signed, and remove the Security header of another hop."""
+        """Refuse what cannot be signed, and remove the Security header of another hop. Prepare a CreateSequence that
+        names the certificate."""
         if context.envelope.attachments:
             raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
-        if any(b"Security" in block for block in context.envelope.headers):
-            context.remove_header(SECURITY)
+        context.remove_header(SECURITY)
+        if self.binds_sequences and not context.is_answer and isinstance(context.envelope.control, CreateSequence):
+            # The name must be valid after this message, so it cannot refer to a token that only this message has.
+            kind: Kind = "thumbprint" if self._reference == "token" else self._reference
+            reference, _ = write_key_reference(self._credential.certificate, kind)
+            context.notes[_NAMED] = token_reference(reference)
+            demand_named_token(context.envelope)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Sign a message, and encrypt it."""
@@ -358,15 +287,15 @@ class X509(Processor):
         suite = notes.get(_SUITE, SUITES[self._suite])
         signing = Signing(self._credential, self._reference, suite, self._life)
         soap, must = context.envelope.soap, not context.is_answer
-        encrypting = self._encrypting
-        if self._encryption is not None and _PEER in notes:
-            encrypting = self._encrypting_for(notes[_PEER], notes[_CIPHER] or CIPHERS[self._encryption.cipher])
+        if not context.is_answer and _NAMED in context.notes:
+            data = name_in_creation(data, context.notes[_NAMED])
+        encrypting = self._encrypting_of(context, notes)
         if encrypting is not None:
             return sign_and_encrypt(data, soap, signing, encrypting, time.time(), must_understand=must)
         if self._encryption is not None and context.envelope.fault is None:
             raise ProcessingError(
                 "The certificate of the receiver is not known, so the message cannot be encrypted.",
-                remedy="Name it: Encryption(certificate=…).",
+                remedy="Name it: Encryption(certificate=…), or peers={'https://…': …} for each address.",
             )
         return sign(data, soap, signing, time.time(), must_understand=must)
 
@@ -395,7 +324,7 @@ class X509(Processor):
         changes of the content are answered. Nothing is decrypted before the signature and the Timestamp are checked, so
         a stranger cannot do so either. Only an encrypted signature must be decrypted before.
         """
-        now, soap, own = time.time(), context.envelope.soap, self._credential
+        now, soap, own = time.time(), context.envelope.soap, self._decrypting
         encrypted = read_encrypted(secured, own.certificate, self._ciphers)
         _check_as_agreed(encrypted, encrypt)
         if not encrypted.hides_signature:
@@ -414,7 +343,7 @@ class X509(Processor):
         self, context: MessageContext, secured: SecuredMessage, encrypted: EncryptedMessage
     ) -> tuple[_Proof, bytes]:
         """The same for a message with a readable signature."""
-        now, soap, own = time.time(), context.envelope.soap, self._credential
+        now, soap, own = time.time(), context.envelope.soap, self._decrypting
         message = read_signature(secured)
         signer = self._signer(context, message, now)
         check_value(message, signer[0], self._suite)
@@ -476,7 +405,8 @@ class X509(Processor):
                 raise found
             proof = found or self._check(context, now)
             if isinstance(context.envelope.control, CreateSequence):
-                check_named_token(proof.message.envelope, partial(self._is_named, proof.certificate, proof.message))
+                names = partial(self._is_named, proof.certificate, proof.message)
+                check_named_token(proof.message.envelope, names, is_demanded=self.binds_sequences)
         except (Invalid, Unproven) as error:
             raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, _told(context, error)) from None
         if not self._is_new(proof.message, now):
@@ -520,8 +450,9 @@ class X509(Processor):
             raise Unproven(f"{owner.subject} answers: name it in subjects=, or trust its own certificate")
         return certificate, owner
 
-    def _is_named(self, certificate: Certificate, message: SignedMessage, reference: etree._Element) -> bool:
-        return self._trust.find(read_key_reference(reference, message.security.element)) == certificate
+    @staticmethod
+    def _is_named(certificate: Certificate, message: SignedMessage, reference: etree._Element) -> bool:
+        return certificate.is_named_by(read_key_reference(reference, message.security.element))
 
     def _is_new(self, message: SignedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
@@ -563,12 +494,3 @@ def _check_as_agreed(encrypted: EncryptedMessage, encrypt: Encryption) -> None:
     if encrypted.is_signed_first == encrypt.before_signing:
         order = "after" if encrypt.before_signing else "before"
         raise Invalid(f"it was encrypted {order} signing: see before_signing=")
-
-
-def _abilities(encrypt: Encryption | None) -> tuple[Ability, ...]:
-    if encrypt is None:
-        return ()
-    signed = ((ENCRYPTED_SIGNATURES,) if encrypt.signature else ()) + (
-        (ENCRYPTED_FIRST,) if encrypt.before_signing else ()
-    )
-    return (ENCRYPTION, *signed, *map(encrypted_header, encrypt.headers))

@@ -25,7 +25,7 @@ from holdfast.wire.policy.assertions import (
     Ability,
 )
 from holdfast.wire.policy.attachment import Attachments
-from holdfast.wire.policy.choice import Need, choose, needs_of
+from holdfast.wire.policy.choice import Need, check_excess, choose, needs_of
 from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
 from holdfast.wire.policy.settings import StatedSettings, stated
 
@@ -250,6 +250,7 @@ class Description:
             abilities = {*abilities} - {HTTPS} | ({HTTPS} if (to or address).startswith("https://") else set())
         policies = list(self._policies(port, binding, kind))
         found = self._choose(name, policies, abilities)
+        check_excess(f"the port {name}", self._policies_of_messages(policies[0], binding, kind), abilities)
         found.sort(key=lambda one: any(need.ability is POLLS for need in needs_of(one, abilities)))  # only if demanded
         versions = self._versions(found, binding, _soap(style))
         if not versions:
@@ -365,6 +366,23 @@ class Description:
                     definition = self._find("message", message, message.get("message", ""))
                     if definition is not None:
                         yield attached.of(definition)
+
+    def _policies_of_messages(
+        self, endpoint: Policy, binding: etree._Element, kind: etree._Element
+    ) -> Iterator[tuple[str, list[Policy]]]:
+        """Yield each input and output, in words, with the policies that apply to it."""
+        attached = self._attachments
+        for operation in kind.iterfind(f"{{{WSDL}}}operation"):
+            name = operation.get("name", "")
+            bound = [one for one in binding.iterfind(f"{{{WSDL}}}operation") if one.get("name") == name]
+            for part in ("input", "output"):
+                message = operation.find(f"{{{WSDL}}}{part}")
+                if message is None:
+                    continue
+                definition = self._find("message", message, message.get("message", ""))
+                subjects = [operation, *bound, message, *(one.find(f"{{{WSDL}}}{part}") for one in bound), definition]
+                policies = [attached.of(one) for one in subjects if one is not None]
+                yield f"the {part} of {name}, {attached.place(message)}", [endpoint, *policies]
 
     def _choose(self, port: str, policies: list[Policy], abilities: Collection[Ability] | None) -> list[Alternative]:
         """Return the alternatives of the endpoint that can be met; only the reliable ones if there are any.

@@ -25,11 +25,14 @@ from holdfast.wire.policy.assertions import (
     ENCRYPTION,
     HTTPS,
     LISTENER,
+    OWN_ENCRYPTION_CERTIFICATE,
     PASSWORD,
     PASSWORD_DIGEST,
     POLLS,
+    RECEIVER_CERTIFICATE,
     SECURE_CONVERSATION,
     SECURITY,
+    SEQUENCE_TOKEN,
     SIGNATURES,
     TIMESTAMP,
     TOKEN_IN_MESSAGE,
@@ -175,7 +178,7 @@ def conversation(bootstrap: str) -> str:
 
 
 def test_a_service_may_demand_a_secure_conversation_with_a_user_name() -> None:
-    able = {HTTPS, TIMESTAMP, SECURE_CONVERSATION}
+    able = {HTTPS, TIMESTAMP, SECURE_CONVERSATION, SEQUENCE_TOKEN}
     demanded = conversation(TRANSPORT + USER.format("<sp:WssUsernameToken10/>"))
     assert refusal(demanded, able) == ""
     assert "processors=[holdfast.SecureConversation(name, password)]" in refusal(demanded, {HTTPS, TIMESTAMP, PASSWORD})
@@ -214,8 +217,6 @@ def test_a_certificate_is_in_the_message_or_known_to_the_service(version: str) -
         "<sp:AlgorithmSuite><wsp:Policy><sp:TripleDes/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:AlgorithmSuite><wsp:Policy><sp:Basic256Sha256/><sp:STRTransform10/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:Layout><wsp:Policy><sp:LaxTsLast/></wsp:Policy></sp:Layout>",
-        "<sp:RecipientEncryptionToken/>",
-        "<sp:InitiatorEncryptionToken/>",
         "<sp:InitiatorToken><wsp:Policy><sp:SamlToken/></wsp:Policy></sp:InitiatorToken>",
     ],
 )
@@ -235,6 +236,8 @@ HEADERS = f'<sp:EncryptedParts {SP}><sp:Body/><sp:Header Namespace="urn:shop" Na
     [
         (binding("<sp:EncryptSignature/>"), ENCRYPTED_SIGNATURES),
         (binding("<sp:EncryptBeforeSigning/>"), ENCRYPTED_FIRST),
+        (binding("<sp:RecipientEncryptionToken/>"), RECEIVER_CERTIFICATE),
+        (binding("<sp:InitiatorEncryptionToken/>"), OWN_ENCRYPTION_CERTIFICATE),
         (binding("<sp:AlgorithmSuite><wsp:Policy><sp:Basic128/></wsp:Policy></sp:AlgorithmSuite>"), BASIC_128),
         (
             binding("<sp:AlgorithmSuite><wsp:Policy><sp:Basic128Sha256/></wsp:Policy></sp:AlgorithmSuite>"),

@@ -153,7 +153,9 @@ class Destination(HandlerRegistration, ASGIApplication):
         """Return the WSDL of a destination that was given none."""
         is_https = address.startswith("https://")
         demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
-        return generated_wsdl(address, self.settings.table.described(), written(self.settings.policy, demands))
+        binds_sequences = any(one.binds_sequences for one in self._processors)
+        policy = written(self.settings.policy, demands, binds_sequences=binds_sequences)
+        return generated_wsdl(address, self.settings.table.described(), policy)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

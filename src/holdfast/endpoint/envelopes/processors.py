@@ -49,10 +49,12 @@ class Processor:
             that demands that one of them be understood (mustUnderstand). If no processor understands a mandatory
             block, the endpoint answers with the fault MustUnderstand, before it calls any processor.
         abilities: The demands of a service's policy that it meets, for :meth:`holdfast.Source.from_wsdl`.
+        binds_sequences: Whether a destination with it demands that CreateSequence names the token that signs it.
     """
 
     understands: Collection[str] = ()
     abilities: Collection[Ability] = ()
+    binds_sequences: bool = False
 
     def policy(self, *, is_https: bool) -> str:
         """Return what a destination with this processor demands, for the policy in its generated WSDL.

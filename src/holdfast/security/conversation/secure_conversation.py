@@ -29,12 +29,11 @@ from holdfast.security.conversation.source_tokens import SourceToken, SourceToke
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.header import Invalid, Token, add_security, read_security, security_block, write_timestamp
 from holdfast.security.header import write_token as write_username_token
-from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY, USES_SEQUENCE_STR
-from holdfast.security.signature import sign_timestamp
+from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY
+from holdfast.security.signature import demand_named_token, name_in_creation, sign_timestamp
 from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
-from holdfast.wire.names import SOAP_NS
-from holdfast.wire.policy.assertions import SECURE_CONVERSATION, TIMESTAMP
+from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP
 
 Version = Literal["2005/02", "1.3"]
 RENEW_AT: Final = 0.25
@@ -113,7 +112,7 @@ class SecureConversation(Processor):
         self._password = password
         self._tokens = SourceTokens(tokens)
         self._form = None if version is None else _FORMS[version]
-        self.abilities = (SECURE_CONVERSATION, TIMESTAMP)
+        self.abilities = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
         self._life = life
         self._skew = skew
         self._clock = clock
@@ -180,19 +179,14 @@ class SecureConversation(Processor):
         address = creation.acks_to.address
         if address.startswith(MC_ANONYMOUS) and self._tokens.find(address, self._clock()) is None:
             self._tokens.use(address, token.identifier)  # the service gives it to the token that names it first
-        if context.envelope.rm is RM.V1_1:
-            namespace, local = USES_SEQUENCE_STR[1:].split("}")
-            must = f'xmlns:e="{SOAP_NS[context.envelope.soap]}" e:mustUnderstand="1"'
-            header = f'<r:{local} xmlns:r="{namespace}" {must}/>'
-            context.envelope.headers = (*context.envelope.headers, header.encode())
+        demand_named_token(context.envelope)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Name the token in a CreateSequence, as its last child."""
         reference: str | None = context.notes.get(_CREATES)
         if reference is None or context.is_answer:
             return data
-        end = data.rindex(b"</", 0, data.rindex(b"CreateSequence>"))
-        return data[:end] + reference.encode() + data[end:]
+        return name_in_creation(data, reference)
 
     # --- in -------------------------------------------------------------------------------------------------------
 

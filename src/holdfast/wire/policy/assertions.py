@@ -51,10 +51,12 @@ class Ability:
     Attributes:
         words: What it is, for errors: "a user name and password in each message".
         remedy: How to make the Source do it.
+        excess: How to make the Source stop it; "" if a service that does not demand it may get it all the same.
     """
 
     words: str
     remedy: str
+    excess: str = ""
 
 
 _TOKEN = "Give the Source the user name: processors=[holdfast.UsernameToken(name, password{more})], or {option}."
@@ -78,6 +80,10 @@ SECURE_CONVERSATION = Ability(
     "a secure conversation with a user name",
     "Give the Source the user name: processors=[holdfast.SecureConversation(name, password)].",
 )
+SEQUENCE_TOKEN = Ability(
+    "Sequences that name a security token",
+    "Use holdfast.SecureConversation(name, password), or holdfast.X509(…).bind_sequences().",
+)
 SIGNATURES = Ability(
     "messages signed by a certificate",
     "Give the Source certificates: processors=[holdfast.X509(certificate, key, trusted=…)].",
@@ -92,13 +98,30 @@ BASIC_128_SHA_256 = Ability("SHA-256 digests, and encryption with aes128-cbc", _
 BASIC_128 = Ability("SHA-1 digests, and encryption with aes128-cbc", _CIPHER.format(name="aes128-cbc"))
 AES_256_GCM = Ability("encryption with aes256-gcm", _CIPHER.format(name="aes256-gcm"))
 AES_128_GCM = Ability("encryption with aes128-gcm", _CIPHER.format(name="aes128-gcm"))
-ENCRYPTION = Ability("messages encrypted for a certificate", "Use holdfast.X509(…, encrypt=holdfast.Encryption()).")
+_WITHOUT = "Remove {option} from holdfast.{where}."
+ENCRYPTION = Ability(
+    "messages encrypted for a certificate",
+    "Use holdfast.X509(…, encrypt=holdfast.Encryption()).",
+    _WITHOUT.format(option="encrypt", where="X509"),
+)
 ENCRYPTED_SIGNATURES = Ability(
-    "encrypted signatures", "Use holdfast.X509(…, encrypt=holdfast.Encryption(signature=True))."
+    "encrypted signatures",
+    "Use holdfast.X509(…, encrypt=holdfast.Encryption(signature=True)).",
+    _WITHOUT.format(option="signature=True", where="Encryption"),
 )
 ENCRYPTED_FIRST = Ability(
     "messages encrypted before they are signed",
     "Use holdfast.X509(…, encrypt=holdfast.Encryption(before_signing=True)).",
+    _WITHOUT.format(option="before_signing=True", where="Encryption"),
+)
+RECEIVER_CERTIFICATE = Ability(
+    "messages encrypted for another certificate than the one that the service signs with",
+    "Name it: holdfast.X509(…, encrypt=holdfast.Encryption(certificate='service-encryption.pem')).",
+)
+OWN_ENCRYPTION_CERTIFICATE = Ability(
+    "answers encrypted for another certificate than the one that the source signs with",
+    "Name it with its key: holdfast.X509(…, encrypt=holdfast.Encryption(own=('encryption.pem', 'encryption.key'))).",
+    _WITHOUT.format(option="own", where="Encryption"),
 )
 TOKEN_IN_MESSAGE = Ability("the certificate in each message", "Use holdfast.X509(…, reference='token'), the default.")
 TOKEN_NOT_IN_MESSAGE = Ability(
@@ -166,7 +189,7 @@ _TIMERS = rows(
 )
 _FLOW_CONTROL = rows(NET_RMP_1_0, RmFlowControl=Row(within=rows(NET_RMP_1_0, MaxReceiveBufferSize=MET)))
 _BINDINGS = {
-    **rows(RMP_1_1, SequenceSTR=Row(needs=(SECURE_CONVERSATION,))),
+    **rows(RMP_1_1, SequenceSTR=Row(needs=(SEQUENCE_TOKEN,))),
     **lacking("Sequences bound to one TLS session", RMP_1_1, "SequenceTransportSecurity"),
 }
 RM_ASSERTIONS = {name: rm for rm, dialect in DIALECTS.items() for name in dialect.policy_assertions}
@@ -214,7 +237,6 @@ _ADDRESSING = {
 _SYMMETRIC = "messages encrypted or signed with a symmetric key, as in WCF's security mode Message"
 _ELEMENTS = "signatures over elements that an XPath selects"
 _ENCRYPTED_ELEMENTS = "encrypted elements that an XPath selects"
-_TWO_CERTIFICATES = "another certificate for encryption than for signatures"
 _OTHER_TOKENS = "tokens other than a user name, or signed ones"
 
 
@@ -268,7 +290,7 @@ def encrypted_header(name: str) -> Ability:
         name: Its name, ``"{namespace}local"``.
     """
     remedy = f"Use holdfast.X509(…, encrypt=holdfast.Encryption(headers=[{name!r}]))."
-    return Ability(f"the encrypted header {name}", remedy)
+    return Ability(f"the encrypted header {name}", remedy, f"Remove {name!r} from headers of holdfast.Encryption.")
 
 
 def _of_encrypted_header(assertion: Assertion, _nested: Alternative) -> tuple[Ability, ...]:
@@ -312,7 +334,11 @@ _SIGNATURES = rows(
                 EncryptSignature=Row(needs=(ENCRYPTED_SIGNATURES,)),
                 EncryptBeforeSigning=Row(needs=(ENCRYPTED_FIRST,)),
             ),
-            **lacking(_TWO_CERTIFICATES, SECURITY, "InitiatorEncryptionToken", "RecipientEncryptionToken"),
+            **rows(
+                SECURITY,
+                InitiatorEncryptionToken=Row(needs=(OWN_ENCRYPTION_CERTIFICATE,), within=_RECIPIENT_TOKEN),
+                RecipientEncryptionToken=Row(needs=(RECEIVER_CERTIFICATE,), within=_RECIPIENT_TOKEN),
+            ),
         },
     ),
     # A source with a certificate signs the Body and every header (SecurityPolicy 1.2, 4.1.1).

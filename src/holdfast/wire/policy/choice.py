@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.policy.assertions import NET_HTTP, SECURITY, TABLE, Ability, Row, words_of_unknown
+from holdfast.wire.policy.assertions import NET_HTTP, SECURITY, SIGNATURES, TABLE, Ability, Row, words_of_unknown
 from holdfast.wire.policy.expressions import Alternative, Assertion, Policy
 
 _SECURITY_REMEDY = (
@@ -129,6 +129,37 @@ def choose(policy: Policy, abilities: Collection[Ability] | None, owner: str) ->
             remedy="Name another port, or check the WSDL.",
         )
     raise _unmet(min(lacking, key=demands.weight), len(lacking), owner)
+
+
+def check_excess(
+    owner: str, messages: Iterable[tuple[str, list[Policy]]], abilities: Collection[Ability] | None
+) -> None:
+    """Check that the Source does nothing to signed messages that their service does not expect.
+
+    A service that demands signatures states what else it expects (SecurityPolicy 1.2, 4.2): it does not encrypt its
+    answers if they need not be encrypted, and may refuse encrypted requests.
+
+    Args:
+        owner: What the policies belong to, for the error: "the port Orders".
+        messages: Each message in words, with the policies that apply to it.
+        abilities: What the Source does; None: whatever a Source can do.
+
+    Raises:
+        ConfigurationError: It does. The error names the first such message.
+    """
+    excess = [one for one in abilities or () if one.excess]
+    if not excess:
+        return
+    for message, policies in messages:
+        alternatives = [alternative for policy in policies for alternative in policy]
+        demanded = {need.ability for one in alternatives for need in needs_of(one, abilities)}
+        extra = [one for one in excess if one not in demanded]
+        if extra and SIGNATURES in demanded:
+            words = ", ".join(one.words for one in extra)
+            raise ConfigurationError(
+                f"the policy of {owner} does not ask for {words} in {message}, but the Source sends and expects that",
+                remedy=" ".join(one.excess for one in extra),
+            )
 
 
 def _unmet(needs: list[Need], alternatives: int, owner: str) -> ConfigurationError:

@@ -23,31 +23,34 @@ _ADDRESSING = {
 }
 
 
-def written(policy: DestinationPolicy, others: Iterable[str]) -> str:
+def written(policy: DestinationPolicy, others: Iterable[str], *, binds_sequences: bool = False) -> str:
     """Return the content of a wsp:Policy: an alternative for each pair of versions.
 
     Args:
         policy: The assurance and the timers.
         others: Further assertions, each for every alternative.
+        binds_sequences: Whether CreateSequence must name a token, which only RM 1.1 can demand.
     """
     more = "".join(others)
-    pairs = {(one.addressing, one.rm) for one in ALL_VERSIONS if one.rm in _RM_ASSERTIONS}
+    assertions = {RM.V1_1: _rm_1_1} if binds_sequences else _RM_ASSERTIONS
+    pairs = {(one.addressing, one.rm) for one in ALL_VERSIONS if one.rm in assertions}
     alternatives = (
-        f"<wsp:All>{_ADDRESSING[addressing]}{_RM_ASSERTIONS[rm](policy)}{more}</wsp:All>"
+        f"<wsp:All>{_ADDRESSING[addressing]}{assertions[rm](policy, binds_sequences)}{more}</wsp:All>"
         for addressing, rm in sorted(pairs, key=lambda pair: (pair[0].value, pair[1].value), reverse=True)
     )
     joined = "\n".join(alternatives)  # a line each, since errors name lines
     return f"<wsp:ExactlyOne>\n{joined}\n</wsp:ExactlyOne>"
 
 
-def _rm_1_0(policy: DestinationPolicy) -> str:
+def _rm_1_0(policy: DestinationPolicy, _binds_sequences: bool) -> str:
     return f'<r:RMAssertion xmlns:r="{RMP_1_0}">{_timers("r", policy)}</r:RMAssertion>'
 
 
-def _rm_1_1(policy: DestinationPolicy) -> str:
+def _rm_1_1(policy: DestinationPolicy, binds_sequences: bool) -> str:
     """The assertion (WS-RM Policy 1.2, 2.4), with timers beside its nested policy, as .NET writes and reads them."""
+    binding = "<r:SequenceSTR/>" * binds_sequences
     return (
-        f'<r:RMAssertion xmlns:r="{RMP_1_1}"><wsp:Policy><r:DeliveryAssurance><wsp:Policy>'
+        f'<r:RMAssertion xmlns:r="{RMP_1_1}"><wsp:Policy>{binding}<r:DeliveryAssurance><wsp:Policy>'
         f"{_assurance(policy.assurance)}</wsp:Policy></r:DeliveryAssurance></wsp:Policy>"
         f"{_timers('n', policy)}</r:RMAssertion>"
         f'<m:MCSupported xmlns:m="{MC_NS}" wsp:Optional="true"/>'  # WS-MakeConnection 3.4
