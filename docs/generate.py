@@ -105,7 +105,15 @@ API: list[tuple[str, str, list[str]]] = [
         "Processors",
         "holdfast",
         [
-            *("Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator", "SecureConversation"),
+            *(
+                "Processor",
+                "MessageContext",
+                "UsernameToken",
+                "UsernameTokenValidator",
+                "SecureConversation",
+                "SamlToken",
+                "SamlTokenValidator",
+            ),
             *("X509", "Encryption"),
         ],
     ),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
+    from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
     from holdfast.security.x509 import X509, Encryption
 
@@ -84,6 +85,8 @@ __all__ = [
     "Reply",
     "RetentionPolicy",
     "RetransmissionPolicy",
+    "SamlToken",
+    "SamlTokenValidator",
     "SecureConversation",
     "Sent",
     "SequenceFault",
@@ -121,6 +124,8 @@ _HOMES = {
     "RetentionPolicy": "core.queues.retention",
     "RetransmissionPolicy": "core.retransmission",
     "Enqueued": "endpoint.source.sent",
+    "SamlToken": "security.saml.saml_token",
+    "SamlTokenValidator": "security.saml.saml_token",
     "SecureConversation": "security.conversation.secure_conversation",
     "Sent": "endpoint.source.sent",
     "Source": "endpoint.source.source",

@@ -124,6 +124,11 @@ class Certificate:
         return self.found.subject.rfc4514_string()
 
     @property
+    def sha256(self) -> str:
+        """The SHA-256 of the whole certificate, in lower-case hexadecimal digits."""
+        return hashlib.sha256(self.der).hexdigest()
+
+    @property
     def key_identifier(self) -> bytes:
         """The value of its extension SubjectKeyIdentifier, b"" without one."""
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from pathlib import Path
 from typing import Final
@@ -13,11 +12,6 @@ MOST: Final = 1_000_000
 """Maximum number of nonces remembered: those of 3,000 messages a second for five minutes."""
 _FORGET_EVERY: Final = 10.0
 """Seconds between two deletions of expired nonces."""
-
-
-def ordered(created: float, digest: bytes) -> bytes:
-    """Return a nonce that follows those created before. A tree of such nonces grows at its end, at less cost."""
-    return struct.pack(">d", created) + digest
 
 
 class Nonces:

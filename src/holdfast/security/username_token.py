@@ -35,9 +35,9 @@ from holdfast.security.names import (
     SECURITY,
     USES_SEQUENCE_STR,
 )
-from holdfast.security.nonces import Nonces, ordered
+from holdfast.security.nonces import Nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
-from holdfast.security.times import write_time
+from holdfast.security.times import ordered, write_time
 from holdfast.security.trust import read_request
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES

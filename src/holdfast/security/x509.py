@@ -44,7 +44,7 @@ from holdfast.security.names import (
     Kind,
     SuiteName,
 )
-from holdfast.security.nonces import Nonces, ordered
+from holdfast.security.nonces import Nonces
 from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
 from holdfast.security.protection.written_policy import abilities_of, written_binding
 from holdfast.security.signature import (
@@ -69,6 +69,7 @@ from holdfast.security.signed_message import (
     unsigned_headers,
     write_key_reference,
 )
+from holdfast.security.times import ordered
 from holdfast.security.username_token import (
     LIFE,
     SKEW,

@@ -80,6 +80,10 @@ SECURE_CONVERSATION = Ability(
     "a secure conversation with a user name",
     "Give the Source the user name: processors=[holdfast.SecureConversation(name, password)].",
 )
+SAML_TOKEN = Ability(
+    "a SAML assertion in each message",
+    "Give the Source the assertion: processors=[holdfast.SamlToken('assertion.xml')].",
+)
 SEQUENCE_TOKEN = Ability(
     "Sequences that name a security token",
     "Use holdfast.SecureConversation(name, password), or holdfast.X509(…).bind_sequences().",
@@ -263,6 +267,20 @@ _USER_NAME = rows(
         },
     ),
 )
+_SAML = rows(
+    SECURITY,
+    SamlToken=Row(
+        needs=(SAML_TOKEN,),
+        within=rows(
+            SECURITY,
+            WssSamlV11Token10=MET,
+            WssSamlV11Token11=MET,
+            WssSamlV20Token11=MET,
+            RequireKeyIdentifierReference=MET,
+        ),
+    ),
+)
+_TOKENS = {**_USER_NAME, **_SAML}
 _HTTPS_TOKEN = rows(
     SECURITY,
     HttpsToken=Row(
@@ -392,11 +410,11 @@ _SECURITY = {
         SECURITY,
         # With TransportBinding only: the token signs the Timestamp (SecurityPolicy 1.2, 8.3).
         EndorsingSupportingTokens=Row(needs=(HTTPS,), within=_CONVERSATION_TOKEN),
-        SupportingTokens=Row(within=_USER_NAME),
+        SupportingTokens=Row(within=_TOKENS),
         # The transport signs and encrypts them (SecurityPolicy 1.2, 8).
-        SignedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
-        EncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
-        SignedEncryptedSupportingTokens=Row(needs=(HTTPS,), within=_USER_NAME),
+        SignedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
+        EncryptedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
+        SignedEncryptedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
     ),
     **_SIGNATURES,
     **lacking(_SYMMETRIC, SECURITY, "SymmetricBinding"),

@@ -1,0 +1,331 @@
+"""SAML tokens: the assertion with which a source sends, and what a destination checks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, get_args
+
+from lxml import etree
+
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import ConfigurationError, EnvelopeError, MessageFlowError
+from holdfast.security.certificates import Certificate, read_certificates
+from holdfast.security.header import Invalid, Security, Unproven, add_security, read_security_of, write_timestamp
+from holdfast.security.names import (
+    FAILED_AUTHENTICATION,
+    FAILED_AUTHENTICATION_REASON,
+    INVALID_SECURITY,
+    INVALID_SECURITY_REASON,
+    SECURITY,
+    SuiteName,
+)
+from holdfast.security.nonces import Nonces
+from holdfast.security.saml.assertion import ASSERTIONS, Assertion, Confirmation, SubjectConfirmation, read_assertion
+from holdfast.security.saml.issuer_signature import check_issuer_signature
+from holdfast.security.signed_message import SUITES
+from holdfast.security.times import ordered
+from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
+from holdfast.wire import as_utf8, parse_element
+from holdfast.wire.names import SOAP_NS
+from holdfast.wire.policy.assertions import SAML_TOKEN, TIMESTAMP
+
+MAX_FILE: Final = 256 * 1024
+"""Maximum bytes of an assertion that a source sends."""
+LONGEST: Final = 86_400.0
+"""Maximum seconds from the issue of an assertion to its end."""
+_TIMESTAMPED: Final = "holdfast.security.saml.timestamped"
+
+
+class SamlToken(Processor):
+    """Sends an assertion of SAML with every request: ``Source(url, processors=[SamlToken("assertion.xml")])``.
+
+    The requests of the protocol have it too, with a new Timestamp each. Nothing signs the message, so use https: it
+    suits a bearer's assertion, and that of a key if the source shows its certificate in TLS. The assertion itself is
+    sent as its issuer signed it.
+
+    Args:
+        assertion: A file with the assertion, of version 1.1 or 2.0, which is read again whenever it has changed; or a
+            function that returns it, as bytes of XML. The function runs in the event loop, so it must not wait. While
+            there is no valid assertion, messages wait in the outbox.
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+    """
+
+    understands = (SECURITY,)
+    abilities = (SAML_TOKEN, TIMESTAMP)
+
+    def __init__(
+        self,
+        assertion: str | Path | Callable[[], bytes],
+        *,
+        life: float = LIFE,
+        skew: float = SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._given = assertion
+        self._life = life
+        self._skew = skew
+        self._clock = clock
+        self._read = b""
+        self._written = ""
+        self._until: float | None = None
+
+    def outbound(self, context: MessageContext) -> None:
+        """Add the header to a request."""
+        if context.is_answer:
+            return
+        now = self._clock()
+        written = self._assertion()
+        if self._until is not None and self._until <= now:
+            raise MessageFlowError("The SAML assertion has expired, and there is no new one.", retry_after=5)
+        add_security(context, write_timestamp(now, self._life) + written)
+
+    def _assertion(self) -> str:
+        """Return the assertion as XML.
+
+        Raises:
+            MessageFlowError: There is none now.
+        """
+        try:
+            data = self._given() if callable(self._given) else _file(self._given)
+            if data != self._read:
+                text = as_utf8(data).strip()
+                element = parse_element(text)
+                if len(text) > MAX_FILE or element.tag not in ASSERTIONS:
+                    raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
+                self._until = read_assertion(element).until
+                self._read, self._written = data, text.decode()
+        except (OSError, EnvelopeError, Invalid) as error:
+            log.error("security.no_assertion", why=str(error), remedy="Write the assertion again.")
+            raise MessageFlowError("There is no usable SAML assertion.", retry_after=5) from None
+        return self._written
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check the Timestamp of an answer, if it has one."""
+        try:
+            security = read_security_of(context.headers, context.envelope.soap)
+            if security is not None and security.timestamp is not None:
+                check_timestamp(security.timestamp, self._clock(), self._life, self._skew)
+        except Invalid as error:
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+
+
+class SamlTokenValidator(Processor):
+    """Accepts only requests with an assertion of a trusted issuer: ``Destination(store, processors=[…])``.
+
+    An assertion of SAML 1.1 or 2.0 (SAML Token Profile 1.1, section 3) must be signed by its issuer, valid now, and for
+    this service. The message itself is not signed, so clients must use https. Who may use the assertion depends on its
+    confirmation:
+
+    - ``bearer``: every sender.
+    - ``holder-of-key``: the sender that shows, in TLS, the certificate that the assertion contains.
+    - ``sender-vouches``: a sender that shows, in TLS, one of the certificates ``attesters``.
+
+    A refused request is answered with a fault that does not tell the cause; the log does. Nothing of it is stored or
+    acknowledged. ``message.user`` is the name of the subject. A Sequence belongs to the subject and the issuer that
+    created it: a new assertion for the same subject continues it.
+
+    Args:
+        issuers: Name of an issuer, as assertions have it, -> a file in PEM with its certificates.
+        audience: The names of this service, of which each audience restriction must have one. None: assertions need not
+            be for this service, so another service that receives one could send it here.
+        confirmations: The confirmations to accept.
+        attesters: A file in PEM with the certificates of the senders that may vouch for others.
+        authorize: A function of the assertion that returns whether its subject may send. It runs in the event loop, so
+            it must not wait.
+        nonces: A file that remembers assertions for one use over restarts; several processes may share it. None: in
+            memory.
+        suite: Algorithms of the issuers' signatures, as for :class:`holdfast.X509`.
+        skew: Seconds that a clock may be ahead or behind.
+        longest: Maximum seconds from the issue of an assertion to its end. An assertion without an end is refused.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: A file has no usable certificate, or a setting is unknown.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(
+        self,
+        issuers: Mapping[str, str | Path],
+        *,
+        audience: str | Sequence[str] | None,
+        confirmations: Sequence[Confirmation] = ("bearer", "holder-of-key"),
+        attesters: str | Path | None = None,
+        authorize: Callable[[Assertion], bool] | None = None,
+        nonces: str | Path | None = None,
+        suite: SuiteName = "rsa-sha256",
+        skew: float = SKEW,
+        longest: float = LONGEST,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        unknown = [one for one in confirmations if one not in get_args(Confirmation)]
+        if unknown or suite not in SUITES or isinstance(confirmations, str):
+            wrong, known = (suite, [*SUITES]) if suite not in SUITES else (unknown, [*get_args(Confirmation)])
+            raise ConfigurationError(
+                f"SamlTokenValidator does not know {wrong!r}", remedy=f"Use {', '.join(known)}, in a list."
+            )
+        if not issuers:
+            raise ConfigurationError(
+                "issuers= names no issuer", remedy="Write {'https://issuer.example': 'issuer.pem'}."
+            )
+        if ("sender-vouches" in confirmations) != (attesters is not None):
+            raise ConfigurationError(
+                "sender-vouches needs the certificates of those who may vouch, and these need sender-vouches",
+                remedy='Write confirmations=["sender-vouches"], attesters="gateway.pem".',
+            )
+        self._issuers: dict[str, list[Certificate]] = {name: read_certificates(file) for name, file in issuers.items()}
+        self._audience = None if audience is None else {audience} if isinstance(audience, str) else set(audience)
+        self._confirmations = tuple(confirmations)
+        self._attesters = set() if attesters is None else {one.sha256 for one in read_certificates(attesters)}
+        self._authorize = authorize
+        self._nonces = Nonces(nonces)
+        self._suite: SuiteName = suite
+        self._skew = skew
+        self._longest = longest
+        self._clock = clock
+        self._warned = False
+
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1, over https."""
+        tokens = "".join(f"<wsp:All><sp:{one}/></wsp:All>" for one in ("WssSamlV20Token11", "WssSamlV11Token11"))
+        supporting = (
+            f'<sp:SupportingTokens xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:SamlToken '
+            f'sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy><wsp:ExactlyOne>{tokens}'
+            "</wsp:ExactlyOne></wsp:Policy></sp:SamlToken></wsp:Policy></sp:SupportingTokens>"
+        )
+        if not is_https:
+            return supporting
+        return (
+            f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
+            "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
+            "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite></wsp:Policy></sp:TransportBinding>"
+            f"{supporting}"
+        )
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check a request, and remove its Security header."""
+        if context.is_answer:
+            return
+        now = self._clock()
+        subject = ""
+        try:
+            envelope, security = self._security(context, now)
+            assertion = _assertion_in(security)
+            subject = assertion.subject
+            self._check(context, assertion, envelope, now)
+        except Invalid as error:
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), subject) from None
+        except Unproven as error:
+            code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
+            raise refused(context, code, reason, str(error), subject) from None
+        if assertion.is_for_one_use and not self._is_new(assertion, now):
+            full = "too many assertions are remembered"
+            tell_refusal(context, full if self._nonces.is_full else "the assertion is for one use", subject)
+            raise MessageFlowError("The token was used before. Send the message again with a new one.")
+        context.remove_header(SECURITY)
+        context.notes[_TIMESTAMPED] = security.timestamp is not None
+        context.user = assertion.subject
+        context.session = f"urn:holdfast:saml:{hashlib.sha256(assertion.issuer.encode()).hexdigest()}"
+
+    def _security(self, context: MessageContext, now: float) -> tuple[etree._Element, Security]:
+        """Return the message, and its Security header."""
+        soap = context.envelope.soap
+        try:
+            envelope = parse_element(as_utf8(context.data))
+        except EnvelopeError as error:
+            raise Invalid(error.message) from None
+        headers = envelope.findall(f"{{{SOAP_NS[soap]}}}Header")
+        security = read_security_of(headers[0], soap) if len(headers) == 1 else None
+        if security is None:
+            raise Invalid("no Security header")
+        if security.timestamp is not None:
+            check_timestamp(security.timestamp, now, LIFE, self._skew)
+        return envelope, security
+
+    def _check(self, context: MessageContext, assertion: Assertion, envelope: etree._Element, now: float) -> None:
+        """Check everything that an assertion says, and that its issuer says it.
+
+        Raises:
+            Invalid: Its signature has another shape.
+            Unproven: It proves nothing here and now.
+        """
+        check_issuer_signature(assertion, envelope, self._issuers.get(assertion.issuer, []), self._suite)
+        self._check_times(assertion, now)
+        if self._audience is not None:
+            if not assertion.audiences:
+                raise Unproven("the assertion has no audience restriction: audience=None accepts that")
+            for audiences in assertion.audiences:
+                if not self._audience.intersection(audiences):
+                    raise Unproven(f"the assertion is for {', '.join(audiences)[:200]}")
+        reasons = [self._why_not(context, one, now) for one in assertion.confirmations]
+        if not reasons:
+            raise Unproven("the assertion has no confirmation that is understood")
+        if all(reasons):
+            raise Unproven("; ".join(reasons[:4]))
+        if self._authorize is not None and not self._authorize(assertion):
+            raise Unproven("authorize= does not permit the subject")
+        if not (self._warned or context.is_secure):
+            self._warned = True
+            log.warning(
+                "security.plain_assertion", peer=context.peer, user=assertion.subject[:100], remedy="Use https."
+            )
+
+    def _check_times(self, assertion: Assertion, now: float) -> None:
+        if assertion.issued_at > now + self._skew:
+            raise Unproven("the assertion is from the future: compare the clocks")
+        if assertion.since is not None and assertion.since > now + self._skew:
+            raise Unproven("the assertion is not valid yet: compare the clocks")
+        if assertion.until is None or assertion.until - assertion.issued_at > self._longest:
+            raise Unproven("the assertion has no end, or a very late one: see longest=")
+        if assertion.until <= now - self._skew:
+            raise Unproven(f"the assertion expired {now - assertion.until:.0f} s ago")
+
+    def _why_not(self, context: MessageContext, one: SubjectConfirmation, now: float) -> str:
+        """Return why a confirmation does not entitle the sender, "" if it does (SAML Token Profile 1.1, 3.5)."""
+        if one.method not in self._confirmations:
+            return f"{one.method} is not accepted"
+        if one.since is not None and one.since > now + self._skew:
+            return f"{one.method} is not valid yet"
+        if one.until is not None and one.until <= now - self._skew:
+            return f"{one.method} has expired"
+        if one.recipient and self._audience is not None and one.recipient not in self._audience:
+            return f"{one.method} is for {one.recipient[:200]}"
+        shown = context.peer_certificate
+        if one.method == "holder-of-key" and not (shown is not None and one.key and shown.sha256 == one.key):
+            return "the sender did not show the certificate of the holder"
+        if one.method == "sender-vouches" and not (shown is not None and shown.sha256 in self._attesters):
+            return "the sender did not show a certificate of attesters="
+        return ""
+
+    def _is_new(self, assertion: Assertion, now: float) -> bool:
+        """Remember a valid assertion. Return False if it is known. Only valid ones count: strangers fill nothing."""
+        assert assertion.until is not None
+        digest = hashlib.sha256(f"{assertion.issuer}\0{assertion.name}".encode()).digest()
+        return self._nonces.is_new(ordered(assertion.issued_at, digest), assertion.until + self._skew, now)
+
+    def outbound(self, context: MessageContext) -> None:
+        """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
+        if context.is_answer and context.notes.get(_TIMESTAMPED):
+            add_security(context, write_timestamp(self._clock(), LIFE))
+
+
+def _assertion_in(security: Security) -> Assertion:
+    """Return the only assertion of a Security header."""
+    found = [one for one in security.element if one.tag in ASSERTIONS]
+    if len(found) != 1:
+        raise Invalid(f"{len(found)} assertions, not 1")
+    return read_assertion(found[0])
+
+
+def _file(path: str | Path) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(MAX_FILE + 1)
