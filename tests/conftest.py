@@ -15,6 +15,7 @@ from typing import Any
 
 import hypothesis
 import interop_cells
+import maven_build
 import pytest
 import results_file
 from databases import KINDS, Server
@@ -215,6 +216,28 @@ def servers() -> Iterator[Callable[[str], Server]]:
 def database(request: pytest.FixtureRequest, servers: Callable[[str], Server]) -> Server:
     """A server of each kind."""
     return servers(request.param)
+
+
+@pytest.fixture(scope="session")
+def kafka_nodes(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Any]]:
+    """Gives a Kafka cluster of so many nodes, started when it is first asked for."""
+    kafka = pytest.importorskip("kafka_nodes", reason="confluent-kafka is not installed: pip install 'holdfast[kafka]'")
+    running: dict[int, Any] = {}
+
+    def cluster(nodes: int = 1) -> Any:
+        if reason := maven_build.available():
+            pytest.skip(reason)
+        if nodes not in running:
+            try:
+                one = kafka.KafkaNodes(pytestconfig.cache.mkdir("kafka-server"), nodes)
+            except maven_build.Unavailable as error:
+                pytest.skip(str(error))
+            running[nodes] = one.__enter__()
+        return running[nodes]
+
+    yield cluster
+    for one in running.values():
+        one.__exit__()
 
 
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -43,10 +45,23 @@ def _content(store: Store) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["memory", "rocksdb", *KINDS])
-def opened(request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server]) -> Iterator[Opened]:
-    kind = request.param
-    one = Opened(kind, {"memory": ":memory:", "rocksdb": tmp_path / "store"}.get(kind) or servers(kind).new_url())
+@pytest.fixture
+def new_location(
+    tmp_path: Path, servers: Callable[[str], Server], kafka_nodes: Callable[[int], Any]
+) -> Callable[[str], str | Path]:
+    """Gives the location of a new store of a kind."""
+
+    def new(kind: str) -> str | Path:
+        if kind == "kafka":
+            return str(kafka_nodes(1).new_url(tmp_path / "cache"))
+        return {"memory": ":memory:", "rocksdb": tmp_path / "store"}.get(kind) or servers(kind).new_url()
+
+    return new
+
+
+@pytest.fixture(params=["memory", "rocksdb", *KINDS, pytest.param("kafka", marks=pytest.mark.nightly)])
+def opened(request: pytest.FixtureRequest, new_location: Callable[[str], str | Path]) -> Iterator[Opened]:
+    one = Opened(request.param, new_location(request.param))
     yield one
     one.store.close()
 
@@ -59,6 +74,17 @@ def record() -> Callable[..., Record]:
 @pytest.fixture(scope="session")
 def content() -> Callable[[Store], dict[str, Any]]:
     return _content
+
+
+@pytest.fixture(scope="session")
+def child() -> ModuleType:
+    """The program that the crash tests kill: its batches make the expected content."""
+    spec = importlib.util.spec_from_file_location("crash_child", Path(__file__).with_name("crash_child.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import random
 import sys
 
 from holdfast.core.records import Batch, Record, Snapshot
-from holdfast.store import open_store
+from holdfast.store import is_kafka, open_store
 from holdfast.store.rocksdb import changes, opening
 from holdfast.store.sql import changes as sql_changes
 from holdfast.store.sql import records as sql_records
@@ -71,6 +71,10 @@ def main(location: str) -> None:
     sql_changes.PIECE_BYTES = sql_records.PIECE_BYTES = PIECE_BYTES
     sql.LOCK_SECONDS = 60.0
     opening.MEMTABLE_BYTES = 1 << 18
+    if is_kafka(location):
+        from holdfast.store.kafka import sweep
+
+        sweep.FEWEST_BYTES, sweep.STEP_BYTES = 50_000, 5_000
     store = open_store(location)
     n = serial(store.load())
     while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import shutil
@@ -10,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -26,16 +24,6 @@ CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
 KILLS = {"rocksdb": 12, "postgresql": 8, "mariadb": 8}
 SERVER_KILLS = 3
-
-
-@pytest.fixture(scope="module")
-def child() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("crash_child", CHILD)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run_and_kill(location: str | Path, draw: random.Random) -> int:
@@ -67,12 +55,16 @@ def run_and_kill(location: str | Path, draw: random.Random) -> int:
 @pytest.mark.crash
 @pytest.mark.parametrize(
     ("kind", "kills"),
-    [*KILLS.items(), pytest.param("rocksdb", 36, marks=pytest.mark.nightly)],
+    [
+        *KILLS.items(),
+        pytest.param("rocksdb", 36, marks=pytest.mark.nightly),
+        pytest.param("kafka", 12, marks=pytest.mark.nightly),
+    ],
 )
 def test_whenever_killed_it_has_all_acknowledged_and_only_whole_batches(
-    tmp_path, child, content, servers, monkeypatch, kind, kills
+    child, content, new_location, monkeypatch, kind, kills
 ):
-    location = tmp_path / "store" if kind == "rocksdb" else servers(kind).new_url()
+    location = new_location(kind)
     monkeypatch.setattr(sql_records, "PIECE_BYTES", child.PIECE_BYTES)
     monkeypatch.setattr(sql, "LOCK_SECONDS", 60.0)
     draw = random.Random(20261121)

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from databases import Server
@@ -43,11 +43,22 @@ SPOILT = ["gap", "taken", "twice", "not from 0", "no partition", "not held", "re
 few = st.integers(0, 4)
 
 
+class LogServer:
+    """Makes logs in a Kafka cluster, each with a cache of its own."""
+
+    def __init__(self, nodes: Any, directory: Path) -> None:
+        self.nodes = nodes
+        self.directory = directory
+
+    def new_url(self) -> str:
+        return str(self.nodes.new_url(tempfile.mkdtemp(dir=self.directory)))
+
+
 class Stores(RuleBasedStateMachine):
     """Every rule makes batches from what the model holds; the invariant compares everything."""
 
-    server: ClassVar[Server | None] = None
-    """Of a store in a database; None for the embedded one."""
+    server: ClassVar[Server | LogServer | None] = None
+    """Of a store in a database or a log; None for the embedded one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,3 +293,21 @@ class TestStoresInPostgreSQL(InADatabase, OnPostgreSQL.TestCase):
 class TestStoresInMariaDB(InADatabase, OnMariaDB.TestCase):
     machine = OnMariaDB
     settings = InADatabase.settings
+
+
+class OnKafka(Stores):
+    """Copies of the content begin often."""
+
+
+@pytest.mark.nightly
+class TestStoresInKafka(OnKafka.TestCase):
+    settings = InADatabase.settings
+
+    @pytest.fixture(autouse=True)
+    def in_kafka(self, kafka_nodes: Callable[[int], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from holdfast.store.kafka import sweep
+
+        monkeypatch.setattr(OnKafka, "server", LogServer(kafka_nodes(1), tmp_path))
+        monkeypatch.setattr(sweep, "FEWEST_BYTES", 3_000)
+        monkeypatch.setattr(sweep, "STEP_BYTES", 300)
+        monkeypatch.setattr(changes, "SWEEP_BYTES", 600)

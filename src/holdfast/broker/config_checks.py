@@ -32,7 +32,8 @@ from holdfast.endpoint.admin.token import checked_token
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
-from holdfast.store.address import read_address
+from holdfast.store.address import is_kafka, read_address
+from holdfast.store.kafka.address import read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name", or remove [cluster].'
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -102,7 +103,7 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("store",), "a password is set, but the URL names no user", "Write it as postgresql://user@host/name."
     if "://" in store:
         try:
-            read_address(store)
+            read_kafka_address(store) if is_kafka(store) else read_address(store)
         except ConfigurationError as error:
             yield ("store",), error.message, error.remedy
 

@@ -174,10 +174,10 @@ def _may_be_store(text: str) -> bool:
 
     A name may also be that of a directory, so one that is not written as a path counts only if it holds a store.
     """
-    from holdfast.store import is_sql
+    from holdfast.store import is_remote
     from holdfast.store.directory import holds_store
 
-    return is_sql(text) or text.startswith(("/", "./", "../")) or text.endswith("/") or holds_store(Path(text))
+    return is_remote(text) or text.startswith(("/", "./", "../")) or text.endswith("/") or holds_store(Path(text))
 
 
 def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, what: str, place: str) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from holdfast.core.policy import DestinationPolicy
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store, is_sql, shown, store_exists
-from holdfast.store.address import beside
+from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, shown, store_exists
+from holdfast.store.address import beside, with_partition
 
 MOST: Final = 64
 """Workers of one server; an Identifier has room for 4096."""
@@ -115,7 +115,7 @@ def check_stores(location: str | Path | Store, count: int) -> None:
     """
     if not isinstance(location, str | Path) or location == IN_MEMORY:
         return
-    if is_sql(location):
+    if is_remote(location):
         last = count - 1
         while store_exists(_place(location, last + 1)):
             last += 1
@@ -134,6 +134,8 @@ def _place(location: str | Path, number: int) -> str | Path:
     """Return the location of a worker's store."""
     if location == IN_MEMORY or number == 0:
         return location
+    if is_kafka(location):
+        return with_partition(str(location), number)
     name = f"worker-{number}"
     return beside(str(location), name) if is_sql(location) else Path(location) / name
 

@@ -1,7 +1,7 @@
 """Stores: where records and states are kept. One interface, several implementations.
 
 This package owns how a batch becomes durable and is read again. It knows records and batches, but no protocol rules.
-Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, and ``sql`` has the databases.
+Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, ``sql`` is for databases, ``kafka`` for logs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing
-from holdfast.store.address import is_sql, shown
+from holdfast.store.address import is_kafka, is_remote, is_sql, shown
 from holdfast.store.base import Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
@@ -24,6 +24,8 @@ __all__ = [
     "Store",
     "Transaction",
     "Transactional",
+    "is_kafka",
+    "is_remote",
     "is_sql",
     "open_store",
     "shown",
@@ -36,7 +38,8 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
 
     Args:
         location: ``":memory:"`` for a store that ends with the process, the path of a directory, the URL of a database
-            (``postgresql://``, ``mysql://`` or ``mariadb://``), or an open store, which is returned unchanged.
+            (``postgresql://``, ``mysql://`` or ``mariadb://``) or of a log (``kafka://``), or an open store, which is
+            returned unchanged.
         read_only: Open the store's current content for reading, even if another process has it open; nothing is created
             or changed.
 
@@ -53,11 +56,13 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
         return MemoryStore()
     if is_sql(location):
         return _open_sql(str(location), read_only=read_only)
+    if is_kafka(location):
+        return _open_kafka(str(location), read_only=read_only)
     if not str(location) or "://" in str(location):
         raise ConfigurationError(
             f"{shown(location)!r} is not the location of a store.",
-            remedy="Give the path of a directory, ':memory:', or the URL of a database: postgresql://, mysql:// or "
-            "mariadb://.",
+            remedy="Give the path of a directory, ':memory:', or the URL of a database or a log: postgresql://, "
+            "mysql://, mariadb:// or kafka://.",
         )
     from holdfast.store.rocksdb.store import RocksDBStore  # imported here so that other stores need not load its engine
 
@@ -72,7 +77,7 @@ def store_exists(location: str | Path | Store) -> bool:
     """
     if not isinstance(location, str | Path):
         return True
-    if not is_sql(location):
+    if not is_remote(location):
         return Path(location).exists()
     try:
         open_store(location, read_only=True).close()
@@ -96,3 +101,14 @@ def _open_sql(location: str, *, read_only: bool) -> Store:
             f"A store in a database, {shown(location)!r}, needs a driver that is not installed: {error}.",
             remedy="pip install 'holdfast[sql]'",
         ) from error
+
+
+def _open_kafka(location: str, *, read_only: bool) -> Store:
+    try:
+        from holdfast.store.kafka.store import KafkaStore
+    except ImportError as error:
+        raise ConfigurationError(
+            f"A store in Kafka, {shown(location)!r}, needs packages that are not installed: {error}.",
+            remedy="pip install 'holdfast[kafka]'",
+        ) from error
+    return KafkaStore(location, read_only=read_only)

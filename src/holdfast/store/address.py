@@ -21,7 +21,7 @@ DEFAULT_PATIENCE = 300.0
 LONGEST_SPACE = 100
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+([A-Za-z0-9_]+))?://")
-_SHOWN = frozenset({"host", "port", "space", "unix_socket"})
+_SHOWN = frozenset({"cache", "host", "partition", "port", "space", "unix_socket"})
 _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 
@@ -51,12 +51,23 @@ def is_sql(location: object) -> bool:
     return found is not None and _database(found.group(1)) in DRIVERS
 
 
+def is_kafka(location: object) -> bool:
+    """Whether a location is the URL of a log in Kafka."""
+    return isinstance(location, str) and location[:8].lower() == "kafka://"
+
+
+def is_remote(location: object) -> bool:
+    """Whether a location is a URL, and has no directory of its own."""
+    return is_sql(location) or is_kafka(location)
+
+
 def _database(scheme: str) -> str:
     return "postgresql" if scheme.lower() == "postgres" else scheme.lower()
 
 
 def shown(location: object) -> str:
-    """Return a location for people: of a URL the user, the host, the database and the space, and never a password."""
+    """Return a location for people: of a URL the user, the hosts, the database or topic and the part, and never a
+    password."""
     text = str(location)
     scheme, mark, rest = text.partition("://")
     if not mark:
@@ -110,6 +121,13 @@ def beside(location: str, name: str) -> str:
     rest, _, query = location.partition("?")
     options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "space"]
     return f"{rest}?{urlencode([*options, ('space', space)], safe='/:')}"
+
+
+def with_partition(location: str, partition: int) -> str:
+    """Return the URL of another partition's log in the same topic."""
+    rest, _, query = location.partition("?")
+    options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "partition"]
+    return f"{rest}?{urlencode([*options, ('partition', str(partition))], safe='/:')}"
 
 
 def _last(options: list[tuple[str, str]], name: str, default: str) -> str:

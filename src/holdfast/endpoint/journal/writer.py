@@ -30,7 +30,7 @@ from holdfast.endpoint.journal.files import HEADER, LIVE, OPEN, STAMP, frames_of
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
-from holdfast.store import IN_MEMORY, Store, is_sql
+from holdfast.store import IN_MEMORY, Store, is_remote
 from holdfast.store.directory import make_private
 
 WRITE_EVERY = 1.0
@@ -50,7 +50,7 @@ def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Wo
         place = Path(policy.directory)
         return place if worker is None or not worker.number else place / f"worker-{worker.number}"
     own = location if worker is None else worker.store_of(location)
-    if not isinstance(own, str | Path) or own == IN_MEMORY or is_sql(own):
+    if not isinstance(own, str | Path) or own == IN_MEMORY or is_remote(own):
         return None
     return Path(own) / "journal"
 

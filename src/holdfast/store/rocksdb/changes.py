@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocksdict import WriteBatch
-
 from holdfast.core.records import Batch, State
 from holdfast.store import records as layout
 from holdfast.store.changes import Changes
@@ -39,12 +37,29 @@ class _Store(Protocol):
     def read_held(self, held: list[Held]) -> list[bytes]: ...
 
 
+class Writes(Protocol):
+    """What a batch is written to: RocksDB's own write, or one that keeps its changes for a log, too."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a key."""
+        ...
+
+    def delete(self, key: bytes) -> None:
+        """Delete a key."""
+        ...
+
+    def delete_range(self, begin: bytes, end: bytes) -> None:
+        """Delete the keys from ``begin`` up to ``end``."""
+        ...
+
+
 class RocksDBChanges(Changes[bytes]):
     """A batch as one atomic write of the engine, and the store's content afterwards.
 
     Args:
         store: The store; it does not change before :meth:`take_over`.
         batch: The batch.
+        write: An empty write.
 
     Attributes:
         write: The whole write for the engine.
@@ -58,9 +73,9 @@ class RocksDBChanges(Changes[bytes]):
 
     __slots__ = ("_prefixes", "_store", "_written", "erased", "erased_bytes", "write")
 
-    def __init__(self, store: _Store, batch: Batch) -> None:
+    def __init__(self, store: _Store, batch: Batch, write: Writes) -> None:
         super().__init__(store.content, batch)
-        self.write = WriteBatch(raw_mode=True)
+        self.write = write
         self.erased: list[tuple[bytes, bytes]] = []
         self.erased_bytes = 0
         self._store = store
@@ -199,14 +214,14 @@ class RocksDBChanges(Changes[bytes]):
         return prefix
 
 
-def _save(out: WriteBatch, key: bytes, state: State | None) -> None:
+def _save(out: Writes, key: bytes, state: State | None) -> None:
     if state is None:
         out.delete(key)
     else:
         out.put(key, encode_state(state))
 
 
-def erase(out: WriteBatch, records: bytes, start: int, end: int) -> None:
+def erase(out: Writes, records: bytes, start: int, end: int) -> None:
     """Delete the records from ``start`` up to ``end``; few ones singly, as a range deletion slows every read."""
     if end - start > FEW_RECORDS:
         out.delete_range(records + layout.number(start), records + layout.number(end))

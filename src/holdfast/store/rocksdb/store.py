@@ -17,9 +17,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from rocksdict import AccessType
+from rocksdict import AccessType, WriteBatch
 
 from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
@@ -98,7 +98,7 @@ class RocksDBStore(Reads):
         self._unkept = 0
         self._trimmed_noted = 0
         self._read_bytes = 1024  # approximate size of a record, as read last
-        found = directory.read_format(self.path)
+        found = self._look()
         if read_only:
             self._open_view(found)
         else:
@@ -110,6 +110,10 @@ class RocksDBStore(Reads):
                 raise
             self.contents.is_named = self._is_named
             self.contents.sweep()
+
+    def _look(self) -> int | None:
+        """Check, before any change, that the directory may be a store; return its format, None for a new one."""
+        return directory.read_format(self.path)
 
     def load(self) -> Snapshot:
         """See :meth:`Store.load`."""
@@ -166,11 +170,10 @@ class RocksDBStore(Reads):
         with self._committing:
             is_writing = False
             try:
-                changes = RocksDBChanges(self, batch)
+                changes = RocksDBChanges(self, batch, self._new_write())
                 self._wait_for_engine()
                 is_writing = True
-                self._db.write(changes.write)
-                self._db.flush_wal(True)
+                self._write(changes.write)
                 self._lock.require_in_place()
             except BaseException as error:
                 self._failure = error
@@ -180,6 +183,14 @@ class RocksDBStore(Reads):
                     raise
                 raise self._failed(error, is_writing=is_writing) from error
             self._publish(changes)
+
+    def _new_write(self) -> Any:
+        return WriteBatch(raw_mode=True)
+
+    def _write(self, write: Any) -> None:
+        """Make a batch durable."""
+        self._db.write(write)
+        self._db.flush_wal(True)
 
     def _failed(self, error: Exception, *, is_writing: bool) -> StoreFailed:
         if not is_writing:

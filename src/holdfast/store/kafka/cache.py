@@ -1,0 +1,118 @@
+"""The directory of a cache: which log it belongs to, and how it is emptied. A cache may be deleted at any time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.exceptions import StoreFailed, StoreFormatError
+from holdfast.store import directory
+from holdfast.store.kafka.replay import Checkpoint
+
+MARKER: Final = "CACHE"
+FORMAT: Final = 1
+"""The format of a cache. A cache of another format is rebuilt."""
+CHECKPOINT: Final = b"!holdfast-log"
+"""The key of the checkpoint, which every write to the cache updates."""
+
+_OURS: Final = {MARKER, f"{MARKER}.new", directory.LOCK, directory.ENGINE, directory.BALLAST}
+
+
+def require_own(place: Path, identity: Mapping[str, str]) -> None:
+    """Check, before any change, that a directory is a cache of this log, or empty.
+
+    Raises:
+        StoreFormatError: It is something else.
+        StoreFailed: It cannot be read.
+    """
+    try:
+        names = {entry.name for entry in place.iterdir()}
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreFailed(f"The cache at {place} cannot be read: {error}", remedy="Check its permissions.") from error
+    if MARKER not in names:
+        if others := sorted(names - _OURS):
+            raise StoreFormatError(
+                f"{place} is not a cache of a log: it contains {others[0]!r}. The directory was not changed.",
+                remedy="Give a new or empty directory: cache=DIRECTORY in the URL of the store.",
+            )
+        return
+    found = _read(place)
+    if found is not None and found != dict(identity):
+        raise StoreFormatError(
+            f"The cache at {place} belongs to another log: {_told(found)}. This one is {_told(identity)}. Nothing was "
+            "changed.",
+            remedy="Check the URL of the store: the topic may have been deleted and created again, and its messages "
+            f"are lost then. If you mean this log, delete the cache: rm -r {place}",
+        )
+
+
+def mark(place: Path, identity: Mapping[str, str]) -> None:
+    """Write which log the cache belongs to.
+
+    Raises:
+        StoreFailed: The directory cannot be written.
+    """
+    if _read(place) == dict(identity):
+        return
+    clear(place)
+    draft = place / f"{MARKER}.new"
+    try:
+        draft.write_text(json.dumps({"format": FORMAT, **identity}) + "\n", encoding="utf-8")
+        draft.replace(place / MARKER)
+    except OSError as error:
+        raise StoreFailed(f"The cache at {place} cannot be written: {error}", remedy="Free space there.") from error
+
+
+def clear(place: Path) -> None:
+    """Empty the cache; the next opening rebuilds it.
+
+    Raises:
+        StoreFailed: The directory cannot be written.
+    """
+    try:
+        if (place / directory.ENGINE).exists():
+            shutil.rmtree(place / directory.ENGINE)
+    except OSError as error:
+        raise StoreFailed(f"The cache at {place} cannot be emptied: {error}", remedy="Delete it.") from error
+
+
+def forget(place: Path) -> None:
+    """Let the next opening rebuild the cache, which may be open now."""
+    (place / MARKER).unlink(missing_ok=True)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the value of :data:`CHECKPOINT`."""
+    return msgspec.msgpack.encode(
+        (checkpoint.next, checkpoint.epoch, checkpoint.serial, checkpoint.logged, checkpoint.copied)
+    )
+
+
+def decode_checkpoint(data: bytes | None) -> Checkpoint | None:
+    """Return the checkpoint of a cache; None if it has none."""
+    return None if data is None else Checkpoint(*msgspec.msgpack.decode(data))
+
+
+def _read(place: Path) -> dict[str, str] | None:
+    """Return the log that a cache belongs to; None if the cache has another format or none."""
+    try:
+        found = json.loads((place / MARKER).read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        return None
+    return found
+
+
+def _told(identity: Mapping[str, str]) -> str:
+    return (
+        f"partition {identity.get('partition')} of topic {identity.get('topic')!r} with the id "
+        f"{identity.get('topic_id')} in the cluster {identity.get('cluster')}"
+    )

@@ -1,0 +1,84 @@
+"""What a topic must be so that confirmed records are durable and the log is complete. Decides; asks no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.exceptions import ConfigurationError
+
+RECORD_BYTES: Final = 8 << 20
+"""Maximum bytes of a record in a new topic."""
+FEWEST_RECORD_BYTES: Final = 64 << 10
+"""Maximum bytes of a record that a topic must allow at least."""
+BATCH_BYTES: Final = 256
+"""Bytes that Kafka adds to a record: never more."""
+
+_ALWAYS: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "unclean.leader.election.enable": "false",
+}
+_WHY: Final = {
+    "cleanup.policy": "Kafka would drop records that the log needs",
+    "retention.ms": "Kafka would delete messages before they are read",
+    "retention.bytes": "Kafka would delete messages before they are read",
+    "unclean.leader.election.enable": "Kafka would drop confirmed records when it elects a broker that lacks them",
+}
+
+
+def settings_of(replicas: int) -> dict[str, str]:
+    """Return the settings of a new topic."""
+    return {
+        **_ALWAYS,
+        "min.insync.replicas": str(least_in_sync(replicas)),
+        "max.message.bytes": str(RECORD_BYTES),
+        "segment.bytes": str(64 << 20),
+    }
+
+
+def least_in_sync(replicas: int) -> int:
+    """Return how many brokers must have a record before it is confirmed: two, unless the user wants one replica."""
+    return min(2, replicas)
+
+
+def require_safe(found: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
+    """Check that a topic's settings keep what is confirmed.
+
+    Args:
+        found: The settings of the topic.
+        replicas: The fewest replicas of a partition.
+        wanted: The replicas that the URL names.
+        place: The topic, for errors.
+
+    Returns:
+        Maximum bytes of a record's value.
+
+    Raises:
+        ConfigurationError: They do not.
+    """
+    for name, value in _ALWAYS.items():
+        if found.get(name) != value:
+            raise _refused(place, f"{name} is {found.get(name)!r}: {_WHY[name]}", f"{name}={value}")
+    if replicas < wanted:
+        raise ConfigurationError(
+            f"The topic of {place} has {replicas} replicas, and {wanted} are required: a confirmed message could be "
+            "lost with one disk.",
+            remedy=f"Add replicas with kafka-reassign-partitions, or accept that: replicas={replicas} in the URL.",
+        )
+    least = least_in_sync(wanted)
+    if int(found.get("min.insync.replicas", "1")) < least:
+        why = f"min.insync.replicas is {found.get('min.insync.replicas')}: Kafka would confirm what only one broker has"
+        raise _refused(place, why, f"min.insync.replicas={least}")
+    most = int(found.get("max.message.bytes", "0"))
+    if most < FEWEST_RECORD_BYTES:
+        raise _refused(place, f"max.message.bytes is {most}, which is too little", f"max.message.bytes={RECORD_BYTES}")
+    return min(most, RECORD_BYTES) - BATCH_BYTES
+
+
+def _refused(place: str, why: str, setting: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The topic of {place} is not safe: {why}.",
+        remedy=f"Set it with kafka-configs --alter --entity-type topics --add-config {setting}",
+    )

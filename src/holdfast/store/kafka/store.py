@@ -1,0 +1,531 @@
+"""KafkaStore: the log is a partition of a topic, and an embedded store is a cache of the log.
+
+A batch is one write of the log: the changes of keys that RocksDB would write. Kafka confirms it, then the cache gets
+it, without a write-ahead log: after a crash the cache continues from its checkpoint. The rules of ownership are in
+:mod:`holdfast.store.kafka.owner`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
+
+from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing
+from holdfast.store import directory
+from holdfast.store import records as layout
+from holdfast.store.kafka import cache
+from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.frames import Change, Put, decode_write, encode_write
+from holdfast.store.kafka.owner import LogOwner, Write
+from holdfast.store.kafka.replay import Checkpoint, Replay, Written
+from holdfast.store.kafka.states import OwnerAction
+from holdfast.store.kafka.sweep import Sweep
+from holdfast.store.kafka.topic import KafkaAway, KafkaLog
+from holdfast.store.rocksdb import opening
+from holdfast.store.rocksdb.free_space import may_compact_at_once
+from holdfast.store.rocksdb.store import RocksDBStore
+
+_Result = TypeVar("_Result")
+
+WENT_BACK: Final = b"!holdfast-went-back"
+"""The key of the note that the log ended before what a process had stored in it."""
+APPLY_BYTES: Final = 4 << 20
+"""Bytes of the log that the cache gets at a time while it is rebuilt."""
+_LOCAL: Final = frozenset({layout.TRIMMED, cache.CHECKPOINT})
+"""Keys of the cache that are not in the log."""
+_SILENCE: Final = 2.0
+"""Seconds without an answer of Kafka after which the store reports trouble."""
+_PAUSE: Final = 0.2
+_MOST_REFUSALS: Final = 3
+"""How often Kafka may refuse a write before the store fails."""
+_REMEDY: Final = "Acknowledged messages are stored. Check Kafka and the disk, then start again."
+
+
+class LoggedWrite:
+    """A write to the cache that keeps its changes for the log."""
+
+    def __init__(self) -> None:
+        self.batch = WriteBatch(raw_mode=True)
+        self.changes: list[Change] = []
+        self.size = 0
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Write a key."""
+        self.batch.put(key, value)
+        if key not in _LOCAL:
+            self.changes.append((key, value))
+            self.size += len(key) + len(value)
+
+    def delete(self, key: bytes) -> None:
+        """Delete a key."""
+        self.batch.delete(key)
+        self.changes.append((key,))
+
+    def delete_range(self, begin: bytes, end: bytes) -> None:
+        """Delete the keys from ``begin`` up to ``end``."""
+        self.batch.delete_range(begin, end)
+        self.changes.append((begin, end, True))
+
+
+class KafkaStore(RocksDBStore):
+    """A :class:`~holdfast.store.base.Store` in a partition of a Kafka topic.
+
+    The process that opens it takes it from the previous owner. Later records of that one are void.
+
+    Args:
+        location: The URL; see :func:`~holdfast.store.kafka.address.read_kafka_address`.
+        read_only: Read the whole log as it is now into a temporary directory; nothing else is changed.
+
+    Raises:
+        ConfigurationError: The URL is invalid, or the topic is not safe.
+        StoreLocked: Another process of this host has the cache open, or others take the log again and again.
+        StoreFormatError: The cache belongs to another log, or a newer version wrote the log; both are unchanged.
+        StoreMissing: If read-only: there is no topic, or nothing in it.
+        StoreDamaged: The log is incomplete.
+        StoreFailed: Kafka refuses a necessary operation. StoreAway: it does not answer.
+
+    Attributes:
+        reconnections: How often the store discarded a producer because the outcome of a write was unknown.
+    """
+
+    def __init__(self, location: str, *, read_only: bool = False) -> None:
+        self._address = address = read_kafka_address(location)
+        self.shown = address.shown
+        self.reconnections = 0
+        self._closing = threading.Event()
+        self._troubles = {"disk": "", "log": ""}
+        self._log = KafkaLog(address)
+        self._owner: LogOwner | None = None
+        self._sweep: Sweep | None = None
+        self._trimmed_to = 0
+        try:
+            with self._present():
+                self._log.open(creates=not read_only)
+            super().__init__(address.place, read_only=read_only)
+        except BaseException:
+            self._log.close()
+            raise
+
+    @property
+    def owner(self) -> LogOwner:
+        """Return this process as the owner of the log."""
+        assert self._owner is not None
+        return self._owner
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of this process's claim."""
+        return self.owner.epoch
+
+    @contextlib.contextmanager
+    def _present(self) -> Iterator[None]:
+        """Report at once that Kafka does not answer: an endpoint that starts waits for it."""
+        try:
+            yield
+        except KafkaAway as error:
+            raise self._log.away(error) from error
+
+    # --- opening --------------------------------------------------------------------------------------------------
+
+    def _look(self) -> int | None:
+        cache.require_own(self.path, self._log.identity)
+        return None
+
+    def _open_engine(self, keep_prefix: bool) -> None:
+        cache.require_own(self.path, self._log.identity)  # again, under the lock
+        cache.mark(self.path, self._log.identity)
+        self._reserve.give_up_if_needed()
+        try:
+            with self._present():
+                first, end = self._log.bounds()
+                went_back = self._take(self._open_cache(first, end), first, end)
+                if went_back:
+                    self._write_log(Write(encode_write([(WENT_BACK, went_back.encode())])))
+                    self._db.put(WENT_BACK, went_back.encode())
+            self._find_content()
+            with self._reading():
+                self.went_back = cast(bytes, self._db.get(WENT_BACK) or b"").decode()
+            self._begin_keeping(self._compacts)
+        except BaseException:
+            if hasattr(self, "_db"):
+                opening.give_up(self._db)
+                del self._db
+            raise
+
+    def _open_cache(self, first: int, end: int) -> Checkpoint:
+        """Open the engine; return where the log continues the cache, which is empty if it cannot be used."""
+        try:
+            self._open_files()
+            with self._reading():
+                found = cache.decode_checkpoint(cast("bytes | None", self._db.get(cache.CHECKPOINT)))
+        except StoreLocked:
+            raise
+        except StoreError:  # a damaged cache
+            found = None
+        if found is None or found.next < first or found.next > end:
+            self._empty()
+        if found is None or found.next < first:
+            return Checkpoint(next=first)
+        return found
+
+    def _open_files(self) -> None:
+        self._compacts = not (self.path / directory.ENGINE).exists() or may_compact_at_once(self._home, self._reserve)
+        self._db = _open_without_log(self._home / directory.ENGINE, self.path, compacts=self._compacts)
+
+    def _empty(self) -> None:
+        if hasattr(self, "_db"):
+            opening.give_up(self._db)
+            del self._db
+        cache.clear(self.path)
+        self._open_files()
+
+    def _take(self, start: Checkpoint, first: int, end: int) -> str:
+        """Bring the cache up to date, and claim the log.
+
+        Returns:
+            How the log went back; "" if it did not.
+        """
+        went_back = ""
+        if start.next > end:
+            went_back = _went_back(f"it ends at record {end}, although record {start.next - 1} had been durable")
+            start = Checkpoint(next=first)
+        try:
+            self._claim(start)
+        except StoreDamaged as error:
+            if not start.epoch:
+                raise
+            # The cache has what the log no longer has, and the log has something else there.
+            went_back = _went_back(f"it does not continue what this host had stored: {error.message}")
+            self._empty()
+            self._claim(Checkpoint(next=first))
+        return went_back
+
+    def _claim(self, start: Checkpoint) -> None:
+        replay = Replay(start, self.shown)
+        name = f"process {os.getpid()} on {socket.gethostname()}"[:200]
+        self._owner = owner = LogOwner(name, secrets.token_bytes(16), replay, self._log.most)
+        self._sweep = Sweep(replay)
+        applied = _Applied(self)
+        tries = 0
+        action = OwnerAction.NOTHING
+        while action is not OwnerAction.SERVE:
+            if owner.claims and not applied.is_whole:
+                replay.require_whole()
+                applied.is_whole = True
+            tries += owner.claims
+            if tries > 10:
+                raise StoreLocked(
+                    f"Other processes take the store at {self.shown} again and again.",
+                    remedy="Only one process may have it open. Stop the others, or give each its own partition.",
+                )
+            action = self._continue(applied)
+        applied.write()
+
+    def _continue(self, applied: _Applied | None = None) -> OwnerAction:
+        """Append a claim, or read to the end of the log or to the first record that matters."""
+        owner = self.owner
+        if owner.claims:
+            if self._log.append([owner.claim(time.time())], self._goes_on()) is None:
+                self._log.renew()
+            owner.claimed()
+            return OwnerAction.NOTHING
+        for offset, record in self._log.read(owner.replay.next):
+            found, action = owner.read(offset, record)
+            if applied is not None and isinstance(found, Written):
+                applied.add(found)
+            if action is not OwnerAction.NOTHING:
+                return action
+        return owner.ended()
+
+    def _open_view(self, found: int | None) -> None:
+        view = _TemporaryCache(self.path)
+        self._view = cast(Any, view)
+        self._db = view.engine
+        try:
+            with self._present():
+                first, end = self._log.bounds()
+                if not end:
+                    raise StoreMissing(
+                        f"There is no store at {self.shown}.", remedy="Check the topic and the partition."
+                    )
+                replay, applied = Replay(Checkpoint(next=first), self.shown), _Applied(self)
+                self._owner = LogOwner("", b"", replay, self._log.most)
+                for offset, record in self._log.read(first):
+                    if isinstance(one := replay.read(offset, record), Written):
+                        applied.add(one)
+                replay.require_whole()
+            applied.write()
+            self._find_content()
+        except BaseException:
+            view.close()
+            raise
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def _new_write(self) -> LoggedWrite:
+        return LoggedWrite()
+
+    def _write(self, write: LoggedWrite) -> None:
+        assert self._sweep is not None
+        copies, copied = self._sweep.part(write.size, self._scan_from)
+        self._write_log(Write(encode_write(write.changes, copied), copies))
+        replay = self.owner.replay
+        self._put_checkpoint(write.batch)
+        self._db.write(write.batch, _without_log())
+        if replay.trim_to is not None and replay.trim_to > self._trimmed_to:
+            self._trimmed_to = replay.trim_to
+            self._log.trim(replay.trim_to)
+
+    def apply(self, batch: WriteBatch) -> None:
+        """Write to the cache what was read from the log."""
+        self._put_checkpoint(batch)
+        self._wait_for_engine()
+        self._db.write(batch, _without_log())
+
+    def _put_checkpoint(self, batch: WriteBatch) -> None:
+        checkpoint = self.owner.replay.checkpoint
+        if checkpoint is not None:
+            batch.put(cache.CHECKPOINT, cache.encode_checkpoint(checkpoint))
+
+    def _write_log(self, write: Write) -> None:
+        """Append a write, and return once it is durable, whatever happens meanwhile.
+
+        Raises:
+            StoreFailed: Another process owns the log, or Kafka refuses the write, or does not answer for too long.
+        """
+        owner, refusals = self.owner, 0
+        action = owner.commit(write)
+        while action is not OwnerAction.ACKNOWLEDGE:
+            if action is OwnerAction.STOP:
+                raise self._taken_over()
+            if action is OwnerAction.APPEND:
+                records = owner.records
+                offsets = self._log.append(records, self._goes_on())
+                action = owner.appended(offsets, sum(map(len, records)))
+            elif action is OwnerAction.RENEW:
+                self.reconnections += 1
+                refusals += not self._log.is_passing
+                if refusals > _MOST_REFUSALS or self._closing.is_set():
+                    raise StoreFailed(
+                        f"Kafka refuses to store a batch of the store at {self.shown}: {self._log.said}", remedy=_REMEDY
+                    )
+                self._log.renew()
+                self._closing.wait(_PAUSE)
+                action = OwnerAction.NOTHING
+            else:
+                action = self._patiently(self._continue)
+        self._tell("log", "")
+
+    def _patiently(self, call: Callable[[], _Result]) -> _Result:
+        """Retry within the patience while Kafka does not answer; without limit if the store ``outlasts`` that."""
+        goes_on = self._goes_on()
+        while True:
+            try:
+                return call()
+            except KafkaAway as error:
+                if not goes_on():
+                    raise self._log.away(error) from error
+                self._tell("log", f"Kafka does not serve the store at {self.shown}: {error}")
+                self._closing.wait(_PAUSE)
+
+    def _goes_on(self) -> Callable[[], bool]:
+        """Return a function that says whether to wait longer for Kafka, from now on."""
+        since = time.monotonic()
+
+        def goes_on() -> bool:
+            waited = time.monotonic() - since
+            if waited > _SILENCE:
+                why = self._log.said or f"no answer for {waited:.0f} s"
+                self._tell("log", f"Kafka does not confirm new messages at {self.shown}: {why}")
+            return not self._closing.is_set() and (self.outlasts or waited <= self._address.patience)
+
+        return goes_on
+
+    def _taken_over(self) -> StoreFailed:
+        rival = self.owner.rival
+        who = rival.name if rival is not None else "another process"
+        return StoreFailed(
+            f"The store at {self.shown} was taken over by {who}. Nothing of this batch is acknowledged.",
+            remedy="Only one process may have a log open. Stop one of the two, or give each its own partition.",
+        )
+
+    def forget_went_back(self) -> None:
+        """See :meth:`Store.forget_went_back`."""
+        with self._committing, self._noting_failure():
+            self._write_log(Write(encode_write([(WENT_BACK,)])))
+            self._db.delete(WENT_BACK)
+        self.went_back = ""
+
+    @contextlib.contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def commit(self, batch: Batch) -> None:
+        """See :meth:`Store.commit`."""
+        with self._explaining_damage():
+            super().commit(batch)
+
+    def load(self) -> Snapshot:
+        """See :meth:`Store.load`."""
+        with self._explaining_damage():
+            return super().load()
+
+    def load_partition(self, queue: str, partition: int) -> Snapshot:
+        """See :meth:`Store.load_partition`."""
+        with self._explaining_damage():
+            return super().load_partition(queue, partition)
+
+    def read_encoded(
+        self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
+    ) -> list[tuple[int, bytes]]:
+        """See :meth:`Store.read_encoded`."""
+        with self._explaining_damage():
+            return super().read_encoded(queue, partition, start, end, max_bytes)
+
+    def held(self, sequence: str, numbers: list[int]) -> list[Record]:
+        """See :meth:`RocksDBStore.held`."""
+        with self._explaining_damage():
+            return super().held(sequence, numbers)
+
+    @contextlib.contextmanager
+    def _explaining_damage(self) -> Iterator[None]:
+        """Let the next opening rebuild a damaged cache."""
+        try:
+            yield
+        except StoreDamaged as error:
+            if self._lock is not None:
+                cache.forget(self.path)
+            raise StoreDamaged(
+                f"The cache of the store at {self.shown} is damaged: {error.message}",
+                remedy="Start again: the cache is rebuilt from the log, and no message is lost. Check the disk.",
+            ) from error
+
+    def _scan_from(self, first: bytes, size: int) -> tuple[list[Put], bytes | None]:
+        """Return keys of the log with their values, and the next key; see :data:`sweep.Scan`."""
+        found: list[Put] = []
+        last = first
+        with self._reading():
+            for last, value in cast("Iterator[Put]", self._db.items(from_key=first)):
+                if size <= 0:
+                    return found, last
+                if last not in _LOCAL:
+                    found.append((last, value))
+                    size -= len(last) + len(value)
+            # This is the end of all keys, or damage: a cursor that continues from here can distinguish them.
+            cursor = self._db.iter()
+            try:
+                cursor.seek(last)
+                if cursor.valid():
+                    cursor.next()
+                cursor.status()
+                if cursor.valid():
+                    return found, cast(bytes, cursor.key())
+            finally:
+                del cursor  # a remaining cursor would keep the engine open
+        return found, None
+
+    # --- the rest -------------------------------------------------------------------------------------------------
+
+    def _be_in_trouble(self, why: str) -> None:
+        self._tell("disk", why)
+
+    def _tell(self, what: str, why: str) -> None:
+        self._troubles[what] = why
+        self.trouble = self._troubles["log"] or self._troubles["disk"]
+
+    def _note_serial(self) -> bool:
+        """Notes are for a store without a log: nothing is lost with a cache."""
+        return not self._closing.is_set()
+
+    def close(self) -> None:
+        """See :meth:`Store.close`. A second call does nothing."""
+        self._closing.set()
+        try:
+            if not self._closed and self._failure is None and self._lock is not None:
+                with contextlib.suppress(Exception):  # the next opening then reads more of the log
+                    self._db.flush()
+            super().close()
+        finally:
+            self._log.close()
+
+
+class _Applied:
+    """Writes of the log on their way into the cache."""
+
+    def __init__(self, store: KafkaStore) -> None:
+        self._store = store
+        self._batch = WriteBatch(raw_mode=True)
+        self._size = 0
+        self.is_whole = False
+
+    def add(self, found: Written) -> None:
+        copied, changes = decode_write(found.data)
+        if found.has_copy:
+            for key, value in copied:
+                self._batch.put(key, value)
+        for change in changes:
+            match change:
+                case (key, value):
+                    self._batch.put(key, value)
+                case (key,):
+                    self._batch.delete(key)
+                case (begin, end, _):
+                    self._batch.delete_range(begin, end)
+        self._size += len(found.data)
+        if self._size > APPLY_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what is collected, with the checkpoint after it."""
+        self._store.apply(self._batch)
+        self._batch, self._size = WriteBatch(raw_mode=True), 0
+
+
+class _TemporaryCache:
+    """A cache that ends with its reader."""
+
+    def __init__(self, store: Path) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="holdfast-log-")
+        self.engine = _open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
+
+    def close(self) -> None:
+        """Delete it."""
+        opening.give_up(self.engine)
+        self._directory.cleanup()
+
+
+def _open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
+    """Open an engine that writes no log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = opening.make_options(keep_prefix=True, compacts=compacts)
+    options.create_if_missing(True)
+    engine = opening.open_engine(path, store, options, AccessType.read_write())
+    engine.set_write_options(_without_log())
+    return engine
+
+
+def _without_log() -> WriteOptions:
+    options = WriteOptions()
+    options.disable_wal = True  # type: ignore[method-assign, assignment] # the stub calls it a method
+    return options
+
+
+def _went_back(how: str) -> str:
+    return f"on {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())} {how}"

@@ -1,0 +1,382 @@
+"""KafkaLog: one partition of a topic, through librdkafka. Knows records as bytes, and no rule of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing
+from holdfast.store.kafka.address import KafkaAddress
+from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
+
+ANSWER_SECONDS: Final = 10.0
+"""Seconds that Kafka may need for one answer."""
+_LOOK_SECONDS: Final = 0.2
+_READ_AHEAD_KILOBYTES: Final = 32 << 10
+_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.INVALID_REPLICATION_FACTOR,  # fewer brokers than replicas are up, perhaps for a while
+    }
+)
+"""Errors that pass: a broker is down, or a new leader is being elected."""
+
+
+class KafkaAway(Exception):
+    """Kafka does not answer, or cannot do something now."""
+
+
+class KafkaLog:
+    """A partition of a topic.
+
+    Args:
+        address: Where it is.
+
+    Attributes:
+        identity: The cluster, the topic and the partition, as Kafka names them.
+        most: Maximum bytes of a record's value.
+        said: What Kafka said last when it failed.
+        is_passing: Whether the last append failed for a reason that passes.
+    """
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self._address = address
+        self.identity: dict[str, str] = {}
+        self.most = RECORD_BYTES
+        self.said = ""
+        self.is_passing = True
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._position = -1
+        self._ahead: deque[tuple[int, bytes | None]] = deque()
+        self._trimming: list[Any] = []
+        try:
+            self._admin = AdminClient(self._settings())
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"Kafka's client refuses a setting of {address.shown}: {said(error)}",
+                remedy="Check the options of the URL against the settings of librdkafka.",
+            ) from error
+
+    def _settings(self, **others: Any) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self._address.servers,
+            "client.id": "holdfast",
+            "reconnect.backoff.max.ms": 1000,
+            "socket.nagle.disable": True,
+            "topic.metadata.refresh.interval.ms": 30_000,
+            "error_cb": self._hear,
+            "log_level": 2,
+            **self._address.options,
+            **others,
+        }
+
+    def _hear(self, error: KafkaError) -> None:
+        self.said = error.str()
+
+    # --- the topic ------------------------------------------------------------------------------------------------
+
+    def open(self, *, creates: bool) -> None:
+        """Find the topic, and check its settings.
+
+        Args:
+            creates: Whether to create a missing topic.
+
+        Raises:
+            ConfigurationError: The topic is not safe, or has no such partition.
+            StoreMissing: There is no such topic.
+            KafkaAway: Kafka does not answer.
+            StoreFailed: Kafka refuses a request.
+        """
+        with self._asking():
+            cluster = self._admin.list_topics(self._address.topic, timeout=ANSWER_SECONDS).cluster_id
+            found = self._find(creates=creates)
+            configs = self._configs()
+        address = self._address
+        if address.partition >= len(found.partitions):
+            raise ConfigurationError(
+                f"The topic of {address.shown} has {len(found.partitions)} partitions, and no partition "
+                f"{address.partition}.",
+                remedy="Start fewer workers, or add partitions to the topic.",
+            )
+        replicas = min(len(one.replicas) for one in found.partitions)
+        self.most = require_safe(configs, replicas, address.replicas, address.shown)
+        self.identity = {
+            "cluster": str(cluster),
+            "topic": address.topic,
+            "topic_id": str(found.topic_id),
+            "partition": str(address.partition),
+        }
+
+    def _find(self, *, creates: bool) -> Any:
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                found = self._describe()
+                if all(one.leader is not None for one in found.partitions):
+                    return found
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                if not creates:
+                    raise StoreMissing(
+                        f"There is no topic of {self._address.shown}.", remedy="Check the brokers and the topic."
+                    ) from error
+                self._create()
+            if time.monotonic() > deadline:
+                raise KafkaAway(f"the topic {self._address.topic} has no leaders")
+            time.sleep(_LOOK_SECONDS / 4)
+
+    def _describe(self) -> Any:
+        asked = self._admin.describe_topics(TopicCollection([self._address.topic]), request_timeout=ANSWER_SECONDS)
+        return asked[self._address.topic].result(ANSWER_SECONDS)
+
+    def _create(self) -> None:
+        address = self._address
+        topic = NewTopic(
+            address.topic,
+            num_partitions=address.partitions,
+            replication_factor=address.replicas,
+            config=settings_of(address.replicas),
+        )
+        try:
+            self._admin.create_topics([topic])[address.topic].result(ANSWER_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def _configs(self) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
+        found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        return {name: str(entry.value) for name, entry in found.items()}
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise KafkaAway(self.said or "it does not answer") from error
+        except (KafkaException, SystemError) as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: BaseException) -> Exception:
+        code = error.args[0].code() if error.args and isinstance(error.args[0], KafkaError) else None
+        text = said(error)
+        if code in _PASSING:
+            return KafkaAway(text)
+        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=_REMEDY)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the offset of the first record, and the one after the last that every replica in sync has.
+
+        Raises:
+            KafkaAway: Kafka does not answer.
+        """
+        with self._asking():
+            first, end = self._reader().get_watermark_offsets(
+                TopicPartition(self._address.topic, self._address.partition), ANSWER_SECONDS, cached=False
+            )
+        return first, end
+
+    def _reader(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                self._settings(
+                    **{
+                        "group.id": "holdfast-unused",
+                        "enable.auto.commit": False,
+                        "enable.auto.offset.store": False,
+                        "auto.offset.reset": "error",
+                        "isolation.level": "read_uncommitted",
+                        "check.crcs": True,
+                        "fetch.message.max.bytes": RECORD_BYTES,
+                        "queued.max.messages.kbytes": _READ_AHEAD_KILOBYTES,
+                        "fetch.error.backoff.ms": 50,
+                    }
+                )
+            )
+        return self._consumer
+
+    def read(self, start: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yield the records from an offset on, up to the end of the log at the time of the call.
+
+        Raises:
+            KafkaAway: Kafka does not answer.
+            StoreFormatError: Records at that offset are deleted.
+        """
+        first, end = self.bounds()
+        if start < first:
+            raise StoreFormatError(
+                f"The log at {self._address.shown} begins at record {first}, and record {start} is needed.",
+                remedy="Start again: the cache is rebuilt from the log.",
+            )
+        if start != self._position:
+            self._ahead.clear()
+            with self._asking():
+                self._reader().assign([TopicPartition(self._address.topic, self._address.partition, start)])
+        self._position = start
+        while self._position < end:
+            if not self._ahead:
+                self._fetch(min(500, end - self._position))
+            offset, record = self._ahead[0]
+            if offset >= end:
+                return
+            self._ahead.popleft()
+            self._position = offset + 1
+            yield offset, record
+
+    def _fetch(self, count: int) -> None:
+        """Read the next records, of which there are at least ``count``: the client waits for as many."""
+        with self._asking():
+            messages = self._reader().consume(count, ANSWER_SECONDS)
+        if not messages:
+            raise KafkaAway(self.said or "it sends no records")
+        self._ahead.extend([self._taken(one) for one in messages])
+
+    def _taken(self, message: Message) -> tuple[int, bytes | None]:
+        error = message.error()
+        if error is not None:
+            self._position = -1
+            raise self._explained(KafkaException(error))
+        offset = message.offset()
+        assert offset is not None
+        value = message.value()
+        return offset, value if isinstance(value, bytes) else None
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], goes_on: Callable[[], bool]) -> list[int] | None:
+        """Append records, in order, and wait until every replica in sync has them.
+
+        Args:
+            records: The records.
+            goes_on: Asked a few times a second; False: give up.
+
+        Returns:
+            Their offsets; None if it is unknown whether all of them were appended.
+        """
+        self.is_passing = True
+        offsets: list[int | None] = [None] * len(records)
+        left = len(records)
+
+        def report(at: int, error: KafkaError | None, message: Message) -> None:
+            nonlocal left
+            left -= 1
+            offset = message.offset()
+            if error is not None:
+                self.said, self.is_passing = error.str(), error.code() in _PASSING
+            elif offset is not None and offset >= 0:
+                offsets[at] = offset
+
+        try:
+            producer = self._writer()
+            topic, partition = self._address.topic, self._address.partition
+            for at, record in enumerate(records):
+                while True:
+                    try:
+                        producer.produce(topic, record, partition=partition, on_delivery=partial(report, at))
+                        break
+                    except BufferError:
+                        producer.poll(_LOOK_SECONDS)
+            while left:
+                producer.poll(_LOOK_SECONDS)
+                if left and not goes_on():
+                    return None
+        except (KafkaException, SystemError) as error:  # a fatal error comes out of any call, sometimes as the latter
+            self.said = said(error)
+            return None
+        found = [offset for offset in offsets if offset is not None]
+        return found if len(found) == len(records) else None
+
+    def _writer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(
+                self._settings(
+                    **{
+                        "acks": "all",
+                        "enable.idempotence": True,
+                        "linger.ms": 0,
+                        "message.max.bytes": RECORD_BYTES + 4096,
+                        "message.timeout.ms": 0,  # the store decides how long to wait
+                        "queue.buffering.max.kbytes": 1 << 20,
+                        "retry.backoff.ms": 50,
+                    }
+                )
+            )
+        return self._producer
+
+    def renew(self) -> None:
+        """Discard the producer with what it has not sent. What it has sent may still arrive."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):
+                producer.purge(in_queue=True, in_flight=True, blocking=False)
+
+    def trim(self, offset: int) -> None:
+        """Let Kafka delete the records before an offset. It does so later, and a failure only leaves them."""
+        place = TopicPartition(self._address.topic, self._address.partition, offset)
+        with contextlib.suppress(KafkaException):
+            self._trimming = list(self._admin.delete_records([place]).values())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.renew()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                consumer.close()
+
+    def away(self, why: KafkaAway) -> StoreAway:
+        """Return the error for a Kafka that does not answer."""
+        return StoreAway(
+            f"Kafka does not serve the store at {self._address.shown}: {why}",
+            remedy=_REMEDY,
+            patience=self._address.patience,
+        )
+
+
+def said(error: BaseException) -> str:
+    """Return what Kafka said, for people."""
+    first = error.args[0] if error.args else error
+    return first.str() if isinstance(first, KafkaError) else str(error)

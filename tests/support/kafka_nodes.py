@@ -1,0 +1,166 @@
+"""Private Kafka clusters for tests, from the jars that Maven brings: nodes that the tests may kill, pause and start."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka.admin import AdminClient
+from maven_build import fetch
+
+from holdfast.testing.ports import free_ports
+
+POM = Path(__file__).parents[1] / "pipeline" / "kafka" / "server" / "pom.xml"
+PATIENCE = 120.0
+_JAVA = (
+    "java",
+    "-Xmx384m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id={node}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={directory}/log
+auto.create.topics.enable=false
+offsets.topic.replication.factor={nodes}
+default.replication.factor={nodes}
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor={nodes}
+transaction.state.log.min.isr={in_sync}
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor={nodes}
+share.coordinator.state.topic.min.isr={in_sync}
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+group.consumer.min.session.timeout.ms=1000
+group.consumer.min.heartbeat.interval.ms=200
+group.min.session.timeout.ms=1000
+log.cleaner.dedupe.buffer.size=16777216
+num.network.threads=2
+num.io.threads=4
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+controller.quorum.fetch.timeout.ms=1000
+controller.quorum.election.timeout.ms=500
+controller.quorum.election.backoff.max.ms=500
+"""
+
+
+class KafkaNodes:
+    """A Kafka cluster, from ``with`` to its end.
+
+    Args:
+        cache_dir: Where what Maven brings is kept.
+        nodes: How many nodes; each is a broker and a controller.
+    """
+
+    def __init__(self, cache_dir: Path, nodes: int = 1) -> None:
+        self._jars = fetch(cache_dir, POM)
+        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-kafka-"))
+        ports = free_ports(2 * nodes)
+        self.ports, controllers = ports[:nodes], ports[nodes:]
+        self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
+        self._topics = itertools.count(1)
+        voters = ",".join(f"{node + 1}@127.0.0.1:{port}" for node, port in enumerate(controllers))
+        for node in range(nodes):
+            place = self.directory / str(node)
+            (place / "log").mkdir(parents=True)
+            text = _PROPERTIES.format(
+                node=node + 1,
+                voters=voters,
+                port=self.ports[node],
+                controller=controllers[node],
+                directory=place,
+                nodes=nodes,
+                in_sync=min(nodes, 2),
+            )
+            (place / "server.properties").write_text(text)
+
+    def __enter__(self) -> Self:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        numbers = range(len(self.processes))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: self._format(node, cluster), numbers))
+        try:
+            for node in numbers:
+                self.start(node)
+            self.wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in range(len(self.processes)):
+            self.kill(node)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _command(self, node: int, *arguments: str) -> list[str]:
+        file = self.directory / str(node) / "server.properties"
+        return [*_JAVA, "-cp", f"{self._jars}/*", *arguments, str(file)]
+
+    def _format(self, node: int, cluster: str) -> None:
+        command = self._command(node, "kafka.tools.StorageTool", "format", "-t", cluster, "--ignore-formatted", "-c")
+        subprocess.run(command, check=True, capture_output=True)
+
+    def start(self, node: int) -> None:
+        """Start a node; see :meth:`wait`."""
+        with (self.directory / str(node) / "out").open("ab") as out:
+            self.processes[node] = subprocess.Popen(self._command(node, "kafka.Kafka"), stdout=out, stderr=out)
+
+    def wait(self) -> None:
+        """Wait until the cluster knows all nodes that were started."""
+        count = sum(one is not None for one in self.processes)
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "error_cb": lambda _error: None})
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if len(admin.list_topics(timeout=2).brokers) == count:
+                    return
+            except Exception as error:  # not yet
+                why = str(error)
+            else:
+                why = "not all nodes are there"
+            dead = [node for node, one in enumerate(self.processes) if one is not None and one.poll() is not None]
+            if dead or time.monotonic() > until:
+                raise RuntimeError(why + (self.directory / str((dead or [0])[0]) / "out").read_text()[-3000:])
+            time.sleep(0.05)
+
+    def kill(self, node: int) -> None:
+        """Kill a node."""
+        process, self.processes[node] = self.processes[node], None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self, node: int, *, on: bool = True) -> None:
+        """Stop a node's process, or let it continue."""
+        process = self.processes[node]
+        assert process is not None
+        os.kill(process.pid, signal.SIGSTOP if on else signal.SIGCONT)
+
+    def new_url(self, cache: Path, **options: object) -> str:
+        """The URL of a store in a new topic, with a cache under a directory."""
+        replicas = min(3, len(self.processes))
+        given = {"cache": cache, "replicas": replicas, "partitions": 1, **options}
+        query = "&".join(f"{name}={value}" for name, value in given.items())
+        return f"kafka://{self.servers}/holdfast-{next(self._topics)}?{query}"
