@@ -91,7 +91,8 @@ class Service:
             handler: Handler = self.app.handle
             if self.post is None:
                 running = self.app.running
-                self._server.spooling = running.reception.envelopes.spooling(running.store.contents.create)
+                if (create := running.store.create_content) is not None:
+                    self._server.spooling = running.reception.envelopes.spooling(create)
             else:
                 self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node_secret)
                 handler = self._neighbours.handle

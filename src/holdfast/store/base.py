@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.records import Batch, ContentWriter, Record, Snapshot
 from holdfast.store.contents import Contents
 from holdfast.store.records import decode_record
 
@@ -29,6 +29,11 @@ class Store(Protocol):
     """What is too large for a record."""
     went_back: str
     """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
+
+    @property
+    def create_content(self) -> Callable[[], ContentWriter] | None:
+        """Return what begins a content; None if the store keeps only records, so that all attachments go into these."""
+        ...
 
     def load(self) -> Snapshot:
         """Load everything except the records, as of the last durable batch. Called once, after opening."""
@@ -81,6 +86,11 @@ class Reads:
     went_back = ""
     outlasts = False
     contents: Contents
+
+    @property
+    def create_content(self) -> Callable[[], ContentWriter] | None:
+        """See :attr:`Store.create_content`."""
+        return self.contents.create
 
     def forget_went_back(self) -> None:
         """See :meth:`Store.forget_went_back`."""

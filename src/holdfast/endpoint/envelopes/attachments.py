@@ -178,8 +178,8 @@ def encode_attachments(
     size = sum(map(_least_size, given))
     if create is None and size > MOST_IN_MEMORY:
         raise EnvelopeError(
-            f"the attachments of a message that is sent in a transaction have more than {MOST_IN_MEMORY >> 20} MiB",
-            remedy="Send it without a transaction, or in several messages.",
+            f"the attachments exceed the {MOST_IN_MEMORY >> 20} MiB that a transaction or a store in Kafka takes",
+            remedy="Send several messages, or use another store and no transaction.",
         )
     if create is not None and size > STORED_FROM:
         streams = ((_headers(one, name), _open_raw(one)) for one, name in zip(given, names, strict=True))

@@ -216,7 +216,7 @@ class Dispatcher:
             # A .NET client fails without a reply, also to an operation that returns nothing.
             body = empty_response(record.body) if content is None else body_bytes(content)
             if isinstance(result, WithAttachments):
-                attachments = encode_attachments(result.attachments, body, create=self._engine.store.contents.create)
+                attachments = encode_attachments(result.attachments, body, create=self._engine.store.create_content)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         if not body:

@@ -49,7 +49,7 @@ def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[
 
 
 async def attach_in_thread(
-    record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter]
+    record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter] | None
 ) -> None:
     """Add attachments to a message; files and large contents are read in a thread. Errors as for :func:`attach`."""
     given = list(attachments)

@@ -428,7 +428,7 @@ class Source(OperationCalls):
         key = self._policies.key_of(action) if key == "" else key
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
         if attachments:
-            await attach_in_thread(record, attachments, engine.store.contents.create)
+            await attach_in_thread(record, attachments, engine.store.create_content)
             self._check_open()
         lane = self._running.calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None

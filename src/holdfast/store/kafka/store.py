@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 
 from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
 
-from holdfast.core.records import Batch, Record, Snapshot
+from holdfast.core.records import Batch, ContentWriter, Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing
 from holdfast.store import directory
 from holdfast.store import records as layout
@@ -116,6 +116,11 @@ class KafkaStore(RocksDBStore):
         except BaseException:
             self._log.close()
             raise
+
+    @property
+    def create_content(self) -> Callable[[], ContentWriter] | None:
+        """Return None: a file next to the cache would be lost with it, so attachments go into the log."""
+        return None
 
     @property
     def owner(self) -> LogOwner:
