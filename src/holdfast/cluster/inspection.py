@@ -150,6 +150,20 @@ def open_cluster(location: str) -> Iterator[tuple[psycopg.Connection[tuple[Any, 
         ) from error
 
 
+def partitions_of(location: str) -> int | None:
+    """Return how many partitions the cluster at a location has; None if there is no cluster.
+
+    Raises:
+        StoreError, StoreAway: As :func:`open_cluster`.
+    """
+    try:
+        with open_cluster(location) as (connection, values, _):
+            row = connection.execute(tables.CLUSTER.encode(), values).fetchone()
+    except ConfigurationError:
+        return None
+    return row[1] if row is not None else None
+
+
 def read_status(location: str) -> ClusterStatus:
     """Return the nodes and partitions of a cluster. Raises as :func:`open_cluster`."""
     with open_cluster(location) as (connection, values, place):

@@ -18,7 +18,7 @@ from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, shown, store_exists
-from holdfast.store.address import beside, with_partition
+from holdfast.store.address import beside, read_address, with_partition
 
 MOST: Final = 64
 """Workers of one server; an Identifier has room for 4096."""
@@ -103,31 +103,75 @@ def worker_of(identifier: str) -> int | None:
     return int(found[1], 16) if found is not None else None
 
 
-def check_stores(location: str | Path | Store, count: int) -> None:
+def check_stores(location: str | Path | Store, count: int, *, is_node: bool = False) -> None:
     """Check that every existing worker store has a worker.
 
     Args:
         location: Of worker 0's store.
         count: How many workers there are; 1 where there is no such thing.
+        is_node: Whether this is a node of a cluster.
 
     Raises:
-        ConfigurationError: The store of a further worker exists, and no worker would serve its Sequences and messages.
+        ConfigurationError: The store of a further worker exists, and no worker would serve its Sequences and messages;
+            or it belongs to a cluster, and this is no node.
     """
     if not isinstance(location, str | Path) or location == IN_MEMORY:
         return
-    if is_remote(location):
-        last = count - 1
-        while store_exists(_place(location, last + 1)):
-            last += 1
-    else:
-        inside = Path(location).iterdir() if Path(location).is_dir() else iter(())
-        last = max((int(found[1]) for one in inside if (found := _DIRECTORY.fullmatch(one.name))), default=0)
+    if not is_node:
+        check_no_cluster(location)
+    last = _last_store(location, count - 1)
     if last >= count:
         raise ConfigurationError(
             f"{shown(_place(location, last))} is the store of a worker, but only workers 0 to {count - 1} are "
             "configured: no worker would serve its Sequences and messages",
             remedy=f"Start it with --workers {last + 1}. Once that store is empty, remove it.",
         )
+
+
+def check_no_cluster(location: str | Path) -> None:
+    """Check that a store does not belong to a cluster.
+
+    Raises:
+        ConfigurationError: It does.
+        StoreError: The database of the location does not answer.
+    """
+    partitions = _cluster_partitions(location)
+    if partitions is not None:
+        raise ConfigurationError(
+            f"{shown(location)} belongs to a cluster of {partitions} cluster partitions: only its nodes may open it",
+            remedy="Start a broker with [cluster] in its file, or use another space of the database.",
+        )
+
+
+def stored_workers(location: str | Path) -> tuple[int, bool]:
+    """Return how many workers have stores below a location, and whether they are the partitions of a cluster: then some
+    of the stores may be missing.
+
+    Raises:
+        StoreError: The database of the location does not answer.
+    """
+    partitions = _cluster_partitions(location)
+    return (partitions, True) if partitions is not None else (_last_store(location, 0) + 1, False)
+
+
+def _cluster_partitions(location: str | Path) -> int | None:
+    """Return how many partitions the cluster at a location has; None if it belongs to no cluster."""
+    if not is_sql(location) or read_address(str(location)).database != "postgresql":
+        return None
+    from holdfast.cluster.inspection import partitions_of
+
+    return partitions_of(str(location))
+
+
+def _last_store(location: str | Path, least: int) -> int:
+    """Return the number of the last worker that has a store; at least ``least``."""
+    if is_remote(location):
+        last = least
+        while store_exists(_place(location, last + 1)):
+            last += 1
+        return last
+    inside = Path(location).iterdir() if Path(location).is_dir() else iter(())
+    return max((int(found[1]) for one in inside if (found := _DIRECTORY.fullmatch(one.name))), default=least)
 
 
 def _place(location: str | Path, number: int) -> str | Path:

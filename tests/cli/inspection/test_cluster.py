@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 from databases import PostgreSQL
 
+from holdfast import Destination, Versions
 from holdfast.cli.inspection.cluster import ranges_text
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release, Report, Tell
+from holdfast.core.records import Record
+from holdfast.endpoint.worker import Worker
 
 
 class Cluster:
@@ -107,6 +111,37 @@ def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers
     assert result.out.startswith("- The cluster has 4 cluster partitions, but rows for [0, 1, 3].\n")
     assert result.out.endswith("A rule is broken.\n")
     assert json.loads(run("cluster", "verify", cluster.location, "--json").out)["problems"]
+
+
+def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, cluster: Cluster) -> None:
+    async def serve(number: int) -> None:
+        app = Destination(cluster.location, partitions=3, queues={"inbox": "7d"})
+        app.worker = Worker(number, 4, is_trusted=lambda: True)
+        await app.start()
+        outbox = app.engine.protocol.outbound.open(f"to/{number}", "http://127.0.0.1:9/", [(Versions(), False)])
+        record = Record(f"to/{number}", 0, "urn:r", b"<r/>", 1.0, f"urn:m:{number}")
+        app.engine.protocol.submit(outbox, record, app.engine.clock())
+        await app.engine.durable()
+        await app.engine.settled()
+        await app.close(0.0)
+
+    assert "There is no store" in run("queues", cluster.location).err
+    for number in (1, 3):  # the others have never been served
+        asyncio.run(serve(number))
+    (queue,) = json.loads(run("queues", cluster.location, "--json").out)["queues"]
+    numbers, size = sorted(map(int, queue["partitions"])), len(queue["partitions"]) // 2
+    assert numbers == [*range(size, 2 * size), *range(3 * size, 4 * size)]
+    waiting = json.loads(run("outbox", "list", cluster.location, "--json").out)["messages"]
+    assert [one["message"] for one in waiting] == ["1:to/1/0", "3:to/3/0"]
+    assert json.loads(run("outbox", "discard", cluster.location, "3:to/3/0", "--yes", "--json").out)["discarded"] == 1
+    assert len(json.loads(run("outbox", "list", cluster.location, "--json").out)["messages"]) == 1
+    for command in (("receive", "--out", "landed", "--port", "0"), ("send", "--to", "http://127.0.0.1:9/", "x.xml")):
+        Path("x.xml").write_text("<x/>")
+        refused = run(*command, "--store", cluster.location)
+        assert (refused.code, "belongs to a cluster of 4 cluster partitions" in refused.err) == (1, True), refused
+    for command in (("store", "check"), ("store", "repair")):
+        refused = run(*command, cluster.location)
+        assert (refused.code, "holdfast cluster verify" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.tables import json_option
+from holdfast.exceptions import ConfigurationError
 
 DONE, NOT_DONE = 0, 1
 
@@ -34,6 +35,7 @@ def check(store: str, as_json: bool) -> int:
     """
     from holdfast.store.rocksdb.checking import check_store
 
+    _require_directory(store)
     report = check_store(Path(store))
     if as_json:
         facts = asdict(report)
@@ -68,6 +70,7 @@ def repair(store: str, yes: bool) -> int:
     """
     from holdfast.store.rocksdb.repair import repair_store
 
+    _require_directory(store)
     done = repair_store(Path(store), do=yes)
     if not done.is_needed:
         click.echo(f"{store} needs no repair.")
@@ -78,3 +81,13 @@ def repair(store: str, yes: bool) -> int:
     if not yes:
         click.echo(f"To repair it: holdfast store repair --yes {store}")
     return DONE if yes else NOT_DONE
+
+
+def _require_directory(store: str) -> None:
+    from holdfast.store import is_sql, shown
+
+    if is_sql(store):
+        raise ConfigurationError(
+            f"{shown(store)} is in a database, and this command reads directories",
+            remedy="The database checks its own files. For the stores of a cluster: holdfast cluster verify.",
+        )

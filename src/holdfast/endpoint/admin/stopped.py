@@ -23,6 +23,7 @@ from holdfast.core.records import Record, Snapshot
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
+from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.resources.dead_letters import LetterRoutes
 from holdfast.endpoint.admin.resources.forwarders import ForwarderRoutes
 from holdfast.endpoint.admin.resources.outboxes import OutboxRoutes
@@ -30,13 +31,14 @@ from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, respond, split_target
-from holdfast.endpoint.admin.routes import Refused, Routes
+from holdfast.endpoint.admin.routes import Refused, Route, Routes
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import Engine, new_identifier
 from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.endpoint.handling.dead_letters import seal, unseal
-from holdfast.http.exchange import Exchange
+from holdfast.endpoint.worker import Worker
+from holdfast.http.exchange import Exchange, Request
 from holdfast.store import Store
 
 CHANGEABLE = ("dead-letters", "outbox")
@@ -110,13 +112,12 @@ class StoppedStore:
     Args:
         store: The store, open for reading, or for changes.
         clock: The source of time.
+        worker: The worker that has the store; None: it is read like that of a single process.
     """
 
-    worker = None
-    """None: the store of one of several workers is read like the store of a single process."""
-
-    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, clock: Clock | None = None, worker: Worker | None = None) -> None:
         self.store = store
+        self.worker = worker
         snapshot = store.load()
         self.engine: Engine = StoppedEngine(store, snapshot, clock)
         now, queues, parts = self.engine.clock(), self.engine.protocol.queues, snapshot.by_queue()
@@ -139,10 +140,15 @@ class StoppedAdmin:
 
     Args:
         store: The store, open for reading, or for changes.
+        worker: The worker that has the store, if its answers are to be joined with those of others.
+
+    Attributes:
+        numbers: The numbers of its partitions.
     """
 
-    def __init__(self, store: Store) -> None:
-        app = StoppedStore(store)
+    def __init__(self, store: Store, worker: Worker | None = None) -> None:
+        app = StoppedStore(store, worker=worker)
+        self.numbers = numbering_of(app)
         rates = Rates(lambda: app.queues.values(), app.engine.clock)
         table = (
             *SequenceRoutes(app).routes,
@@ -154,19 +160,27 @@ class StoppedAdmin:
         )
         self._routes = Routes(one for one in table if one.method == "GET" or one.path.startswith(CHANGEABLE))
 
-    async def answer(self, exchange: Exchange) -> None:
-        """Answer one request."""
-        request = exchange.request
+    def find(self, request: Request) -> tuple[Route, str, dict[str, str]]:
+        """Return the route of a request, its query, and the names in its path.
+
+        Raises:
+            Refused: There is none, or only a running server has it.
+        """
+        url = split_target(request.target)
         try:
-            url = split_target(request.target)
             route, names = self._routes.find(request.method, url.path)
         except Refused as refused:
-            if refused.status in (404, 405):
-                refused = Refused(
-                    409,
-                    f"a stopped store cannot answer {request.method} {request.target.partition('?')[0][:200]}",
-                    "Start its server, then use --admin URL.",
-                )
+            if refused.status not in (404, 405):
+                raise
+            what = f"a stopped store cannot answer {request.method} {request.target.partition('?')[0][:200]}"
+            raise Refused(409, what, "Start its server, then use --admin URL.") from None
+        return route, url.query, names
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer one request."""
+        try:
+            route, query, names = self.find(exchange.request)
+        except Refused as refused:
             refuse(exchange, refused)
             return
-        await respond(route, exchange, url.query, names)
+        await respond(route, exchange, query, names)

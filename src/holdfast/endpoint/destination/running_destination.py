@@ -183,8 +183,8 @@ class RunningDestination:
                 f"worker {worker.number} may not open its store: another node may have taken it over",
                 remedy="It starts again when this node has a new claim on it.",
             )
-        count = worker.count if worker is not None else 1
-        await patiently(lambda: in_thread(lambda: check_stores(location, count)))
+        count, is_node = (worker.count, worker.is_trusted is not None) if worker is not None else (1, False)
+        await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
         store = await open_off_loop(location if worker is None else worker.store_of(location))
         async with contextlib.AsyncExitStack() as on_error:
             on_error.callback(_close_after_error, store)

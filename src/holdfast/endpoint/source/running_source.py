@@ -44,10 +44,11 @@ from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure
 from holdfast.endpoint.source.replies import Replies
+from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreError, StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
-from holdfast.store import Store, Transactional, shown, store_exists
+from holdfast.store import Store, Transactional, is_sql, shown, store_exists
 
 _REPLIES = DestinationPolicy(
     assurance=Assurance(in_order=False), inactivity_timeout=None, advertise_buffer=False, max_sequences=1 << 20
@@ -134,6 +135,8 @@ class RunningSource:
         location = settings.location
         if settings.to is None and not await patiently(lambda: asyncio.to_thread(store_exists, location)):
             raise nothing_to_resume(shown(location))  # and none is made
+        if isinstance(location, str | Path) and is_sql(location):
+            await patiently(lambda: asyncio.to_thread(check_no_cluster, location))
         running = cls(settings, await open_off_loop(location), progress, incidents, tell_progress)
         try:
             await running._start()

@@ -295,11 +295,6 @@ class Neighbours:
     # --- passing on -----------------------------------------------------------------------------------------------
 
     @property
-    def is_cluster(self) -> bool:
-        """Whether the workers are those of a cluster's nodes."""
-        return self._proof is not None
-
-    @property
     def place(self) -> Place:
         """This worker's place among the others."""
         return self._place

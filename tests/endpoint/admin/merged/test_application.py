@@ -1,12 +1,14 @@
 """What one admin listener answers for two workers, both in this process, over real sockets: what each has, as one.
 
-Covers endpoint/admin/merged/next_positions.py and endpoint/worker.py.
+Covers endpoint/admin/merged/next_positions.py, endpoint/worker.py, endpoint/admin/merged/stores.py and
+client/stopped_store.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
 import socket
 import struct
@@ -23,6 +25,7 @@ import pytest
 from admin_client import ACTION, Client
 
 from holdfast import Destination, HandlingPolicy, JournalPolicy, Message
+from holdfast.client.stopped_store import StoreTransport
 from holdfast.endpoint.admin.merged import application as joined_admin
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import segments
@@ -126,6 +129,32 @@ async def pages(client: Client, path: str, rows: str, word: str = "after") -> li
         after = page["next"]
         if after is None:
             return found
+
+
+async def test_the_stores_of_several_workers_answer_together_as_their_listener_does(
+    crew: Crew, peer: Any, tmp_path: Path
+) -> None:
+    clients, identifiers = await filled(crew, peer)
+    paths = [f"/sequences/{identifiers[1]}", "/sequences?limit=1", "/dead-letters", "/outbox", "/queues/inbox/ends"]
+    paths += ["/sequences"]
+    paths += [f"/queues/inbox/{number}/messages" for number in range(COUNT * SIZE)]
+    told = [await clients[0].ask(path) for path in paths]
+
+    def ask_stores() -> list[tuple[int, Any]]:
+        transport = StoreTransport(str(tmp_path / "inbox"))
+        try:
+            answers = [transport.send("GET", path, None) for path in (*paths, "/queues/inbox/9/messages", "/reload")]
+            return [(status, json.loads(body)) for status, body in answers]
+        finally:
+            transport.close()
+
+    *stored, missing, unknown = await asyncio.to_thread(ask_stores)
+    moment = re.compile(r'"(?:age|idle|last_heard|flight)": [^,}]*')
+    for path, (status, content), of_stores in zip(paths, told, stored, strict=True):
+        known = [moment.sub("", json.dumps(one)) for one in ((status, content), of_stores)]
+        assert status == 200 and known[0] == known[1], path
+    assert (missing[0], "The partitions are 0 to 3" in str(missing) or "4 partitions" in str(missing)) == (404, True)
+    assert (unknown[0], "a stopped store cannot answer" in unknown[1]["error"]) == (409, True)
 
 
 async def test_whoever_is_asked_the_answer_is_the_same(crew: Crew, peer: Any) -> None:

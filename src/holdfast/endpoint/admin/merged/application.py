@@ -19,6 +19,7 @@ from zlib import crc32
 
 from holdfast.endpoint.admin.merged import answers as joining
 from holdfast.endpoint.admin.merged.next_positions import NextOfAll
+from holdfast.endpoint.admin.merged.stores import StoppedNeighbours
 from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.json_answers import json_answer
@@ -99,12 +100,12 @@ class JoinedAdmin:
     """Admin interface of all workers.
 
     Args:
-        neighbours: The workers.
+        neighbours: The workers, or their stores.
         numbers: The numbers of their partitions.
         url: The URL of this listener for clients on other machines.
     """
 
-    def __init__(self, neighbours: Neighbours, numbers: Numbering, url: str = "") -> None:
+    def __init__(self, neighbours: Neighbours | StoppedNeighbours, numbers: Numbering, url: str = "") -> None:
         self.url = url
         self._neighbours = neighbours
         self._count = neighbours.place.worker.count
@@ -163,7 +164,7 @@ class JoinedAdmin:
         return _Answer(worker, answer)
 
     def _name(self, worker: int) -> str:
-        return f"{'cluster partition' if self._neighbours.is_cluster else 'worker'} {worker}"
+        return f"{'cluster partition' if self._neighbours.is_in_cluster else 'worker'} {worker}"
 
     def _away(self, worker: int, why: str) -> Refused:
         """Return the refusal of a request that a worker has not answered."""
@@ -356,7 +357,7 @@ class JoinedAdmin:
             answer |= self._joined(list(await asyncio.gather(*asked)))
         if placement.trouble:
             answer["trouble"] = f"{_NO_CONTACT.format(placement.trouble)}. {_CONTACT}"
-        if is_liveness or not self._neighbours.is_cluster:
+        if is_liveness or not self._neighbours.is_in_cluster:
             return answer
         if not (placement.local or placement.remote):
             what = "no process serves a partition at this node, and it knows no other node that has one"
