@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -15,10 +15,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 from crew import wait_until
-from databases import PostgreSQL
+from databases import PostgreSQL, program
 from node_processes import NodeProcess, config_of
 
+import holdfast
 from holdfast.cluster.inspection import ClusterStatus, read_status
+from holdfast.cluster.verification import verify_cluster
+from holdfast.exceptions import ConfigurationError
 
 PARTITIONS = 4
 
@@ -32,15 +35,17 @@ pytestmark = [
 class Nodes:
     """Brokers of one cluster, and what its status says."""
 
-    def __init__(self, directory: Path, server: PostgreSQL) -> None:
+    def __init__(self, directory: Path, server: PostgreSQL, store: str) -> None:
         self.server = server
-        self.store = server.new_url()
+        self.store = store
         self._directory = directory
         self.nodes: dict[str, NodeProcess] = {}
 
-    def start(self, name: str, change: tuple[str, str] = ("", ""), **environment: str) -> NodeProcess:
-        config = config_of(self.store, PARTITIONS, lease=2.0).replace(*change, 1)
-        self.nodes[name] = NodeProcess(self._directory, name, config, environment=environment)
+    def start(
+        self, name: str, change: tuple[str, str] = ("", ""), options: Sequence[str] = (), **environment: str
+    ) -> NodeProcess:
+        config = config_of(self.store, PARTITIONS, 'memory = "memory"\n', lease=2.0).replace(*change, 1)
+        self.nodes[name] = NodeProcess(self._directory, name, config, environment=environment, options=options)
         return self.nodes[name]
 
     def served_with(self, **states: str) -> ClusterStatus:
@@ -67,10 +72,23 @@ def asked(url: str) -> tuple[int, Any]:
 
 @pytest.fixture
 def nodes(tmp_path: Path, servers: Callable[[str], PostgreSQL]) -> Iterator[Nodes]:
-    made = Nodes(tmp_path, servers("postgresql"))
+    server = servers("postgresql")
+    made = Nodes(tmp_path, server, server.new_url())
     yield made
     for one in made.nodes.values():
         one.clean()
+
+
+@pytest.fixture
+def restorable(tmp_path: Path, servers: Callable[[str], PostgreSQL]) -> Iterator[Nodes]:
+    """Nodes with a database of their own, which is called "restorable"."""
+    server = servers("postgresql")
+    server.sql("CREATE DATABASE restorable", database="postgres")
+    made = Nodes(tmp_path, server, server.url("orders").replace("/holdfast?", "/restorable?"))
+    yield made
+    for one in made.nodes.values():
+        one.clean()
+    server.sql("DROP DATABASE IF EXISTS restorable WITH (FORCE)", database="postgres")
 
 
 def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(nodes: Nodes) -> None:
@@ -126,3 +144,40 @@ def test_a_node_tells_its_addresses_and_its_name_where_it_refuses_a_configuratio
     with pytest.raises(HTTPError) as refused:
         urlopen(Request(f"{admin}/reload", method="POST"), timeout=60)
     assert json.loads(refused.value.read())["error"].startswith("node a keeps its configuration: a.toml has a mistake")
+
+
+def send(url: str, count: int) -> None:
+    """Send so many messages, each in a Sequence of its own, and wait for their acknowledgements."""
+    for _ in range(count):
+        with holdfast.sync.Source(url, store=":memory:") as source:
+            source.send("<n/>", action="urn:test:submit").acknowledged(60)
+
+
+@pytest.mark.crash
+def test_no_node_creates_a_cluster_while_its_database_is_restored(restorable: Nodes) -> None:
+    server = restorable.server
+    a, b = restorable.start("a"), restorable.start("b")
+    url = a.url()
+    before = restorable.served_with(a="live", b="live")
+    send(url, 8)
+    login = ("-h", str(server.directory), "-U", "tester")
+    dump = server.run(program("pg_dump"), *login, "restorable")
+    send(url, 8)
+    server.sql("DROP DATABASE restorable WITH (FORCE)", database="postgres")
+    wait_until(lambda: "cluster.database_away" in a.errors.read_text())
+    server.sql("CREATE DATABASE restorable", database="postgres")
+    b.kill()
+    b = restorable.start("b")  # as a process supervisor does
+    missing = f"the cluster {before.cluster} is not in the database"
+    wait_until(lambda: missing in b.errors.read_text())
+    with pytest.raises(ConfigurationError, match="there is no cluster"):
+        read_status(restorable.store)
+    server.run(program("psql"), "-q", *login, "restorable", input=dump)
+    for node in (a, b):
+        assert node.process.wait(60) == 1
+        assert "went back to an older copy: batch " in node.errors.read_text()
+    for name in ("a", "b"):
+        restorable.start(name, options=["--restored"])
+    after = restorable.served_with(a="live", b="live")
+    assert after.cluster == before.cluster
+    assert verify_cluster(restorable.store).problems == ()

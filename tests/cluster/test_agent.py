@@ -14,6 +14,7 @@ from live_nodes import Node
 from holdfast.cluster.agent import AgentSettings, _Agent
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.memory import NodeMemory
 from holdfast.cluster.rows import (
     Claim,
     ClusterRefused,
@@ -287,7 +288,7 @@ def test_a_partition_that_no_view_had_needs_no_report_of_its_end() -> None:
     ours, theirs = socket.socketpair()
     settings = AgentSettings("postgresql://db/x", "a", "http://a/", 1)
     database = LeaseDatabase(settings.location, "a", settings.url, 1, settings.policy)
-    agent = _Agent(settings, database, theirs, Trust(1), lambda event, **fields: None)
+    agent = _Agent(settings, database, theirs, Trust(1), lambda event, **fields: None, NodeMemory(None, "a"))
     membership = agent._membership
     free, nodes = (OwnershipRow(0, "a", 6, 1),), (NodeRow("a", 7, "http://a/", 1, False, True, False),)
     for request, answer in (

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from databases import PostgreSQL
 
 from holdfast.cluster.lease_database import LeaseDatabase, space_of
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.memory import NodeMemory
 from holdfast.cluster.rows import (
     Claim,
     ClusterRefused,
@@ -29,8 +31,10 @@ from holdfast.cluster.rows import (
     Tell,
 )
 from holdfast.cluster.tables import CLAIM_LOCK
+from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError
+from holdfast.store import open_store
 from holdfast.store.address import read_address
 
 PARTITIONS = 8
@@ -146,6 +150,80 @@ def test_a_node_refuses_a_cluster_that_replaced_its_own(restored: Callable[[str]
     with pytest.raises(ClusterRefused, match="but this node belongs to") as caught:
         session.run(Enter())
     assert "with all nodes stopped" in caught.value.remedy
+
+
+@pytest.fixture
+def remembering(server: PostgreSQL, tmp_path: Path) -> Iterator[Callable[..., LeaseDatabase]]:
+    """Starts a node with a memory, in a database of its own."""
+    server.sql("CREATE DATABASE remembered", database="postgres")
+    location = server.url("x").replace("/holdfast?", "/remembered?")
+    with ExitStack() as stack:
+
+        def start(*, is_restored: bool = False) -> LeaseDatabase:
+            memory = NodeMemory(str(tmp_path), "a")
+            session = LeaseDatabase(
+                location, "a", "http://a/", 2, LeasePolicy(120.0), "", memory, is_restored=is_restored
+            )
+            stack.callback(session.close)
+            return session
+
+        yield start
+    server.sql("DROP DATABASE remembered WITH (FORCE)", database="postgres")
+
+
+def test_a_node_that_starts_in_a_database_that_is_being_restored_creates_no_cluster(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase], tmp_path: Path
+) -> None:
+    first = remembering()
+    first.run(Enter())
+    first.close()
+    server.sql(DROPPED, database="remembered")
+    for is_restored in (False, True):
+        with pytest.raises(NoAnswer, match="being restored; to create a new one, stop the nodes and delete"):
+            remembering(is_restored=is_restored).run(Enter())
+    assert not server.sql("SELECT to_regclass('holdfast_cluster')", database="remembered").strip()
+    (tmp_path / "a.json").unlink()
+    assert remembering().run(Enter()) == Entered(True, False)
+
+
+def test_a_node_that_starts_refuses_another_cluster_until_it_is_told_of_the_restore(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase]
+) -> None:
+    first = remembering()
+    first.run(Enter())
+    first.close()
+    server.sql("UPDATE holdfast_cluster SET id = gen_random_uuid()", database="remembered")
+    with pytest.raises(ClusterRefused, match="but this node belongs to"):
+        remembering().run(Enter())
+    told = remembering(is_restored=True)
+    told.run(Enter())
+    told.close()
+    remembering().run(Enter())
+
+
+def test_a_node_recognizes_a_database_that_went_back_to_an_older_copy(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase]
+) -> None:
+    first = remembering()
+    incarnation = joined(first)
+    store = open_store(Worker(1, 2).store_of(server.url("x").replace("/holdfast?", "/remembered?")))
+    for number in range(5):
+        store.commit(Batch(appends=[("inbox", 0, number, Record("urn:s", number + 1, "urn:a", b"<x/>", 0.0))]))
+    store.close()
+    for _ in range(2):
+        looked(first, incarnation, renews=True)
+    server.sql("UPDATE holdfast_spaces SET serial = 3", database="remembered")
+    lost = "went back to an older copy: batch 5 of cluster partition 1 was durable, but it has only 3"
+    first.close()
+    first._memory.save()
+    for session in (first, remembering()):
+        with pytest.raises(ClusterRefused, match=lost) as caught:
+            session.run(Enter())
+        assert "start each node once with --restored" in caught.value.remedy
+    told = remembering(is_restored=True)
+    told.run(Enter())
+    told.close()
+    remembering().run(Enter())
 
 
 def test_an_error_of_a_statement_is_no_outage(restored: Callable[[str], LeaseDatabase]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from multiprocessing.connection import Connection
 
@@ -71,3 +72,16 @@ def test_a_worker_sees_at_once_what_the_agent_writes_after_the_fork() -> None:
     process.join(60)
     assert answers == [False, True, False, False]
     assert process.exitcode == 0
+
+
+def test_the_last_batches_are_remembered_across_processes_and_never_fall() -> None:
+    trust = Trust(3)
+    assert trust.batches() == {}
+    pid = os.fork()
+    if not pid:
+        trust.remember(2, 4, 17)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    trust.remember(0, 1, 0)
+    trust.remember(2, 5, 12)  # an older copy
+    assert trust.batches() == {0: (1, 0), 2: (4, 17)}

@@ -15,7 +15,9 @@ from holdfast.cli.running import workers
 from holdfast.cluster.trust import Trust
 
 
-def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: socket.socket) -> None:
+def run_agent(
+    config: BrokerConfig, node: str, url: str, trust: Trust, link: socket.socket, *, restored: bool = False
+) -> None:
     """Do as the test says. What a view claims is trusted for ever, and nothing else is."""
     assert config.cluster is not None
     with socket.socket(socket.AF_UNIX) as script, selectors.DefaultSelector() as selector:

@@ -42,6 +42,7 @@ class NodeProcess:
         config: The broker's file.
         program: The arguments of Python before those of ``holdfast``.
         environment: Further variables.
+        options: Further options of the command.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class NodeProcess:
         *,
         program: Sequence[str] = ("-m", "holdfast.cli.main"),
         environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.errors = directory / f"{name}.errors"
@@ -60,7 +62,7 @@ class NodeProcess:
         path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, *program, "broker", "--config", f"{name}.toml"],
+                [sys.executable, *program, "broker", "--config", f"{name}.toml", *options],
                 cwd=directory,
                 env=os.environ | {"PYTHONPATH": path} | own,
                 stdout=subprocess.PIPE,

@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from holdfast.config.values import Name, Secret, SecretFile, SecretVariable, Url, is_name
+from holdfast.config.values import Folder, Name, Secret, SecretFile, SecretVariable, Url, is_name
 from holdfast.endpoint.arguments import check_url
 from holdfast.endpoint.listener_settings import public_host
 from holdfast.exceptions import ConfigurationError
@@ -36,6 +36,9 @@ class ClusterConfig:
             machine's name.
         host: Address to listen on for the other nodes.
         port: Port to listen on for the other nodes. 0 chooses a free port.
+        memory: Directory in which the node remembers the identity of its cluster and the last batch of each partition,
+            in the file ``NODE.json``. With it, a node that starts creates no second cluster in a database that is being
+            restored, and refuses a database that went back to an older copy.
         url: URL of that listener, as the other nodes reach it. The default is the environment variable
             HOLDFAST_NODE_URL, or ``host`` and ``port``, with the machine's name instead of ``0.0.0.0``.
         admin_url: URL of this node's admin listener, as Spark's executors reach it. The default is the environment
@@ -49,6 +52,7 @@ class ClusterConfig:
     node: Name | None = None
     host: str = "127.0.0.1"
     port: Port = 8082
+    memory: Folder | None = None
     url: Url | None = None
     admin_url: Url | None = None
 

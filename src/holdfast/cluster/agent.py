@@ -30,6 +30,7 @@ from typing import Any, Final
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LONGEST_NAME, MOST_PARTITIONS, PARTITIONS, LeasePolicy
 from holdfast.cluster.membership import Membership
+from holdfast.cluster.memory import NodeMemory
 from holdfast.cluster.rows import (
     Answer,
     Claim,
@@ -65,6 +66,8 @@ class AgentSettings:
         partitions: How many partitions the cluster has; fixed when it is created.
         policy: How long a lease lasts.
         secret: A digest of the secret that the nodes share.
+        memory: The directory in which the node remembers its cluster; None: it does not.
+        is_restored: Whether the operator restored the database from a copy.
 
     Raises:
         ConfigurationError: A setting is invalid.
@@ -76,6 +79,8 @@ class AgentSettings:
     partitions: int = PARTITIONS
     policy: LeasePolicy = field(default_factory=LeasePolicy)
     secret: str = field(default="", repr=False)
+    memory: str | None = None
+    is_restored: bool = False
 
     def __post_init__(self) -> None:
         check_whole("partitions", self.partitions, most=MOST_PARTITIONS)
@@ -103,10 +108,18 @@ def run_agent(settings: AgentSettings, link: socket.socket, trust: Trust, report
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    memory = NodeMemory(settings.memory, settings.node, trust.batches)
     database = LeaseDatabase(
-        settings.location, settings.node, settings.url, settings.partitions, settings.policy, settings.secret
+        settings.location,
+        settings.node,
+        settings.url,
+        settings.partitions,
+        settings.policy,
+        settings.secret,
+        memory,
+        is_restored=settings.is_restored,
     )
-    agent = _Agent(settings, database, link, trust, report)
+    agent = _Agent(settings, database, link, trust, report, memory)
     try:
         return agent.run()
     finally:
@@ -130,9 +143,16 @@ class _Outcome:
 
 class _Agent:
     def __init__(
-        self, settings: AgentSettings, database: LeaseDatabase, link: socket.socket, trust: Trust, report: Report
+        self,
+        settings: AgentSettings,
+        database: LeaseDatabase,
+        link: socket.socket,
+        trust: Trust,
+        report: Report,
+        memory: NodeMemory,
     ) -> None:
         self._settings = settings
+        self._memory, self._memory_trouble = memory, ""
         self._database = database
         self._link = link
         self._trust = trust
@@ -202,6 +222,10 @@ class _Agent:
         """Process the outcome of the request that ran."""
         outcome = self._outcomes.get()
         self._abort_at = None
+        if self._memory.trouble != self._memory_trouble:
+            self._memory_trouble = self._memory.trouble
+            if self._memory_trouble:
+                self._report("warning", "cluster.memory_failed", error=self._memory_trouble)
         now = trust_clock()
         if isinstance(outcome.answer, ClusterRefused):
             self._membership.refused(outcome.answer)
@@ -218,6 +242,7 @@ class _Agent:
         if self._away_since is None:
             self._away_since = now
             self._report("warning", "cluster.database_away", reason=str(why))
+            self._memory.save()
         self._trouble = str(why)
 
     def _tell(self, request: Request, answer: Answer, before: View) -> None:

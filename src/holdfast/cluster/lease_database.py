@@ -20,6 +20,7 @@ from sqlalchemy.engine import make_url
 
 from holdfast.cluster import tables
 from holdfast.cluster.lease_policy import MOST_NODES, LeasePolicy
+from holdfast.cluster.memory import Batches, NodeMemory
 from holdfast.cluster.rows import (
     Answer,
     Claim,
@@ -74,13 +75,24 @@ class LeaseDatabase:
         partitions: How many partitions the cluster has.
         policy: How long a lease lasts.
         secret: A digest of the secret that the nodes share.
+        memory: What the node remembers; None: nothing but what this session sees.
+        is_restored: Whether the operator restored the database from a copy.
 
     Raises:
         ConfigurationError: The location is not a URL of PostgreSQL.
     """
 
     def __init__(
-        self, location: str, node: str, url: str, partitions: int, policy: LeasePolicy, secret: str = ""
+        self,
+        location: str,
+        node: str,
+        url: str,
+        partitions: int,
+        policy: LeasePolicy,
+        secret: str = "",
+        memory: NodeMemory | None = None,
+        *,
+        is_restored: bool = False,
     ) -> None:
         address = read_address(location)
         self.place = address.shown
@@ -98,7 +110,11 @@ class LeaseDatabase:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
         self._is_unconfirmed = False
-        self._cluster = ""
+        self._memory = memory or NodeMemory(None, node)
+        self._is_restored = is_restored
+        if is_restored:
+            self._memory.forget_batches()
+        self._was_connected = self._has_stores = False
         self._session: tuple[int, str] | None = None
         self._earlier: tuple[int, str] | None = None
         """Process and start of this session and of the one that it replaces, in the server."""
@@ -163,9 +179,9 @@ class LeaseDatabase:
             was_connected = self._connection is not None
             self.close()
             said = " ".join(str(error).split()) or type(error).__name__
-            if self._cluster and isinstance(error, _MISSING):
+            if self._memory.cluster and isinstance(error, _MISSING):
                 raise NoAnswer(self._missing) from error
-            if _is_final(error, said, was_connected or bool(self._cluster)):
+            if _is_final(error, said, was_connected or self._was_connected):
                 raise ClusterRefused(
                     f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
                     remedy="Correct the URL, or grant its user what is missing.",
@@ -223,7 +239,7 @@ class LeaseDatabase:
     def _check_cluster(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Create the cluster, or check that it is the one that this node expects."""
         are_there = connection.execute(tables.ARE_THERE.encode()).fetchone() == (True,)
-        if not self._cluster:
+        if not self._memory.cluster:
             self._create(connection, are_there=are_there)
             are_there = True
         rows = self._execute(connection, tables.CLUSTER).fetchall() if are_there else []
@@ -232,13 +248,32 @@ class LeaseDatabase:
         if len(rows) > 1:
             raise ClusterRefused(f"The cluster at {self.place} has {len(rows)} identities.", remedy=TWO_CLUSTERS)
         self._require_same(*rows[0])
-        if not self._cluster:
+        if not self._was_connected:
             self._probe(connection)
-        self._cluster = rows[0][0]
+        batches = self._batches(connection)
+        if lost := self._memory.lost(batches):
+            raise ClusterRefused(
+                f"The database of the cluster at {self.place} went back to an older copy: {'; '.join(lost[:3])}"
+                f"{f'; and {len(lost) - 3} more' if len(lost) > 3 else ''}.",
+                remedy="Restore the newest copy if there is one. Otherwise start each node once with --restored.",
+            )
+        self._was_connected, self._is_restored = True, False
+        self._memory.see(rows[0][0], batches, time.monotonic())
+
+    def _batches(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Batches:
+        """Return the epoch and the last batch of each partition's store."""
+        self._has_stores = self._has_stores or connection.execute(tables.HAS_STORES.encode()).fetchone() == (True,)
+        if not self._has_stores:
+            return {}
+        numbers = {space_of(self._space, one).encode(): one for one in range(self._partitions)}
+        rows = self._execute(connection, tables.BATCHES, names=list(numbers)).fetchall()
+        return {numbers[bytes(name)]: (epoch, serial) for name, epoch, serial in rows}
 
     @property
     def _missing(self) -> str:
-        return f"the cluster {self._cluster} is not in the database, which is empty or being restored"
+        file = self._memory.file
+        again = f"; to create a new one, stop the nodes and delete {file} of each" if file is not None else ""
+        return f"the cluster {self._memory.cluster} is not in the database, which is empty or being restored{again}"
 
     def _create(self, connection: psycopg.Connection[tuple[Any, ...]], *, are_there: bool) -> None:
         """Create the cluster if there is none. Only a node that has never been in one does that."""
@@ -269,9 +304,10 @@ class LeaseDatabase:
                 remedy="If you moved the database, and no node uses the old server: UPDATE holdfast_cluster SET "
                 "system_identifier = NULL",
             )
-        if self._cluster and cluster != self._cluster:
+        known = self._memory.cluster
+        if known and cluster != known and not self._is_restored:
             raise ClusterRefused(
-                f"The cluster at {self.place} is {cluster}, but this node belongs to {self._cluster}: the database was "
+                f"The cluster at {self.place} is {cluster}, but this node belongs to {known}: the database was "
                 "replaced, or restored while a node was running.",
                 remedy="If it holds the right copy, start the node again, with --restored. Otherwise restore the copy, "
                 "with all nodes stopped.",
@@ -370,6 +406,7 @@ class LeaseDatabase:
         self._execute(connection, tables.NEW_TIMELINE)
         if request.renews and is_locked:
             self._execute(connection, tables.RENEW, incarnation=request.incarnation)
+            self._memory.see(self._memory.cluster, self._batches(connection), time.monotonic())
         may_declare, nodes, ownership = self._one(connection, tables.LOOK)
         rows = tuple(NodeRow(*map(_tuple, node)) for node in nodes)
         is_member = any((node.name, node.incarnation) == (self._values["node"], request.incarnation) for node in rows)

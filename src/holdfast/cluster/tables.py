@@ -129,6 +129,10 @@ DELETE FROM holdfast_node WHERE {_OTHER} AND (SELECT is_free FROM lock) AND {_LE
 """
 """A renewal that runs at the same time locks the row: the declaration waits for it, and then judges the renewed row."""
 
+HAS_STORES: Final = "SELECT to_regclass('holdfast_spaces') IS NOT NULL"
+BATCHES: Final = "SELECT name, epoch, serial FROM holdfast_spaces WHERE name = ANY(%(names)s::bytea[])"
+"""The epoch of each store, and the number of its last batch."""
+
 CLAIM_LOCK: Final = f"SELECT pg_advisory_xact_lock({CLAIM_KEY})"
 CLAIM: Final = f"""
 UPDATE holdfast_ownership SET owner = %(node)s, incarnation = %(incarnation)s, epoch = epoch + 1,

@@ -4,6 +4,8 @@ The agent writes a time for each partition, and the worker of the partition read
 no message, calls no handler and forwards nothing: another node may do so. The stored data need no clock: they are
 protected by the epoch in each commit.
 
+Beside the times, the memory has the last batch of each partition that its worker made durable, for the agent.
+
 The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
 earlier worker of it runs. So a worker never acts on a later claim than its own.
 """
@@ -33,6 +35,7 @@ class Trust:
     def __init__(self, count: int) -> None:
         # Native doubles at aligned addresses: each is written and read as a whole.
         self._until = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
+        self._batches = memoryview(mmap.mmap(-1, 16 * count)).cast("q")
 
     def set(self, partition: int, until: float) -> None:
         """Set the time, in seconds of :func:`trust_clock`, until which the worker of a partition may act."""
@@ -46,6 +49,18 @@ class Trust:
         """Let no worker act. The supervisor calls this when the agent has ended, for whatever reason."""
         for partition in range(len(self._until)):
             self._until[partition] = 0.0
+
+    def remember(self, partition: int, epoch: int, batch: int) -> None:
+        """Remember the last durable batch of a partition, unless a later one is known: the epoch of its store, and its
+        number. The partition's worker calls this before it acknowledges anything in the batch."""
+        if batch >= self._batches[2 * partition + 1]:
+            self._batches[2 * partition], self._batches[2 * partition + 1] = epoch, batch
+
+    def batches(self) -> dict[int, tuple[int, int]]:
+        """Return the last durable batch of each partition that a worker of this node served."""
+        count = len(self._until)
+        found = {one: (self._batches[2 * one], self._batches[2 * one + 1]) for one in range(count)}
+        return {one: batch for one, batch in found.items() if batch[0]}
 
     def of(self, partition: int) -> PartitionTrust:
         """Return the trust of one partition's worker."""

@@ -14,6 +14,7 @@ import psycopg
 
 from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
+from holdfast.cluster.tables import HAS_STORES
 
 _CLUSTER = "SELECT partitions, incarnations FROM holdfast_cluster WHERE space = %(space)s"
 _NODES = "SELECT name, incarnation FROM holdfast_node WHERE space = %(space)s"
@@ -30,7 +31,6 @@ SELECT convert_from(p.queue, 'UTF8'), p.number, p.first_offset, p.swept, count(r
 FROM holdfast_partitions p LEFT JOIN holdfast_records r ON r.part = p.part
 WHERE p.space = %(id)s GROUP BY p.part
 """
-_HAS_STORES = "SELECT to_regclass('holdfast_spaces') IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class _Check:
 
     def stores(self) -> None:
         """The records of each partition of a queue are complete, from the first to the last."""
-        if self._rows(_HAS_STORES) != [(True,)]:
+        if self._rows(HAS_STORES) != [(True,)]:
             return
         space = self._values["space"]
         expected = {space_of(space, partition).encode(): partition for partition in range(self._count)}

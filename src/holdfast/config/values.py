@@ -337,6 +337,7 @@ FILE = Kind("the path of a file", _file)
 
 Name = Annotated[str, Kind("a name", _name)]
 NewFile = Annotated[str, Kind("the path of a file, created if it does not exist", _path)]
+Folder = Annotated[str, Kind("a directory, created if it does not exist", _path)]
 Glob = Annotated[str, Kind("text in which `*` matches any characters", _glob)]
 Url = Annotated[str, Kind("an http or https URL", _url)]
 ProxyUrl = Annotated[str, Kind("an http URL", _proxy)]

@@ -41,6 +41,7 @@ class Worker:
         claims: The Identifiers that other workers use; None for a single worker.
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
+        remember: Called with the epoch of its store and the number of each durable batch; None: nobody remembers them.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Worker:
     partitions: tuple[int, int] | None = None
     claims: IdentifierClaims | None = None
     is_trusted: Callable[[], bool] | None = None
+    remember: Callable[[int, int], None] | None = None
 
     @property
     def is_gateway(self) -> bool:

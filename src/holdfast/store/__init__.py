@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.store.address import is_kafka, is_remote, is_sql, shown
-from holdfast.store.base import Store, Transaction, Transactional
+from holdfast.store.base import Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
@@ -20,6 +20,7 @@ IN_MEMORY = ":memory:"
 __all__ = [
     "IN_MEMORY",
     "CommitThread",
+    "Counted",
     "MemoryStore",
     "Store",
     "Transaction",

@@ -133,6 +133,15 @@ class Transaction(Protocol):
 
 
 @runtime_checkable
+class Counted(Protocol):
+    """A store that reports the number of each batch."""
+
+    def call_with_batches(self, function: Callable[[int, int], None]) -> None:
+        """Call a function with the epoch and the number of the last durable batch, now and after each further one."""
+        ...
+
+
+@runtime_checkable
 class Transactional(Protocol):
     """A store in a database that lets the application share its transactions."""
 

@@ -73,7 +73,7 @@ def broker(
     ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
     passes = read_again is not None
     if told.cluster is not None:
-        post = become_node(told, ready, passes_hang_up=passes)
+        post = become_node(told, ready, passes_hang_up=passes, restored=restored)
     else:
         admin = (told.admin.host, told.admin.port) if told.admin.enabled else None
         at = (told.listen.host, told.listen.port), admin, told.limits.http.max_connections

@@ -65,7 +65,7 @@ def become_worker(
 
 
 def become_node(
-    config: BrokerConfig, ready: Callable[[Mapping[str, Any]], None], *, passes_hang_up: bool
+    config: BrokerConfig, ready: Callable[[Mapping[str, Any]], None], *, passes_hang_up: bool, restored: bool
 ) -> Post | None:
     """Become the processes of a node of a cluster: its agent, a gateway, and a worker for each partition that it owns
     now. A supervisor stays behind, which ends with them.
@@ -74,6 +74,7 @@ def become_node(
         config: The configuration. Without a cluster there is nothing to become.
         ready: Called in the supervisor when the node first serves the partitions that it owns.
         passes_hang_up: Whether SIGHUP is passed on to the gateway and the workers.
+        restored: Whether the database was restored from an older copy.
 
     Returns:
         In the gateway and in each worker, where it stands; None without a cluster.
@@ -98,7 +99,7 @@ def become_node(
     messages = _bind((config.listen.host, config.listen.port), most)
     admin = _bind((config.admin.host, config.admin.port), most) if config.admin.enabled else []
     # Last of all: a node that cannot listen must not join the cluster.
-    link = AgentLink.start(partial(_run_agent, config, node, url, [*nodes, *messages, *admin], trust), trust)
+    link = AgentLink.start(partial(_run_agent, config, node, url, restored, [*nodes, *messages, *admin], trust), trust)
     supervisor = Supervisor(
         cluster.partitions,
         messages,
@@ -114,15 +115,23 @@ def become_node(
 
 
 def _run_agent(
-    config: BrokerConfig, node: str, url: str, listening: list[socket.socket], trust: Trust, link: socket.socket
+    config: BrokerConfig,
+    node: str,
+    url: str,
+    restored: bool,
+    listening: list[socket.socket],
+    trust: Trust,
+    link: socket.socket,
 ) -> None:
     """Be the agent of a node, which listens nowhere."""
     for one in listening:
         one.close()
-    run_agent(config, node, url, trust, link)
+    run_agent(config, node, url, trust, link, restored=restored)
 
 
-def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: socket.socket) -> None:
+def run_agent(
+    config: BrokerConfig, node: str, url: str, trust: Trust, link: socket.socket, *, restored: bool = False
+) -> None:
     """Keep the lease of a node, until its supervisor ends."""
     from holdfast.cluster import agent
     from holdfast.cluster.lease_policy import LeasePolicy
@@ -132,7 +141,9 @@ def run_agent(config: BrokerConfig, node: str, url: str, trust: Trust, link: soc
     cluster = config.cluster
     assert cluster is not None and cluster.secret is not None
     policy, mark = LeasePolicy(cluster.lease), NodeProof(cluster.secret.reveal()).mark
-    settings = agent.AgentSettings(config.store_location(), node, url, cluster.partitions, policy, mark)
+    settings = agent.AgentSettings(
+        config.store_location(), node, url, cluster.partitions, policy, mark, cluster.memory, restored
+    )
     agent.run_agent(settings, link, trust, lambda level, event, **fields: getattr(log, level)(event, **fields))
 
 

@@ -63,7 +63,7 @@ from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange
-from holdfast.store import Store, Transactional, shown
+from holdfast.store import Counted, Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
@@ -186,6 +186,8 @@ class RunningDestination:
         count, is_node = (worker.count, worker.is_trusted is not None) if worker is not None else (1, False)
         await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
         store = await open_off_loop(location if worker is None else worker.store_of(location))
+        if worker is not None and worker.remember is not None and isinstance(store, Counted):
+            store.call_with_batches(worker.remember)
         async with contextlib.AsyncExitStack() as on_error:
             on_error.callback(_close_after_error, store)
             running = cls(settings, store, incidents)

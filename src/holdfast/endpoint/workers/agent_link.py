@@ -139,6 +139,10 @@ class AgentLink:
         """Whether a worker may act now. Called in its process."""
         return self._trust.of(number).is_trusted()
 
+    def remember(self, number: int, epoch: int, batch: int) -> None:
+        """Remember a worker's last durable batch. Called in its process."""
+        self._trust.remember(number, epoch, batch)
+
     def revoke(self) -> None:
         """Let no worker of this node act any longer. Called in any of its processes."""
         self._trust.revoke()

@@ -96,6 +96,7 @@ class SQLStore(Reads):
         self.reconnections = 0
         self.space = 0
         self.epoch = 0
+        self._on_batch: Callable[[int, int], None] | None = None
         self._dialect = dialect_of(address.database)
         self._parts: dict[Where | str, int] = {}
         self._last_part = 0
@@ -328,9 +329,16 @@ class SQLStore(Reads):
                 f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
             ) from error
 
+    def call_with_batches(self, function: Callable[[int, int], None]) -> None:
+        """See :class:`holdfast.store.Counted`."""
+        self._on_batch = function
+        function(self.epoch, self.content.serial)
+
     def _take_over(self, changes: SQLChanges) -> None:
         changes.take_over()
         self.contents.no_longer_named(changes.unnamed)
+        if self._on_batch is not None:
+            self._on_batch(self.epoch, self.content.serial)
         for name in changes.gone:
             self._parts.pop(name, None)
 
