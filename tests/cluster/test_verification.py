@@ -1,4 +1,4 @@
-"""The rules of a cluster's rows: each is broken once, and found."""
+"""The rules of a cluster's rows and of its stores: each is broken once, and found. Covers cluster/contents.py."""
 
 from __future__ import annotations
 
@@ -78,6 +78,28 @@ def test_a_broken_rule_is_found(server: PostgreSQL, location: str, change: str, 
     server.sql(change.format(space=space, part=server.sql(asked).strip()))
     found = verify_cluster(location)
     assert any(problem in one for one in found.problems), found.problems
+
+
+def test_every_record_and_cursor_of_an_intact_cluster_can_be_read(location: str) -> None:
+    found = verify_cluster(location, reads_all=True)
+    assert (found.problems, found.bodies) == ((), 6)
+
+
+def test_a_number_that_occurs_twice_a_broken_body_and_a_wrong_cursor_are_found(location: str) -> None:
+    store = open_store(Worker(1, 9).store_of(location))
+    for offset, number, body in ((5, 4, b"<x/>"), (6, 7, b"<x>"), (7, 8, b""), (8, 9, b"a<b/><b/>")):
+        store.commit(Batch(appends=[("inbox", 3, offset, Record("urn:s", number, "urn:a", body, 0.0))]))
+    store.commit(Batch(cursors={("inbox", 3, "audit"): {"offset": 12}}))
+    store.close()
+    found = verify_cluster(location, reads_all=True)
+    where = "Cluster partition 1, queue 'inbox', partition 3: "
+    assert [one.removeprefix(where) for one in found.problems] == [
+        "the cursor 'audit' is at 12, but the partition ends at 9.",
+        "record 5 repeats number 4 of Sequence urn:s.",
+        "the body of record 6 is not XML: mismatched tag: line 1, column 11.",
+    ]
+    assert found.bodies == 10
+    assert verify_cluster(location).problems == ()
 
 
 def test_a_store_of_no_partition_is_found(location: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psycopg
 
+from holdfast.cluster.contents import check_contents
 from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
 from holdfast.cluster.tables import HAS_STORES
@@ -43,6 +44,7 @@ class Verification:
         partitions: How many partitions have a store.
         records: How many records their stores have.
         numbers: Numbers that never fall: what each belongs to -> its value.
+        bodies: How many records were read and decoded.
     """
 
     place: str
@@ -50,17 +52,19 @@ class Verification:
     partitions: int
     records: int
     numbers: Mapping[str, int] = field(default_factory=dict)
+    bodies: int = 0
 
 
-def verify_cluster(location: str, before: Verification | None = None) -> Verification:
+def verify_cluster(location: str, before: Verification | None = None, *, reads_all: bool = False) -> Verification:
     """Check the rows of a cluster, and of the stores of its partitions. Nothing is changed.
 
     Args:
         location: The URL of the database; its space names the cluster.
         before: An earlier check of the same cluster.
+        reads_all: Whether to read every record too.
 
     Raises:
-        ConfigurationError, StoreAway: As :func:`~holdfast.cluster.inspection.open_cluster`.
+        ConfigurationError, StoreError: As :func:`~holdfast.cluster.inspection.open_cluster`.
     """
     with open_cluster(location) as (connection, values, place), connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -71,14 +75,19 @@ def verify_cluster(location: str, before: Verification | None = None) -> Verific
         for name, value in before.numbers.items():
             if check.numbers.get(name, value) < value:
                 check.problems.append(f"The {name} fell from {value} to {check.numbers[name]}.")
-    return Verification(place, tuple(check.problems), check.partitions, check.records, check.numbers)
+    bodies = 0
+    for partition in range(check.count if reads_all else 0):
+        contents = check_contents(location, partition)
+        check.problems += contents.problems
+        bodies += contents.bodies
+    return Verification(place, tuple(check.problems), check.partitions, check.records, check.numbers, bodies)
 
 
 class _Check:
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], values: dict[str, Any]) -> None:
         self._connection = connection
         self._values = values
-        self._count = 0
+        self.count = 0
         self.problems: list[str] = []
         self.numbers: dict[str, int] = {}
         self.partitions = self.records = 0
@@ -88,12 +97,12 @@ class _Check:
 
     def membership(self) -> None:
         """Every partition has one row, and every incarnation one node."""
-        ((self._count, incarnations),) = self._rows(_CLUSTER)  # one row: see open_cluster
+        ((self.count, incarnations),) = self._rows(_CLUSTER)  # one row: see open_cluster
         self.numbers["number of joins"] = incarnations
         ownership = self._rows(_OWNERSHIP)
         numbers = [partition for partition, _, _, _ in ownership]
-        if numbers != list(range(self._count)):
-            self.problems.append(f"The cluster has {self._count} cluster partitions, but rows for {numbers}.")
+        if numbers != list(range(self.count)):
+            self.problems.append(f"The cluster has {self.count} cluster partitions, but rows for {numbers}.")
         nodes = self._rows(_NODES)
         used = [incarnation for _, incarnation in nodes]
         if len(set(used)) != len(used):
@@ -112,7 +121,7 @@ class _Check:
         if self._rows(HAS_STORES) != [(True,)]:
             return
         space = self._values["space"]
-        expected = {space_of(space, partition).encode(): partition for partition in range(self._count)}
+        expected = {space_of(space, partition).encode(): partition for partition in range(self.count)}
         spaces = self._rows(_SPACES, name=space.encode(), prefix=f"{space}/worker-".encode())
         for name, count in Counter(bytes(name).decode() for name, _, _, _ in spaces).items():
             if count > 1:

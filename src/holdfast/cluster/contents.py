@@ -1,0 +1,103 @@
+"""Checks what the stores of a cluster contain: every record, and every cursor. Nothing is changed.
+
+``verification`` compares the rows with each other; here, each record is read and decoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from xml.parsers import expat
+
+from holdfast.core.queues.cursors import ASIDE
+from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
+from holdfast.core.records import Record, Snapshot
+from holdfast.exceptions import StoreMissing
+from holdfast.store import Store, open_store
+from holdfast.store.address import beside
+
+MOST_PROBLEMS: Final = 100
+"""Problems of one partition that are reported."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a check of one cluster partition found.
+
+    Args:
+        problems: The broken rules, each as a sentence.
+        bodies: How many records were read.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    bodies: int = 0
+
+    def say(self, problem: str) -> None:
+        """Add a problem, as long as there are few."""
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+
+
+def check_contents(location: str, partition: int) -> Contents:
+    """Check the store of one partition of a cluster, also while a node serves it.
+
+    Args:
+        location: The URL of the database; its space names the cluster.
+        partition: The partition.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    found = Contents()
+    try:
+        store = open_store(location if partition == 0 else beside(location, f"worker-{partition}"), read_only=True)
+    except StoreMissing:
+        return found  # it was never served
+    try:
+        snapshot = store.load()
+        _cursors(snapshot, partition, found)
+        for (queue, number), (first, end) in sorted(snapshot.bounds.items()):
+            kind = snapshot.queues.get(queue, {}).get("kind")
+            if kind not in (OUTBOX, DEAD_LETTERS) and queue != DEAD_LETTERS and not queue.startswith(ASIDE):
+                where = f"Cluster partition {partition}, queue {queue!r}, partition {number}"
+                _records(store, (queue, number), (first, end), where, found)
+    finally:
+        store.close()
+    return found
+
+
+def _cursors(snapshot: Snapshot, partition: int, found: Contents) -> None:
+    """No cursor is behind the end of its queue's partition."""
+    for (queue, number, name), state in sorted(snapshot.cursors.items()):
+        offset, (_, end) = state.get("offset", 0), snapshot.bounds.get((queue, number), (0, 0))
+        if type(offset) is not int or not 0 <= offset <= end:
+            where = f"Cluster partition {partition}, queue {queue!r}, partition {number}"
+            found.say(f"{where}: the cursor {name!r} is at {offset}, but the partition ends at {end}.")
+
+
+def _records(store: Store, where: tuple[str, int], bounds: tuple[int, int], place: str, found: Contents) -> None:
+    """Each record has a body of XML, and each number of a Sequence occurs once."""
+    numbers: dict[str, set[int]] = {}
+    position, end = bounds
+    while position < end and (rows := store.read(*where, position, end)):
+        for offset, record in rows:
+            found.bodies += 1
+            known = numbers.setdefault(record.sequence, set())
+            if record.message_number in known:
+                what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
+                found.say(f"{place}: {what}.")
+            known.add(record.message_number)
+            if why := _wrong_body(record):
+                found.say(f"{place}: the body of record {offset} is not XML: {why}.")
+        position = rows[-1][0] + 1
+
+
+def _wrong_body(record: Record) -> str:
+    parser = expat.ParserCreate()
+    try:
+        parser.Parse(b"<body>")
+        parser.Parse(record.body)
+        parser.Parse(b"</body>", True)
+    except expat.ExpatError as error:
+        return str(error)
+    return ""
