@@ -1,4 +1,4 @@
-"""Microsoft's WCF client before a cluster of three brokers, one of which is killed or paused.
+"""Microsoft's WCF client before a cluster of three brokers, one of which is killed or paused; also with a user name.
 
 ``WCF_CLIENT`` names the program; without it all of this is skipped.
 """
@@ -18,7 +18,8 @@ from databases import Server
 from interop_cells import cell
 from waiting import until
 from wcf.grids import each_version
-from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
+from wcf.https import context_in, tls_before
+from wcf.live_client import PATIENCE, LiveWCFClient, needs_the_client, versions_of
 from wcf.outage import Outage
 from wcf.wire import Profile
 
@@ -26,7 +27,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
     pytest.mark.crash,
-    pytest.mark.nightly,
     pytest.mark.timeout(600),
     needs_the_client,
     cell(peer="WCF", role="destination", broker="broker"),
@@ -34,6 +34,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.nightly
 @each_version
 @cell(pattern="mixed", setup="a cluster, six clients", fault="one of three brokers killed or paused")
 @pytest.mark.parametrize("trouble", ["killed", "paused"])
@@ -60,3 +61,38 @@ async def test_wcf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or
             brokers.clean()
     assert [one.failed for one in clients] == [[]] * 6
     assert outage.ledger.numbers == {f"k{n}": list(range(1, 31)) for n in range(6)}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(pattern="mixed", setup="a cluster", fault="one of three brokers killed", security="secure conversation")
+async def test_wcf_clients_with_a_user_name_keep_their_sessions_if_a_broker_is_killed(
+    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
+) -> None:
+    """Each request goes to another broker than the one before, also those for tokens and under tokens."""
+    outage = Outage(tmp_path, monkeypatch)
+    (tmp_path / "users").write_text("alice:secret\n")
+    (tmp_path / "users").chmod(0o600)
+    security = '[security]\nusers = "users"\n'
+    brokers = Brokers(tmp_path, servers("postgresql").new_url(), outage.service.url, security)
+    async with outage.running(outage.service):
+        try:
+            await brokers.start(*NAMES)
+            async with (
+                Balancer(list(brokers.urls.values()), repeats=True) as balancer,
+                tls_before(balancer.url, context_in(tmp_path)) as url,
+            ):
+                given = {"username": "alice:secret", "trust_any": "", "binding": binding} | PATIENCE
+                clients = [LiveWCFClient(url, key=f"k{n}", **given) for n in range(3)]
+                calls = [asyncio.create_task(one.run("open; echo 1..20; notify 21..30; close")) for one in clients]
+                await until(lambda: len(outage.handled()) >= 3 * 4)
+                brokers.nodes["a"].signal(signal.SIGKILL)
+                await asyncio.gather(*calls)
+                wrong = LiveWCFClient(url, key="wrong", **(given | {"username": "alice:wrong"}))
+                await wrong.run("open; close")
+                await until(lambda: len(outage.handled()) >= 3 * 30)
+        finally:
+            brokers.clean()
+    assert [one.failed for one in clients] == [[]] * 3
+    assert [line["exception"] for line in wrong.failed][:1] == ["MessageSecurityException"]
+    assert outage.ledger.numbers == {f"k{n}": list(range(1, 31)) for n in range(3)}

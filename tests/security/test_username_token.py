@@ -39,7 +39,7 @@ from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import FileNonces
 from holdfast.security.times import read_time, write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing import lossy, pair
@@ -325,13 +325,13 @@ def test_workers_that_open_the_file_of_nonces_at_once_wait_for_each_other(
             other.execute("COMMIT")
 
     monkeypatch.setattr("holdfast.security.database.time.sleep", wait)
-    assert Nonces(tmp_path / "nonces.db").is_new(b"n", NOW + 10, NOW)
+    assert FileNonces(tmp_path / "nonces.db").is_new(b"n", NOW + 10, NOW)
     assert len(waits) == 1
     other.close()
 
 
 def test_a_full_memory_of_nonces_forgets_none_early() -> None:
-    nonces = Nonces(most=3)
+    nonces = FileNonces(most=3)
     assert [nonces.is_new(bytes([number]), NOW + 10, NOW) for number in range(4)] == [True, True, True, False]
     assert not nonces.is_new(b"\0", NOW + 10, NOW + 9)
     assert nonces.is_new(b"\4", NOW + 30, NOW + 20), "the old ones have expired"

@@ -132,7 +132,8 @@ class SecurityConfig:
         signature: Messages signed by certificates. With it, the broker refuses every request without a valid signature,
             and signs its answers.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
-            for all workers. The default is ``security.db`` in the store's directory; without one, it is in memory.
+            for all workers. The default is ``security.db`` in the store's directory; without one, it is in memory. The
+            nodes of a cluster remember them in their database.
     """
 
     users: UsersFile | None = None
@@ -300,8 +301,8 @@ class MessageCredentialsConfig:
         digest: Send a digest instead of the password.
         timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
         conversation: Request a token of WS-SecureConversation with the user name for each Sequence, and sign with its
-            key. WCF demands this if it combines a user name with a reliable session. The tokens are in ``security.db``
-            in the store's directory, or in the file ``nonces`` of ``[security]``.
+            key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
+            ``[security]`` are.
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
     """
 

@@ -134,9 +134,9 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"
             yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port, such as 8082."
-    if config.security != SecurityConfig():
-        what = "the nodes of a cluster have no common memory of nonces and sessions, so a message could be replayed"
-        yield ("security",), what, "Remove one of [security] and [cluster]. Use client certificates: listen.tls."
+    if config.security.nonces is not None:
+        what = "a file on one machine cannot remember what the other nodes of a cluster have received"
+        yield ("security", "nonces"), what, "Remove this key: the nodes remember nonces in their database."
 
 
 def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:

@@ -18,6 +18,7 @@ from holdfast.security.conversation.secure_conversation import SecureConversatio
 from holdfast.security.names import SECURITY
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
+from holdfast.store import is_sql
 
 if TYPE_CHECKING:
     from holdfast.security.x509 import X509
@@ -46,10 +47,10 @@ class MessageSecurity:
         signatures = {to: one.signature for to, one in secured.items() if one.signature is not None}
         if config.security.signature is not None:
             signatures[_LISTENER] = config.security.signature
-        nonces = None
+        nonces: str | Path | None = None
         users = {to: one for to, one in secured.items() if one.signature is None}
         if self._users is not None or signatures or any(one.conversation for one in users.values()):
-            nonces = config.security.nonces or nonces_of(config.store)
+            nonces = config.security.nonces or _memory(config)
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
@@ -187,6 +188,12 @@ class HopSignatures(Processor):
             signer.inbound(context)
         elif _may_have_security(context):
             raise NotForThisRole("this hop has no certificate")
+
+
+def _memory(config: BrokerConfig) -> str | Path | None:
+    """Return where nonces and tokens are remembered: by a cluster in its database; otherwise beside the store."""
+    is_node = config.cluster is not None and is_sql(config.store)  # its gateway has no store: the workers check
+    return config.store_location() if is_node else nonces_of(config.store)
 
 
 def _may_have_security(context: MessageContext) -> bool:

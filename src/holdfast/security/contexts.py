@@ -40,56 +40,61 @@ class SecurityContext:
     password_proof: bytes = b""
 
 
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS holdfast_contexts (
+    space text, identifier text, instance text, owner text, key bytea, until double precision, proof bytea,
+    PRIMARY KEY (space, identifier, instance));
+CREATE INDEX IF NOT EXISTS holdfast_contexts_owner ON holdfast_contexts (space, owner);
+"""
+_FORGET: Final = "DELETE FROM holdfast_contexts WHERE space = :space AND until < :now"
+_COUNT: Final = "SELECT count(*), count(CASE WHEN owner = :user THEN 1 END) FROM holdfast_contexts WHERE space = :space"
+_ADD: Final = "INSERT INTO holdfast_contexts VALUES (:space, :identifier, :instance, :user, :key, :until, :proof)"
+_DROP_OLD: Final = """
+DELETE FROM holdfast_contexts WHERE space = :space AND identifier = :identifier AND instance NOT IN (
+    SELECT instance FROM holdfast_contexts WHERE space = :space AND identifier = :identifier
+    ORDER BY until DESC LIMIT :keys)
+"""
+"""The newest keys are the ones that expire last."""
+_FIND: Final = """
+SELECT identifier, instance, owner, key, until, proof FROM holdfast_contexts
+WHERE space = :space AND identifier = :identifier AND instance = :instance
+"""
+_CANCEL: Final = "DELETE FROM holdfast_contexts WHERE space = :space AND identifier = :identifier"
+
+
 class SecurityContexts:
-    """Remembers the tokens until they expire or are cancelled. Several processes may share the file.
+    """Remembers the tokens until they expire or are cancelled. Several processes may share the place.
 
     Args:
-        path: The file, created if absent; None: memory, which a restart clears.
+        path: A file, created if absent; the URL of a PostgreSQL database; or None: memory, which a restart clears.
         most: Maximum number remembered.
         most_of_user: Maximum number remembered for one user.
 
     Raises:
-        ConfigurationError: The file cannot be opened.
+        ConfigurationError: It cannot be opened.
     """
 
     def __init__(self, path: str | Path | None = None, most: int = MOST, most_of_user: int = MOST_OF_USER) -> None:
         self._most = most
         self._most_of_user = most_of_user
         self._db = open_database(path)
-        # A client that has its token must find it here, also after a power failure.
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS contexts (identifier TEXT, instance TEXT, user TEXT, key BLOB, until REAL, "
-            "proof BLOB, PRIMARY KEY (identifier, instance)) WITHOUT ROWID"
-        )
-        self._db.execute("CREATE INDEX IF NOT EXISTS contexts_user ON contexts (user)")
 
     def has_room(self, user: str, now: float) -> bool:
         """Return whether a user can have another token. Expired ones are forgotten."""
-        self._db.execute("DELETE FROM contexts WHERE until < ?", (now,))
-        total = self._db.execute("SELECT count(*) FROM contexts").fetchone()[0]
-        of_user = self._db.execute("SELECT count(*) FROM contexts WHERE user = ?", (user,)).fetchone()[0]
+        ((total, of_user),) = self._db.run(_SCHEMA, _FORGET, _COUNT, user=user, now=now)
         return bool(total < self._most and of_user < self._most_of_user)
 
     def add(self, context: SecurityContext) -> None:
         """Remember a token, or another key of one; durable when it returns."""
         one = context
-        values = (one.identifier, one.instance, one.user, one.key, one.until, one.password_proof)
-        self._db.execute("INSERT INTO contexts VALUES (?, ?, ?, ?, ?, ?)", values)
-        # The newest keys are the ones that expire last.
-        self._db.execute(
-            "DELETE FROM contexts WHERE identifier = ? AND instance NOT IN "
-            "(SELECT instance FROM contexts WHERE identifier = ? ORDER BY until DESC LIMIT ?)",
-            (one.identifier, one.identifier, KEYS),
-        )
+        names = {"identifier": one.identifier, "instance": one.instance, "user": one.user, "keys": KEYS}
+        self._db.run(_SCHEMA, _ADD, _DROP_OLD, **names, key=one.key, until=one.until, proof=one.password_proof)
 
     def find(self, identifier: str, instance: str) -> SecurityContext | None:
         """Return a token with one of its keys, None if it is unknown. Check whether it has expired."""
-        row = self._db.execute(
-            "SELECT * FROM contexts WHERE identifier = ? AND instance = ?", (identifier, instance)
-        ).fetchone()
-        return None if row is None else SecurityContext(*row)
+        rows = self._db.run(_SCHEMA, _FIND, identifier=identifier, instance=instance)
+        return SecurityContext(*rows[0]) if rows else None
 
     def cancel(self, identifier: str) -> None:
         """Forget a token with all its keys."""
-        self._db.execute("DELETE FROM contexts WHERE identifier = ?", (identifier,))
+        self._db.run(_SCHEMA, _CANCEL, identifier=identifier)

@@ -1,4 +1,8 @@
-"""The file in which a validator remembers: nonces, and security sessions with their keys."""
+"""Where a validator remembers: nonces, and security sessions with their keys. In a file, or in a database.
+
+A file is for the processes of one host. The nodes of a cluster share the database of their store: a nonce that one of
+them has seen is known to all, and each of them finds the sessions that another one granted.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,109 @@ import os
 import sqlite3
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import ConfigurationError, MessageFlowError
+from holdfast.store.address import is_sql, shown
+
+if TYPE_CHECKING:
+    from holdfast.cluster.shared_database import SharedDatabase
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for other processes that use the file."""
+_AGAIN: Final = 5.0
+"""Seconds after which a peer sends its message again if the database does not answer."""
+
+Row = tuple[Any, ...]
 
 
-def open_database(path: str | Path | None) -> sqlite3.Connection:
-    """Open a file that several processes may share, created if absent; None: memory.
+class Database(Protocol):
+    """Tables that are remembered. Several threads may use it."""
+
+    def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
+        """Run statements in one transaction, durable when this returns; return the rows of the last one.
+
+        Args:
+            schema: Creates the tables that the statements need, if they do not exist.
+            statements: The statements. ``:name`` stands for a value; ``:space`` names the part of the database.
+            values: Their values.
+
+        Raises:
+            MessageFlowError: The database does not answer.
+        """
+        ...
+
+
+def open_database(place: str | Path | None) -> Database:
+    """Open a place that several processes may share.
+
+    Args:
+        place: A file, created if absent; the URL of a PostgreSQL database; or None: memory.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
+    if not is_sql(place):
+        return FileDatabase(place)
+    try:
+        from holdfast.cluster.shared_database import shared_database
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"nonces={shown(place)!r} needs the package {error.name}", remedy="pip install 'holdfast[sql]'"
+        ) from None
+    return _ClusterDatabase(shared_database(str(place)))
+
+
+class FileDatabase:
+    """A file of SQLite.
+
+    Args:
+        path: The file; None: memory.
+
+    Raises:
+        ConfigurationError: It cannot be opened.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self.connection = _open_file(path)
+        self._made: set[str] = set()
+
+    def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
+        """See :class:`Database`."""
+        if schema not in self._made:
+            self.connection.executescript(schema)
+            self._made.add(schema)
+        values["space"] = ""
+        if len(statements) == 1:
+            return self.connection.execute(statements[0], values).fetchall()
+        rows: list[Row] = []
+        self.connection.execute("BEGIN IMMEDIATE")
+        with self.connection:
+            for statement in statements:
+                rows = self.connection.execute(statement, values).fetchall()
+        return rows
+
+
+class _ClusterDatabase:
+    """A database that several hosts share."""
+
+    def __init__(self, shared: SharedDatabase) -> None:
+        self._shared = shared
+
+    def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
+        """See :class:`Database`."""
+        from holdfast.cluster.shared_database import DatabaseAway
+
+        try:
+            return self._shared.run(schema, *statements, **values)
+        except DatabaseAway as error:
+            log.warning("security.database_away", why=str(error))
+            told = "The service cannot check messages now. Send it again."
+            raise MessageFlowError(told, retry_after=_AGAIN) from None
+
+
+def _open_file(path: str | Path | None) -> sqlite3.Connection:
     try:
         if path is not None:
             # SQLite gives its other files the permissions of this one.
@@ -27,6 +120,8 @@ def open_database(path: str | Path | None) -> sqlite3.Connection:
         # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
         db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=_PATIENCE)
         _write_ahead(db)
+        # What a peer was granted must be found here, also after a power failure.
+        db.execute("PRAGMA synchronous=FULL")
         return db
     except (sqlite3.Error, OSError) as error:
         raise ConfigurationError(

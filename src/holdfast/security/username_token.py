@@ -35,7 +35,7 @@ from holdfast.security.names import (
     SECURITY,
     USES_SEQUENCE_STR,
 )
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import ordered, write_time
 from holdfast.security.trust import read_request
@@ -145,8 +145,9 @@ class UsernameTokenValidator(Processor):
         authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
             belong together. It runs in the event loop, so it must not wait; what it accepts is remembered for
             ``remember`` seconds, so a slow password hash runs once a minute for each user.
-        nonces: A file that remembers nonces and tokens over restarts; several processes may share it. None: in memory,
-            so that a restart ends the sessions of WCF's clients. The file contains keys.
+        nonces: A file that remembers nonces and tokens over restarts; several processes may share it. Or the URL of a
+            PostgreSQL database, which several hosts may share. None: in memory, so that a restart ends the sessions of
+            WCF's clients. Either contains keys.
         require_digest: Refuse passwords in plain text.
         require_timestamp: Refuse messages without a Timestamp.
         life: Maximum age of a Timestamp or nonce, in seconds.
@@ -188,7 +189,7 @@ class UsernameTokenValidator(Processor):
             )
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         self._authenticate = authenticate
-        self._nonces = Nonces(nonces)
+        self._nonces = open_nonces(nonces)
         self._sessions = SecuritySessions(nonces, session, skew, self._password_of)
         self._require_digest = require_digest
         self._require_timestamp = require_timestamp

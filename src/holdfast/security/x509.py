@@ -44,7 +44,7 @@ from holdfast.security.names import (
     Kind,
     SuiteName,
 )
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import open_nonces
 from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
 from holdfast.security.protection.written_policy import abilities_of, written_binding
 from holdfast.security.signature import (
@@ -158,7 +158,8 @@ class X509(Processor):
             endpoint accepts those of its suite and rsa-sha256, and answers with those of the request.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
             or "thumbprint", the peer has it. All four are accepted.
-        nonces: A file that remembers signatures over restarts; several processes may share it. None: in memory.
+        nonces: A file that remembers signatures over restarts; several processes may share it. Or the URL of a
+            PostgreSQL database, which several hosts may share. None: in memory.
         life: Seconds for which a message is valid.
         skew: Seconds that a peer's clock may be ahead or behind.
         encrypt: How messages are encrypted, and must be. None: they are not.
@@ -199,7 +200,7 @@ class X509(Processor):
         self._credential = credential
         self._reference: Kind = reference
         self._suite: SuiteName = suite
-        self._nonces = Nonces(nonces)
+        self._nonces = open_nonces(nonces)
         self._life = life
         self._skew = skew
         self._encryption = encrypt

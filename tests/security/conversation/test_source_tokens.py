@@ -43,7 +43,8 @@ def test_what_is_forgotten_or_has_expired_is_gone() -> None:
         tokens.keep("urn:trust", Granted(identifier, "", b"", 1000), at)
         tokens.use(identifier, identifier)
     tokens.keep("urn:trust", Granted("urn:new", "", b"", 1000), 1200)
-    count = "SELECT (SELECT count(*) FROM source_tokens), (SELECT count(*) FROM source_uses)"
-    assert tokens._db.execute(count).fetchone() == (2, 1)
+    count = """SELECT (SELECT count(*) FROM holdfast_source_tokens WHERE space = :space),
+        (SELECT count(*) FROM holdfast_source_uses WHERE space = :space)"""
+    assert tokens._db.run("", count) == [(2, 1)]
     tokens.forget("urn:token")
-    assert tokens._db.execute(count).fetchone() == (1, 0)
+    assert tokens._db.run("", count) == [(1, 0)]

@@ -79,8 +79,9 @@ class SecureConversation(Processor):
     Args:
         name: The user.
         password: Its password.
-        tokens: A file that remembers the tokens over restarts; several processes may share it. It contains keys. None:
-            in memory, so that a restart loses the Sequences.
+        tokens: A file that remembers the tokens over restarts; several processes may share it. Or the URL of a
+            PostgreSQL database, which several hosts may share. Either contains keys. None: in memory, so that a restart
+            loses the Sequences.
         version: Of WS-SecureConversation: "2005/02" as ``WSHttpBinding``, or "1.3" as ``WS2007HttpBinding``. None: the
             first with WS-ReliableMessaging 1.0, the second with later versions.
         life: Seconds for which a message is valid.

@@ -23,7 +23,7 @@ from holdfast.security.names import (
     SECURITY,
     SuiteName,
 )
-from holdfast.security.nonces import Nonces
+from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, Confirmation, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signed_message import SUITES
@@ -185,7 +185,7 @@ class SamlTokenValidator(Processor):
         self._confirmations = tuple(confirmations)
         self._attesters = set() if attesters is None else {one.sha256 for one in read_certificates(attesters)}
         self._authorize = authorize
-        self._nonces = Nonces(nonces)
+        self._nonces = open_nonces(nonces)
         self._suite: SuiteName = suite
         self._skew = skew
         self._longest = longest

@@ -1,0 +1,158 @@
+"""SharedDatabase: small tables in the database of a cluster that all its nodes share, besides those of the leases.
+
+The calls wait for the database, in the thread of the caller: for a moment, and never longer than ``PATIENCE``. After a
+failure, calls fail at once for a while, so that a database that is down does not stop the process that asks it. Each
+call is one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import time
+from collections.abc import Generator, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from holdfast.cluster import tables
+from holdfast.cluster.lease_database import conninfo_of
+from holdfast.store.address import read_address
+
+PATIENCE: Final = 2.0
+"""Seconds that a call waits for the database."""
+SHORTEST_PAUSE: Final = 0.1
+"""Seconds after a failure in which calls fail at once; at least twice the time that the failed call took."""
+_STATEMENT: Final = b"SELECT set_config(%s, %s, false)"
+_DURABLE: Final = (
+    b"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class DatabaseAway(Exception):
+    """The database does not answer, or refuses; it is not known whether it made a change."""
+
+
+class SharedDatabase:
+    """One connection of this process, made when it is first needed. Several threads may use it.
+
+    Args:
+        location: The URL of the database; its space names the cluster.
+
+    Raises:
+        ConfigurationError: The location is not a URL of PostgreSQL.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.space = read_address(location).space
+        self._conninfo = conninfo_of(location, PATIENCE, f"holdfast-shared {self.space}")
+        self._lock = threading.Lock()
+        self._connection: _Bounded | None = None
+        self._made: set[str] = set()
+        self._away_until = 0.0
+
+    def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
+        """Run statements in one transaction; return the rows of the last one.
+
+        Args:
+            schema: Creates the tables that the statements need, if they do not exist.
+            statements: The statements. ``:name`` stands for a value.
+            values: Their values; ``:space`` is there in any case.
+
+        Raises:
+            DatabaseAway: It failed. The change may have been made nevertheless.
+        """
+        with self._lock:
+            begun = time.monotonic()
+            if begun < self._away_until:
+                raise DatabaseAway("the database did not answer a moment ago")
+            try:
+                try:
+                    return self._run(schema, statements, values)
+                except psycopg.OperationalError:
+                    if self._connection is None or time.monotonic() - begun > PATIENCE / 2:
+                        raise
+                    # The server ended the idle connection, because it was restarted or promoted.
+                    self._close()
+                    return self._run(schema, statements, values)
+            except psycopg.Error as error:
+                self._close()
+                now = time.monotonic()
+                self._away_until = now + max(SHORTEST_PAUSE, 2 * (now - begun))
+                raise DatabaseAway(" ".join(str(error).split()) or type(error).__name__) from None
+
+    def _run(self, schema: str, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+        connection = self._connected(schema)
+        values = {"space": self.space, **values}
+        within = connection.transaction() if len(statements) > 1 else contextlib.nullcontext()
+        rows: list[Row] = []
+        with within:
+            for statement in statements:
+                cursor = connection.execute(_translated(statement), values, prepare=True)
+                rows = cursor.fetchall() if cursor.description is not None else []
+        return rows
+
+    def _connected(self, schema: str) -> _Bounded:
+        connection = self._connection
+        if connection is None:
+            connection = _Bounded.connect(self._conninfo, autocommit=True)
+            self._connection = connection
+            for name in ("statement_timeout", "lock_timeout"):
+                connection.execute(_STATEMENT, (name, str(round(PATIENCE * 1000))))
+            connection.execute(_DURABLE)
+        if schema not in self._made:
+            with connection.transaction():
+                connection.execute(tables.CREATION_LOCK.encode())
+                connection.execute(schema.encode())
+            self._made.add(schema)
+        return connection
+
+    def close(self) -> None:
+        """Close the connection. The next call opens another one."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._made.clear()
+        if connection is not None:
+            connection.close()
+
+
+class _Bounded(psycopg.Connection[Row]):
+    """A connection whose calls end after ``PATIENCE``, also if the server is paused."""
+
+    def wait(self, gen: Generator[Any, Any, T], *given: Any, **more: Any) -> T:
+        return super().wait(_bounded(gen, time.monotonic() + PATIENCE), *given, **more)
+
+
+def _bounded(asked: Generator[Any, Any, T], until: float) -> Generator[Any, Any, T]:
+    try:
+        wanted = next(asked)
+        while True:
+            ready = yield wanted
+            if not ready and time.monotonic() > until:
+                raise psycopg.OperationalError(f"no answer for {PATIENCE:.0f} s")
+            wanted = asked.send(ready)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+
+
+_NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
+
+
+@cache
+def _translated(statement: str) -> bytes:
+    """Return a statement with the driver's placeholders."""
+    return _NAME.sub(r"%(\1)s", statement.replace("%", "%%")).encode()
+
+
+@cache
+def shared_database(location: str) -> SharedDatabase:
+    """Return this process's connection to a database: one for all users."""
+    return SharedDatabase(location)
