@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
+import trustme
 
 from holdfast.broker.cluster_config import ClusterConfig
 from holdfast.broker.config import BrokerConfig
@@ -134,6 +136,28 @@ def test_the_url_is_not_known_before_the_node_listens_at_a_free_port(monkeypatch
     assert ClusterConfig(host="0.0.0.0").node_url(0) is None
     monkeypatch.setenv("HOLDFAST_NODE_URL", "http://c.example:7/")
     assert ClusterConfig(host="0.0.0.0").node_url(0) == "http://c.example:7"
+
+
+def test_with_tls_the_urls_of_nodes_are_https(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
+    text = f"{CLUSTER}tls = {{ certificate = 'node.pem', ca = 'ca.pem' }}\n"
+    cluster = parse_config(text.encode(), "broker.toml", tmp_path).cluster
+    assert cluster is not None
+    assert cluster.node_url(9) == "https://127.0.0.1:9"
+    access = cluster.access()
+    assert access.is_encrypted and access.accepting is not None
+    assert access.accepting.verify_mode is ssl.CERT_REQUIRED
+    monkeypatch.setenv("HOLDFAST_NODE_URL", "http://c.example:7/")
+    with pytest.raises(ConfigurationError, match="cannot be the URL of a node in a cluster with TLS") as caught:
+        cluster.node_url(9)
+    assert "https://" in caught.value.remedy
+    for more in ("url = 'http://c.example:7'", "tls = { certificate = 'ca.pem', ca = 'ca.pem' }"):
+        wrong = f"{text}{more}" if more.startswith("url") else f"{CLUSTER}{more}"
+        with pytest.raises(ConfigurationMistakes) as mistakes:
+            parse_config(wrong.encode(), "broker.toml", tmp_path)
+        assert [one.key for one in mistakes.value.mistakes] == ["cluster"]
 
 
 def test_a_running_broker_does_not_change_its_cluster() -> None:

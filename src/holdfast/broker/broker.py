@@ -224,5 +224,5 @@ def _listeners(config: BrokerConfig) -> Listeners:
         listen.tls.context() if listen.tls is not None else None,
         config.limits.http,
         admin,
-        node_secret=cluster.secret.reveal() if cluster is not None and cluster.secret is not None else None,
+        node=cluster.access() if cluster is not None else None,
     )

@@ -4,20 +4,56 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from holdfast.config.values import Folder, Name, Secret, SecretFile, SecretVariable, Url, is_name
 from holdfast.endpoint.arguments import check_url
-from holdfast.endpoint.listener_settings import public_host
+from holdfast.endpoint.listener_settings import NodeAccess, public_host
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import Port, Unit, Within
+from holdfast.http.tls import ClientTLS, ServerTLS
+from holdfast.settings import File, Port, Unit, Within
 
 NODE_VARIABLE: Final = "HOLDFAST_NODE"
 URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
 ADMIN_URL_VARIABLE: Final = "HOLDFAST_NODE_ADMIN_URL"
 SHORTEST_SECRET: Final = 16
 """Characters of the secret that the nodes share."""
+
+
+@dataclass(frozen=True)
+class NodeTLS:
+    """TLS between the nodes of a cluster. Each node shows its certificate to the others.
+
+    Args:
+        certificate: PEM file with the certificate of this node and its chain. It must be valid for the host in the
+            node's URL.
+        key: PEM file with the private key, unless the certificate's file contains it.
+        ca: PEM file of the certificate authorities that sign the nodes' certificates, and no others.
+    """
+
+    certificate: File
+    ca: File
+    key: File | None = None
+
+    def accepting(self) -> ssl.SSLContext:
+        """Return the context for requests of other nodes.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        return ServerTLS(self.certificate, self.key, self.ca).context()
+
+    def asking(self) -> ssl.SSLContext:
+        """Return the context for requests to other nodes.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        context = ClientTLS(self.ca, self.certificate, self.key).context()
+        assert context is not None
+        return context
 
 
 @dataclass(frozen=True)
@@ -43,6 +79,8 @@ class ClusterConfig:
             HOLDFAST_NODE_URL, or ``host`` and ``port``, with the machine's name instead of ``0.0.0.0``.
         admin_url: URL of this node's admin listener, as Spark's executors reach it. The default is the environment
             variable HOLDFAST_NODE_ADMIN_URL, or the listener's address, with the machine's name instead of ``0.0.0.0``.
+        tls: TLS between the nodes. Without it, the nodes recognize each other by the secret, and send everything
+            readable.
     """
 
     secret_file: SecretFile | None = None
@@ -55,6 +93,22 @@ class ClusterConfig:
     memory: Folder | None = None
     url: Url | None = None
     admin_url: Url | None = None
+    tls: NodeTLS | None = None
+
+    def access(self) -> NodeAccess:
+        """Return how the nodes recognize each other.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        assert self.secret is not None  # config_checks saw to it
+        tls = (self.tls.accepting(), self.tls.asking()) if self.tls is not None else (None, None)
+        return NodeAccess(self.secret.reveal(), *tls)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the nodes' URLs."""
+        return "http" if self.tls is None else "https"
 
     @property
     def secret(self) -> Secret | None:
@@ -86,11 +140,17 @@ class ClusterConfig:
         """
         given = _given(self.url, URL_VARIABLE)
         if given:
+            if not given.startswith(f"{self.scheme}://"):
+                use = "without TLS between" if self.tls is None else "with TLS between"
+                raise ConfigurationError(
+                    f"{given} cannot be the URL of a node in a cluster {use} its nodes",
+                    remedy=f"Begin it with {self.scheme}://, or configure tls of [cluster] at all nodes or at none.",
+                )
             return given
         if not port:
             return None
         host = public_host(self.host)
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self.scheme}://[{host}]:{port}" if ":" in host else f"{self.scheme}://{host}:{port}"
 
     def given_admin_url(self) -> str:
         """Return the configured URL of the admin listener, "" without one.

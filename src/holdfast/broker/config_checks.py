@@ -134,6 +134,13 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"
             yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port, such as 8082."
+    try:
+        if cluster.tls is not None:
+            cluster.tls.accepting(), cluster.tls.asking()
+        if cluster.url:
+            cluster.node_url(cluster.port)
+    except ConfigurationError as error:
+        yield ("cluster",), error.message, error.remedy
     if config.security.nonces is not None:
         what = "a file on one machine cannot remember what the other nodes of a cluster have received"
         yield ("security", "nonces"), what, "Remove this key: the nodes remember nonces in their database."

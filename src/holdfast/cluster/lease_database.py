@@ -394,8 +394,9 @@ class LeaseDatabase:
             (stranger,) = self._one(connection, tables.OTHER_SECRET)
             if stranger is not None:
                 raise ClusterRefused(
-                    f"The secret of this node differs from that of node {stranger} of the cluster at {self.place}.",
-                    remedy="Give all nodes the same secret file. To change the secret, stop all nodes first.",
+                    f"The secret of this node differs from that of node {stranger} of the cluster at {self.place}, or "
+                    "only one of the two uses TLS between nodes.",
+                    remedy="Give all nodes the same secret file, and TLS to all or none. Stop all nodes to change it.",
                 )
             self._execute(connection, tables.JOIN, incarnation=incarnation, is_draining=request.is_draining)
         self._execute(connection, tables.NOTIFY)

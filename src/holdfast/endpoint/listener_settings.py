@@ -76,6 +76,26 @@ class AdminListener(AdminAddress):
 
 
 @dataclass(frozen=True)
+class NodeAccess:
+    """How the nodes of a cluster recognize each other.
+
+    Args:
+        secret: The secret that they share.
+        accepting: TLS for the requests of other nodes, which need a certificate; None: without TLS.
+        asking: TLS for requests to other nodes; None: without TLS.
+    """
+
+    secret: str = field(repr=False)
+    accepting: ssl.SSLContext | None = None
+    asking: ssl.SSLContext | None = None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the nodes use TLS between them."""
+        return self.asking is not None
+
+
+@dataclass(frozen=True)
 class Listeners(MessageAddress):
     """Addresses, TLS and limits of the two listeners.
 
@@ -83,7 +103,7 @@ class Listeners(MessageAddress):
         ssl_context: For messages over https.
         limits: Limits for peers.
         admin: The admin listener; None: no listener for operators.
-        node_secret: The secret of the cluster that this process belongs to; None: of none.
+        node: How the nodes of the cluster that this process belongs to recognize each other; None: it belongs to none.
         spare_files: File descriptors reserved for the rest of the program: handlers, logs. The store gets its
             descriptors first, then connections to peers; the remaining ones are for connections from peers, up to
             ``max_connections``.
@@ -95,7 +115,7 @@ class Listeners(MessageAddress):
     ssl_context: ssl.SSLContext | None = None
     limits: HTTPLimits = field(default_factory=HTTPLimits)
     admin: AdminListener | None = None
-    node_secret: str | None = field(default=None, repr=False)
+    node: NodeAccess | None = None
     spare_files: int = SPARE_FILES
 
     def __post_init__(self) -> None:

@@ -94,7 +94,7 @@ class Service:
                 if (create := running.store.create_content) is not None:
                     self._server.spooling = running.reception.envelopes.spooling(create)
             else:
-                self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node_secret)
+                self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node)
                 handler = self._neighbours.handle
                 await self._neighbours.start(shares.messages, self.post.nodes)
             with listening_at(where.host, where.port):
@@ -296,7 +296,7 @@ class Service:
                 on_ready()
                 await stop.wait()
             finally:
-                await self.close(GRACE if self._listeners.node_secret is None else MOVE_GRACE)
+                await self.close(GRACE if self._listeners.node is None else MOVE_GRACE)
             if (failure := self.app.running.engine.failure) is not None:
                 raise failure
         finally:

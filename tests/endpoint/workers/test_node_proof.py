@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.endpoint.workers.node_proof import NONCE, PROOF, NodeProof
+from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Response, TransportError
 
@@ -14,8 +14,11 @@ OURS = NodeProof("a secret that the nodes share")
 OTHER = NodeProof("another secret of other nodes")
 
 
-def request(proof: NodeProof, method: str = "POST", target: str = "/3/message", body: bytes = b"<a/>") -> Request:
-    headers = {name.lower().encode(): value.encode() for name, value in proof.headers(method, target, body).items()}
+def request(
+    proof: NodeProof, method: str = "POST", target: str = "/3/message", body: bytes = b"<a/>", stamp: str = "c.s.1"
+) -> Request:
+    given = proof.headers(stamp, method, target, body)
+    headers = {name.lower().encode(): value.encode() for name, value in given.items()}
     return Request(method, target, headers, body, None, False)
 
 
@@ -25,10 +28,14 @@ def test_the_mark_of_a_secret_is_the_same_at_every_node_and_is_not_the_secret() 
     assert secret not in OURS.mark
 
 
-def test_a_request_of_a_node_is_recognised_by_its_number() -> None:
-    one, two = request(OURS), request(OURS)
-    assert OURS.nonce_of(one) == one.headers[NONCE.lower().encode()].decode()
-    assert OURS.nonce_of(one) != OURS.nonce_of(two)
+def test_a_request_of_a_node_is_recognised_with_its_stamp() -> None:
+    assert OURS.stamp_of(request(OURS, stamp="c.s.17")) == "c.s.17"
+
+
+def test_nodes_with_and_without_tls_do_not_recognise_each_other() -> None:
+    encrypted = NodeProof("a secret that the nodes share", is_encrypted=True)
+    assert encrypted.mark != OURS.mark
+    assert encrypted.stamp_of(request(OURS)) is None and OURS.stamp_of(request(encrypted)) is None
 
 
 @pytest.mark.parametrize(
@@ -39,13 +46,13 @@ def test_a_request_of_a_node_is_recognised_by_its_number() -> None:
         replace(request(OURS), target="/4/message"),
         replace(request(OURS), body=b"<b/>"),
         replace(request(OURS), headers={}),
-        replace(request(OURS), headers={**request(OURS).headers, NONCE.lower().encode(): b"00"}),
+        replace(request(OURS), headers={**request(OURS).headers, STAMP.lower().encode(): b"00"}),
         replace(request(OURS), headers={**request(OURS).headers, PROOF.lower().encode(): b"\xff"}),
         replace(request(OURS, body=b""), target="/3/message\0", body=b""),
     ],
 )
 def test_a_request_that_was_changed_or_comes_from_elsewhere_is_not(changed: Request) -> None:
-    assert OURS.nonce_of(changed) is None
+    assert OURS.stamp_of(changed) is None
 
 
 def test_an_answer_comes_back_as_it_was() -> None:
@@ -54,12 +61,12 @@ def test_an_answer_comes_back_as_it_was() -> None:
     assert OURS.open("n", Response(200, {PROOF.lower(): proof}, content), "http://b/") == answer
 
 
-@pytest.mark.parametrize("changed", ["proof", "content", "nonce", "secret", "none"])
+@pytest.mark.parametrize("changed", ["proof", "content", "stamp", "secret", "none"])
 def test_an_answer_that_was_changed_or_comes_from_elsewhere_is_an_error(changed: str) -> None:
     content, proof = (OTHER if changed == "secret" else OURS).seal("n", Response(200, {}, b"acknowledged"))
     headers = {} if changed == "none" else {PROOF.lower(): "0" * 64 if changed == "proof" else proof}
     body = content.replace(b"ack", b"Ack") if changed == "content" else content
-    found = OURS.open("m" if changed == "nonce" else "n", Response(200, headers, body), "http://b:1/3/message")
+    found = OURS.open("m" if changed == "stamp" else "n", Response(200, headers, body), "http://b:1/3/message")
     assert isinstance(found, TransportError)
     assert "http://b:1/3/message answered 200 without the proof" in found.message
     assert "same secret" in found.remedy

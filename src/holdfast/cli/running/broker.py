@@ -183,7 +183,7 @@ def _node(cluster: ClusterConfig) -> dict[str, Any]:
     return {
         "node": cluster.node_name(),
         "partitions": cluster.partitions,
-        "listen": _url(cluster.host, cluster.port, False),
+        "listen": _url(cluster.host, cluster.port, cluster.tls is not None),
         "url": cluster.node_url(cluster.port),
     }
 

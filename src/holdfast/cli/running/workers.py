@@ -140,7 +140,8 @@ def run_agent(
 
     cluster = config.cluster
     assert cluster is not None and cluster.secret is not None
-    policy, mark = LeasePolicy(cluster.lease), NodeProof(cluster.secret.reveal()).mark
+    mark = NodeProof(cluster.secret.reveal(), is_encrypted=cluster.tls is not None).mark
+    policy = LeasePolicy(cluster.lease)
     settings = agent.AgentSettings(
         config.store_location(), node, url, cluster.partitions, policy, mark, cluster.memory, restored
     )

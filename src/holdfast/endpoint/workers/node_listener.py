@@ -1,17 +1,19 @@
 """NodeListener: takes the requests of a cluster's other nodes, and passes each to the worker that it names.
 
 Every process of the node has one, at the same address. It answers only nodes that prove to have the cluster's secret.
-A request goes no further than to a worker of this host: after that, the node that sent it asks again, elsewhere.
+A request goes no further than to a worker of this host, which also sees whether it is new. After that, the node that
+sent it asks again, elsewhere.
 """
 
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterable
 from functools import partial
 
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.workers.node_proof import PROOF, NodeProof
+from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
 from holdfast.http.exchange import Exchange, HTTPLimits
@@ -34,9 +36,11 @@ class NodeListener:
         self._proof = proof
         self._server = HTTPServer()
 
-    async def start(self, sockets: Iterable[socket.socket], limits: HTTPLimits) -> None:
-        """Accept requests at the shared sockets."""
-        await self._server.start(self._take, None, 0, sockets=sockets, limits=limits)
+    async def start(
+        self, sockets: Iterable[socket.socket], limits: HTTPLimits, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept requests at the shared sockets; with a context over TLS, which demands the certificate of a node."""
+        await self._server.start(self._take, None, 0, sockets=sockets, limits=limits, ssl_context=ssl_context)
 
     def use(self, limits: HTTPLimits) -> None:
         """Replace the limits."""
@@ -48,8 +52,8 @@ class NodeListener:
 
     def _take(self, exchange: Exchange) -> None:
         request = exchange.request
-        nonce = self._proof.nonce_of(request)
-        if nonce is None:
+        stamp = self._proof.stamp_of(request)
+        if stamp is None:
             log.warning("cluster.request_refused", peer=request.peer, remedy="give all nodes the same secret")
             why = b"This address is for the nodes of a cluster, and this request has no proof of its secret.\n"
             exchange.respond(403, why, b"text/plain")
@@ -57,11 +61,12 @@ class NodeListener:
         name, _, path = request.target.removeprefix("/").partition("/")
         number = int(name) if name.isascii() and name.isdecimal() and len(name) < 5 else -1
         if number not in self._placements.now.local:
-            self._answer(exchange, nonce, Response(MISDIRECTED, {}, b""))
+            self._answer(exchange, stamp, Response(MISDIRECTED, {}, b""))
             return
-        self._workers.request_here(number, request.method, path, request.body, partial(self._answer, exchange, nonce))
+        done = partial(self._answer, exchange, stamp)
+        self._workers.request_here(number, request.method, path, request.body, done, {STAMP: stamp})
 
-    def _answer(self, exchange: Exchange, nonce: str, outcome: Outcome) -> None:
+    def _answer(self, exchange: Exchange, stamp: str, outcome: Outcome) -> None:
         response = outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b"")
-        content, proof = self._proof.seal(nonce, response)
+        content, proof = self._proof.seal(stamp, response)
         exchange.respond(200, content, None, ((PROOF.lower().encode(), proof.encode()),))

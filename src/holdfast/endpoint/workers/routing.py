@@ -12,7 +12,9 @@ owner: two hops. Owns these hops. Knows only the owner of a message.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -30,13 +32,15 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin, inbound_names
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.json_answers import json_answer
+from holdfast.endpoint.listener_settings import NodeAccess
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.node_listener import NodeListener
-from holdfast.endpoint.workers.node_proof import NodeProof
+from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.relays import Relays, put_off
+from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
     Said,
@@ -48,7 +52,7 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_in,
     worker_of_address,
 )
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
+from holdfast.endpoint.workers.worker_client import MISDIRECTED, STALE, WorkerClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import HTTPServer
@@ -68,6 +72,8 @@ OF_THE_PROCESS: Final = ("healthz", "readyz", "metrics")
 """What a worker says about itself, whether it may act or not."""
 
 _EMPTY = (Acknowledge, RequestAcknowledgement)
+_STAMP = STAMP.lower().encode()
+"""Header of requests that came from another node."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +106,20 @@ class Neighbours:
         place: Where this one stands.
         app: The running destination.
         server: The listener for messages, which takes over the connections that others give away.
-        secret: The secret of the nodes of its cluster; None on a single host.
+        access: How the nodes of its cluster recognize each other; None on a single host.
     """
 
-    def __init__(self, place: Place, app: RunningDestination, server: HTTPServer, secret: str | None = None) -> None:
+    def __init__(
+        self, place: Place, app: RunningDestination, server: HTTPServer, access: NodeAccess | None = None
+    ) -> None:
         self._place = place
         self._app = app
         self._server = server
         self._worker = place.worker
         self._number, self._count = place.worker.number, place.worker.count
-        self._proof = NodeProof(secret) if secret is not None else None
+        self._access = access
+        self._proof = NodeProof(access.secret, is_encrypted=access.is_encrypted) if access is not None else None
+        self._freshness = RequestFreshness(partial(secrets.token_hex, 16))
         self.on_admin: Callable[[Exchange], None] | None = None
         """Takes what another worker's admin listener asks of this one."""
         app.reception.sort_out = self.sort_out
@@ -129,12 +139,13 @@ class Neighbours:
             nodes: The shared listening sockets for the other nodes of the cluster.
         """
         place = self._place
-        self._workers = WorkerClient(place.paths, place.placements, self._proof, limits.max_connections)
+        asking, accepting = (self._access.asking, self._access.accepting) if self._access is not None else (None, None)
+        self._workers = WorkerClient(place.paths, place.placements, self._proof, limits.max_connections, asking)
         self._relays = Relays(self._workers, place.placements, self._number)
         await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
         if self._proof is not None:
             self._nodes = NodeListener(self._workers, place.placements, self._proof)
-            await self._nodes.start(nodes, _within(limits))
+            await self._nodes.start(nodes, _within(limits), accepting)
 
     def take_connections(self) -> None:
         """Accept connections from other workers, once the listener of this one exists."""
@@ -353,6 +364,10 @@ class Neighbours:
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
         if not (self._may_act or (what == "admin" and name in OF_THE_PROCESS)):
             exchange.respond(MISDIRECTED)
+            return
+        stamp = exchange.request.headers.get(_STAMP)
+        if stamp is not None and not self._freshness.admit(stamp.decode("latin-1"), time.monotonic()):
+            exchange.respond(STALE, self._freshness.challenge(time.monotonic()).encode())
             return
         if what == "admin":
             exchange.request.target = f"/{name}"

@@ -6,11 +6,14 @@ Knows where each worker is now, and no message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import secrets
+import ssl
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.endpoint.workers.node_proof import NONCE, NodeProof
+from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import Done, Outcome, Response, TransportError
 
@@ -22,6 +25,10 @@ LOOK_SECONDS: Final = 0.1
 """Between two looks at where the workers of unanswered requests are."""
 MISDIRECTED: Final = 421
 """Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
+STALE: Final = 409
+"""Status of an answer to a request with a stamp that is not new; the content is the present challenge."""
+MOST_STAMPS: Final = 3
+"""Attempts of one request, each with another stamp."""
 
 
 class WorkerClient:
@@ -32,12 +39,23 @@ class WorkerClient:
         placements: Where each worker is now.
         proof: The proof that this is a node of its cluster; None on a single host.
         connections: Maximum number of connections.
+        ssl_context: The certificate of this node, and the authorities of the others; None: nodes use no TLS.
     """
 
-    def __init__(self, paths: Sequence[str], placements: Placements, proof: NodeProof | None, connections: int) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        placements: Placements,
+        proof: NodeProof | None,
+        connections: int,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
         self._placements = placements
         self._proof = proof
+        self._scheme = "http://" if ssl_context is None else "https://"
+        self._stamps = RequestStamps(secrets.token_hex(8))
         self._client = HTTPClient(
+            ssl_context=ssl_context,
             total_timeout=PATIENCE,
             connections_per_host=connections,
             max_connections=connections,
@@ -62,18 +80,31 @@ class WorkerClient:
         else:
             self._request_there(f"{place}/{path}", method, body, done)
 
-    def request_here(self, number: int, method: str, path: str, body: bytes, done: Done) -> None:
+    def request_here(
+        self, number: int, method: str, path: str, body: bytes, done: Done, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Send a request to a worker on this host."""
-        self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done)
+        self._client.request(method, f"http://{_host_of(number)}/{path}", body, headers or {}, done)
 
-    def _request_there(self, url: str, method: str, body: bytes, done: Done) -> None:
+    def _request_there(self, url: str, method: str, body: bytes, done: Done, attempt: int = 1) -> None:
         assert self._proof is not None, url
+        if not url.startswith(self._scheme):  # never without TLS where it is configured, whatever URL a node has
+            remedy = "Configure tls of [cluster] at all nodes, or at none."
+            done(TransportError(f"{url} is not an {self._scheme} URL", connected=False, remedy=remedy))
+            return
         proof = self._proof
-        target = "/" + url.split("/", 3)[3]
-        headers = proof.headers(method, target, body)
+        place, target = "/".join(url.split("/", 4)[:4]), "/" + url.split("/", 3)[3]
+        headers = proof.headers(self._stamps.next(place), method, target, body)
 
         def told(outcome: Outcome) -> None:
-            done(proof.open(headers[NONCE], outcome, url) if isinstance(outcome, Response) else outcome)
+            answer = proof.open(headers[STAMP], outcome, url) if isinstance(outcome, Response) else outcome
+            if isinstance(answer, Response) and answer.status == STALE:
+                self._stamps.learn(place, answer.body.decode("latin-1"))
+                if attempt < MOST_STAMPS:
+                    self._request_there(url, method, body, done, attempt + 1)
+                    return
+                answer = TransportError(f"{url} takes every request for an old one", connected=True)
+            done(answer)
 
         self._client.request(method, url, body, headers, told)
 
