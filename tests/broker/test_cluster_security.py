@@ -113,24 +113,30 @@ def create(nonce: bytes) -> str:
     return CREATE.format(write_token(Token("alice", digest_of(nonce, now, "secret"), True, nonce, now)))
 
 
-async def post(url: str, content: str) -> int:
+async def post(url: str, content: str) -> tuple[int, str]:
+    """The status, and the Identifier in the answer."""
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(url, content=content, headers={"Content-Type": "application/soap+xml"})
-    return answer.status_code
+    return answer.status_code, answer.text.partition("Identifier>")[2].partition("<")[0]
 
 
 async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(run_service: Any, start: Start) -> None:
     url, got = await shop_in(run_service)
     brokers = await start(url, '[security]\nusers = "users"\n')
     content = create(b"n" * 16)
-    statuses = [await post(url, content) for url in brokers.urls.values()]
-    assert statuses == [200, 503, 503], "the same octets"
+    answers = [await post(url, content) for url in brokers.urls.values()]
+    granted = answers[0][1]
+    assert granted
+    assert answers == [(200, granted), (503, ""), (503, "")], "the same octets"
+    again = [await post(url, create(bytes([n]) * 16)) for n, url in enumerate(brokers.urls.values())]
+    assert again == [(200, granted)] * 3, "the same CreateSequence with another nonce"
     await call_while_one_is_killed(brokers, got, lambda: UsernameToken("alice", "secret", digest=True))
     del brokers.urls["a"]
-    assert [await post(url, content) for url in brokers.urls.values()] == [503, 503]
-    assert [await post(url, create(bytes([n]) * 16)) for n, url in enumerate(brokers.urls.values())] == [200, 200]
+    assert [await post(url, content) for url in brokers.urls.values()] == [(503, "")] * 2
+    again = [await post(url, create(bytes([n + 9]) * 16)) for n, url in enumerate(brokers.urls.values())]
+    assert again == [(200, granted)] * 2
     wrong = create(b"m" * 16).replace("alice", "bob")
-    assert [await post(url, wrong) for url in brokers.urls.values()] == [500, 500]
+    assert [await post(url, wrong) for url in brokers.urls.values()] == [(500, "")] * 2
 
 
 @pytest.mark.nightly

@@ -44,6 +44,22 @@ def test_what_one_node_writes_another_finds_and_another_cluster_does_not(
         database.close()
 
 
+def test_a_connection_that_is_seldom_used_is_not_kept(servers: Callable[[str], PostgreSQL]) -> None:
+    location = servers("postgresql").new_url()
+    one, two = SharedDatabase(location), SharedDatabase(location)
+    mine = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast-shared ' || :space"
+    assert one.run(SCHEMA, ADD, name="a") == [(1,)] and two.run(SCHEMA, COUNT) == [(1,)]
+    assert one.run(SCHEMA, mine) == [(2,)]
+    two.is_kept = True
+    one.rest()
+    two.rest()
+    while two.run(SCHEMA, mine) != [(1,)]:
+        pass  # the server ends a session a moment later
+    assert one.run(SCHEMA, COUNT) == [(1,)]
+    for database in (one, two):
+        database.close()
+
+
 def test_only_postgresql_is_shared() -> None:
     with pytest.raises(ConfigurationError, match="not the URL of a PostgreSQL database"):
         SharedDatabase("mysql://u@h/n")

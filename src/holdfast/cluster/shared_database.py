@@ -55,6 +55,8 @@ class SharedDatabase:
         self._connection: _Bounded | None = None
         self._made: set[str] = set()
         self._away_until = 0.0
+        self.is_kept = False
+        """Whether :meth:`rest` leaves the connection open: calls come often."""
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """Run statements in one transaction; return the rows of the last one.
@@ -111,6 +113,13 @@ class SharedDatabase:
                 connection.execute(schema.encode())
             self._made.add(schema)
         return connection
+
+    def rest(self) -> None:
+        """Close the connection after a call, unless calls come often: a server has few connections."""
+        with self._lock:
+            if not self.is_kept and self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def close(self) -> None:
         """Close the connection. The next call opens another one."""

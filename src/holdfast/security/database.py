@@ -99,6 +99,7 @@ class _ClusterDatabase:
 
     def __init__(self, shared: SharedDatabase) -> None:
         self._shared = shared
+        shared.is_kept = True
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """See :class:`Database`."""

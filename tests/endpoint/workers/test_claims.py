@@ -1,4 +1,4 @@
-"""Workers of one broker, and a destination that grants the same Identifier to several of them."""
+"""Workers of one broker or nodes of a cluster, and a destination that grants the same Identifier to several of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from crew import Crew
+from databases import PostgreSQL
+from scripted_nodes import Cluster
 from waiting import until
 
 from holdfast.core.messages import (
@@ -39,6 +41,8 @@ workers = 2
 port = 0
 [admin]
 enabled = false
+"""
+FORWARDER = """
 [queues.orders]
 [forwarders.next]
 queue = "orders"
@@ -109,7 +113,7 @@ def broker(shop: Shop, tmp_path: Path) -> Iterator[Callable[[], Crew]]:
     started: list[Crew] = []
 
     def start() -> Crew:
-        started.append(Crew(tmp_path, broker=CONFIG.format(url=shop.url)))
+        started.append(Crew(tmp_path, broker=CONFIG + FORWARDER.format(url=shop.url)))
         return started[-1]
 
     yield start
@@ -181,3 +185,35 @@ async def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_after_a_r
     await until(lambda: set(shop.bodies()) == bodies)
     assert shop.bodies().total() == 3 * MESSAGES and shop.lost == [], "each once"
     assert len(shop.got["urn:x"]) == 2 * MESSAGES
+
+
+@pytest.mark.nightly
+async def test_a_node_does_not_use_the_identifier_of_a_partition_that_has_no_owner_now(
+    servers: Callable[[str], PostgreSQL], shop: Shop, peer: Any, tmp_path: Path
+) -> None:
+    made = Cluster(tmp_path, servers("postgresql"), 2, FORWARDER.format(url=shop.url))
+    made.start("a", "b")
+    a, b = made
+    try:
+        made.own({0: "a", 1: "b"})
+        urls = [await asyncio.to_thread(node.url) for node in made]
+        bodies = await send(urls[1], peer, 0)
+        await until(lambda: set(shop.bodies()) == bodies)
+        await asyncio.to_thread(a.kill)
+        made.lose("a")
+        made.tell()
+        bodies |= await send(urls[1], peer, 1)
+        await until(lambda: shop.lost or shop.asked[1] >= 2)
+        assert shop.lost == []
+        assert set(shop.got) == {"urn:x"} and len(shop.bodies()) == MESSAGES, "partition 1 has used no Sequence"
+        made.own({0: "b"})
+        bodies |= await send(urls[1], peer, 0, first=7)
+        await until(lambda: len(shop.bodies()) == 2 * MESSAGES)  # partition 0 goes on in its Sequence
+        before = shop.asked[1]
+        await until(lambda: shop.lost or shop.asked[1] >= before + 2)
+        shop.name = ""
+        await until(lambda: set(shop.bodies()) == bodies)
+    finally:
+        for node in (a, b):
+            node.clean()
+    assert shop.bodies().total() == 3 * MESSAGES and shop.lost == [], "each once"

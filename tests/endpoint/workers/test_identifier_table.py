@@ -86,21 +86,6 @@ def test_of_processes_that_claim_one_identifier_at_once_one_gets_it() -> None:
     assert [killed(pid) for pid in pids] == [True] * 4
 
 
-def test_a_worker_that_is_away_is_not_waited_for_and_claims_nothing() -> None:
-    table = IdentifierTable(2)
-    table.set_away(1)
-    zero, one = table.of(0), table.of(1)
-    zero.announce([])
-    assert zero.claim(granted("urn:1")) is ClaimResult.CLAIMED
-    table.set_expected(1)
-    assert zero.claim(granted("urn:2")) is ClaimResult.UNKNOWN
-    one.announce([granted("urn:3")])
-    assert zero.claim(granted("urn:2")) is ClaimResult.CLAIMED
-    assert zero.claim(granted("urn:3")) is ClaimResult.IN_USE
-    table.set_away(1)
-    assert zero.claim(granted("urn:3")) is ClaimResult.CLAIMED
-
-
 def test_a_claim_is_unknown_until_every_worker_has_announced_its_sequences() -> None:
     table = IdentifierTable(3)
     zero = table.of(0)

@@ -89,6 +89,7 @@ def become_node(
     import holdfast.store.sql.store  # noqa: F401 # as above
     from holdfast.cluster.trust import Trust
     from holdfast.endpoint.workers.agent_link import AgentLink
+    from holdfast.endpoint.workers.shared_claims import SharedClaims
     from holdfast.endpoint.workers.supervisor import Supervisor
 
     most = config.limits.http.max_connections
@@ -108,6 +109,7 @@ def become_node(
         passes_hang_up=passes_hang_up,
         agent=link,
         nodes=nodes,
+        claims=partial(SharedClaims, config.store_location()),
     )
     post = supervisor.run()
     post.end_with_supervisor()

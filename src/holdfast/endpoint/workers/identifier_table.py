@@ -48,14 +48,6 @@ class IdentifierTable:
         self._lock, path = tempfile.mkstemp(prefix="holdfast-lock-")
         os.unlink(path)
 
-    def set_away(self, number: int) -> None:
-        """Forget the claims of a worker that no process of this host is any longer: the others do not wait for it."""
-        _HEAD.pack_into(self._memory, _SEGMENT * number, 0, True)
-
-    def set_expected(self, number: int) -> None:
-        """Let the others wait until a worker that was away has announced its Sequences."""
-        _HEAD.pack_into(self._memory, _SEGMENT * number, 0, False)
-
     def of(self, number: int) -> WorkerIdentifiers:
         """Return the view of one worker on the table. Call it in that worker's process, or before its fork."""
         return WorkerIdentifiers(self._memory, self._lock, number, self._count)

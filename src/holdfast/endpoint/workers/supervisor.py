@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.cluster.view import View
+from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
@@ -148,6 +149,8 @@ class Supervisor:
         passes_hang_up: Whether the supervisor passes SIGHUP to the workers; otherwise it ends them all, the default.
         agent: Decides which workers run here, as a node of a cluster; None: all of them.
         nodes: The shared listening sockets for the other nodes.
+        claims: Makes the table of granted Identifiers as one worker sees it, of its number and the epoch of its claim;
+            None: a table in memory that the workers of this host share.
 
     Raises:
         ConfigurationError: There are too many workers, or the system does not support fork.
@@ -163,6 +166,7 @@ class Supervisor:
         passes_hang_up: bool = False,
         agent: AgentLink | None = None,
         nodes: Sequence[socket.socket] = (),
+        claims: Callable[[int, int], IdentifierClaims] | None = None,
     ) -> None:
         if not hasattr(os, "fork"):
             raise ConfigurationError("workers need fork, which this system does not have", remedy="Omit --workers.")
@@ -179,7 +183,7 @@ class Supervisor:
         self._directory = SocketDirectory()
         self._giving: list[socket.socket] = []
         self._loads = Loads(count)
-        self._identifiers = IdentifierTable(count)
+        self._claims = claims or partial(_claims_in, IdentifierTable(count))
         self._placements = Placements()
         self._view = View("", {}, {}, {})
         self._unreachable: Mapping[str, str] = {}
@@ -204,8 +208,6 @@ class Supervisor:
             self._placements.set(Placement(frozenset(range(count))))
             self._want({0: 0})
         else:
-            for number in range(count):
-                self._identifiers.set_away(number)
             self._want({count: 0})
 
     def run(self) -> Post:
@@ -313,7 +315,7 @@ class Supervisor:
         number, is_restart, agent = process.number, process.starts > 0, self._agent
         if number == self._count:
             return Worker(number, self._count, is_restart=is_restart)
-        claims = self._identifiers.of(number) if self._count > 1 else None
+        claims = self._claims(number, process.epoch) if self._count > 1 else None
         if agent is not None:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
@@ -366,8 +368,6 @@ class Supervisor:
 
     def _schedule(self, process: _Process, epoch: int) -> None:
         process.epoch, process.start_at, process.deaths, process.failed_starts = epoch, 0.0, 0, 0
-        if self._agent is not None and process.number < self._count:
-            self._identifiers.set_expected(process.number)
 
     def _stop(self, process: _Process) -> None:
         if process.kill_at is None:
@@ -381,7 +381,6 @@ class Supervisor:
         process.inbox.close()  # which cuts the requests that wait in it: the others ask again, elsewhere
         os.unlink(process.path)
         process.inbox = _inbox(process.path)
-        self._identifiers.set_away(process.number)
         self._agent.stopped(process.number)
 
     def _place(self) -> None:
@@ -546,6 +545,10 @@ def _inbox(path: str) -> socket.socket:
     inbox.bind(path)
     inbox.listen(1024)
     return inbox
+
+
+def _claims_in(table: IdentifierTable, number: int, epoch: int) -> IdentifierClaims:
+    return table.of(number)
 
 
 def _refuse_connections(taking: socket.socket) -> None:
