@@ -389,6 +389,7 @@ BROKER = {
     "signature_config.EncryptionConfig": (
         "[security.signature.encryption], [forwarders.NAME.security.signature.encryption]"
     ),
+    "signature_config.AssertionsConfig": "[security.assertions]",
     "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",
     "QueueConfig": "[queues.NAME]",
@@ -482,7 +483,7 @@ def _key_default(field: dataclasses.Field[Any]) -> str:
     if default in (None, (), ""):
         return ""
     if isinstance(default, tuple):
-        return f"one, `{default[0].name}`"
+        return f"one, `{default[0].name}`" if dataclasses.is_dataclass(default[0]) else f"`{json.dumps(default)}`"
     is_number = isinstance(default, int) and not isinstance(default, bool)
     return f"`{_number(default) if is_number else json.dumps(default)}`"
 

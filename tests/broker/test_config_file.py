@@ -244,13 +244,13 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             f"security.users = 'users.txt'\n{SIGNATURE}",
             "security.signature",
-            "a user name or a signature, not both",
+            "a user name, a signature or an assertion, not",
             "Remove one",
         ),
         (
             f"{FORWARDER}{SIGNATURE}\nsecurity.username = 'u'",
             "forwarders.a.security.username",
-            "a user name or a signature, not both",
+            "a user name, a signature or an assertion, not",
             "Remove one",
         ),
         (
@@ -275,7 +275,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             f"{FORWARDER}{SIGNATURE}\nsecurity.conversation = true",
             "forwarders.a.security.conversation",
-            "with a user name, not a signature",
+            "is requested with a user name",
             "Remove one",
         ),
         (

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.cluster_config import ClusterConfig
 from holdfast.broker.destinations import nearness
-from holdfast.broker.signature_config import SignatureConfig
+from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
 from holdfast.config.values import (
     RETENTION,
     Glob,
@@ -47,7 +47,7 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
-from holdfast.settings import Bytes, Seconds, SecondsOrZero, Within
+from holdfast.settings import Bytes, File, Seconds, SecondsOrZero, Within
 from holdfast.store.directory import is_public
 from holdfast.wire import Limits
 
@@ -131,6 +131,7 @@ class SecurityConfig:
         skew: How far a sender's clock may be ahead or behind.
         signature: Messages signed by certificates. With it, the broker refuses every request without a valid signature,
             and signs its answers.
+        assertions: SAML assertions. With it, the broker refuses every request without a valid one.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
             for all workers. The default is ``security.db`` in the store's directory; without one, it is in memory. The
             nodes of a cluster remember them in their database.
@@ -138,6 +139,7 @@ class SecurityConfig:
 
     users: UsersFile | None = None
     signature: SignatureConfig | None = None
+    assertions: AssertionsConfig | None = None
     require_digest: bool = False
     require_timestamp: bool = False
     life: Seconds = LIFE
@@ -304,6 +306,7 @@ class MessageCredentialsConfig:
             key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
             ``[security]`` are.
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
+        assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
     """
 
     username: str | None = None
@@ -313,6 +316,7 @@ class MessageCredentialsConfig:
     timestamp: bool = True
     conversation: bool = False
     signature: SignatureConfig | None = None
+    assertion: File | None = None
 
     @property
     def password(self) -> Secret | None:

@@ -19,7 +19,7 @@ from holdfast.broker.config import (
     SecurityConfig,
     resolved_policy,
 )
-from holdfast.broker.signature_config import SignatureConfig
+from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
@@ -177,14 +177,16 @@ def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) ->
 
 def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
     security = config.security
-    given = [key for key in ("users", "signature") if is_given(security, key)]
+    given = [key for key in ("users", "signature", "assertions") if is_given(security, key)]
     if not given:
         if security != SecurityConfig():
             yield ("security",), "'users' is missing: without it, everybody may send", "Write users = … there."
         return
     if len(given) > 1:
-        yield ("security", "signature"), "a message has a user name or a signature, not both", "Remove one of them."
+        what = "a message has a user name, a signature or an assertion, not several of them"
+        yield ("security", given[1]), what, "Remove one of them."
     yield from _of_a_signature(("security", "signature"), security.signature)
+    yield from _of_assertions(("security", "assertions"), security.assertions)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
     if not is_shared:
         what = "several workers need one file to remember nonces in, and this store has no directory"
@@ -196,6 +198,14 @@ def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder:
         if one is not None and not one.processor().has_receiver and is_forwarder:
             what = "the certificate of the destination is not known: 'trusted' has only issuers, or several"
             yield (*path, "encryption"), what, 'Write certificate = "destination.pem" there.'
+    except ConfigurationError as error:
+        yield path, error.message, error.remedy
+
+
+def _of_assertions(path: KeyPath, one: AssertionsConfig | None) -> Iterator[Wrong]:
+    try:
+        if one is not None:
+            one.arguments()
     except ConfigurationError as error:
         yield path, error.message, error.remedy
 
@@ -306,7 +316,8 @@ def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Ite
 
 def _of_a_user(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
     users = config.security.users
-    if route.user and users is None and not is_given(config.security, "signature"):
+    proofs = ("signature", "assertions")
+    if route.user and users is None and not any(is_given(config.security, key) for key in proofs):
         yield (*path, "user"), "no message has a user, because [security] names none", "Set security.users."
     elif users is not None and route.user and not any(matches(one, user) for one in route.user for user in users):
         yield (*path, "user"), "no user of security.users matches this", "Correct the name, or remove the route."
@@ -471,14 +482,17 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
     one = forwarder.security
     if one is None:
         return
-    if is_given(one, "signature"):
-        others = [key for key in ("username", "password_file", "password_env") if is_given(one, key)]
+    if is_given(one, "signature") or is_given(one, "assertion"):
+        others = [key for key in ("username", "password_file", "password_env", "signature") if is_given(one, key)]
+        if is_given(one, "signature"):
+            others = [key for key in (*others, "assertion") if key != "signature" and is_given(one, key)]
         if others:
-            yield (*path, others[0]), "a message has a user name or a signature, not both", "Remove one of them."
+            what = "a message has a user name, a signature or an assertion, not several of them"
+            yield (*path, others[0]), what, "Remove one of them."
         elif one.conversation:
             yield (
                 (*path, "conversation"),
-                "a token is requested with a user name, not a signature",
+                "a token is requested with a user name",
                 "Remove one of them.",
             )
         yield from _of_a_signature((*path, "signature"), one.signature, is_forwarder=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, SecurityConfig
-from holdfast.broker.signature_config import SignatureConfig
+from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
 from holdfast.security.conversation.secure_conversation import SecureConversation, is_token_request
@@ -21,7 +21,10 @@ from holdfast.security.users import Users, nonces_of
 from holdfast.store import is_sql
 
 if TYPE_CHECKING:
+    from holdfast.security.saml.saml_token import SamlToken
     from holdfast.security.x509 import X509
+
+    SentToken = UsernameToken | SecureConversation | SamlToken
 
 _HINT: Final = b"Security"
 _LISTENER: Final = ""
@@ -41,7 +44,7 @@ class MessageSecurity:
 
     def __init__(self, config: BrokerConfig, running: MessageSecurity | None = None) -> None:
         self._users = config.security.users
-        self._settings = replace(config.security, users=None, signature=None)
+        self._settings = replace(config.security, users=None, signature=None, assertions=None)
         self._validator: UserValidator | None = None
         secured = {one.to: one.security for one in config.forwarders if one.security is not None}
         signatures = {to: one.signature for to, one in secured.items() if one.signature is not None}
@@ -54,6 +57,7 @@ class MessageSecurity:
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
+        self._assertions = _assertions(config, running)
         sent: ForwarderTokens | None = None if running is None else running._tokens
         tokens = {to: _token(one, nonces, None if sent is None else sent.of(to)) for to, one in users.items()}
         self._tokens: ForwarderTokens | None = ForwarderTokens(tokens) if tokens else None
@@ -68,7 +72,8 @@ class MessageSecurity:
         """Return the processors, with the users of this configuration."""
         if self._validator is not None and self._users is not None:
             self._validator.users = self._users
-        return tuple(one for one in (self._signatures, self._validator, self._tokens) if one is not None)
+        found = (self._signatures, self._validator, self._assertions, self._tokens)
+        return tuple(one for one in found if one is not None)
 
 
 class UserValidator(UsernameTokenValidator):
@@ -99,6 +104,44 @@ class UserValidator(UsernameTokenValidator):
         super().outbound(context)
 
 
+class AssertionCheck(Processor):
+    """Accepts the assertions of senders. What destinations answer does not concern it.
+
+    Args:
+        config: The settings.
+        skew: Seconds that a clock may be ahead or behind.
+        nonces: The file that remembers assertions for one use; None: memory.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(self, config: AssertionsConfig, skew: float, nonces: str | Path | None) -> None:
+        from holdfast.security.saml.saml_token import SamlTokenValidator
+
+        self._checks = SamlTokenValidator(**config.arguments(), skew=skew, nonces=nonces)
+
+    def remember_with(self, other: AssertionCheck) -> None:
+        """Remember assertions together with another, which it replaces."""
+        self._checks.remember_with(other._checks)
+
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of a policy."""
+        return self._checks.policy(is_https=is_https)
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check a request of a sender."""
+        if not context.is_answer:
+            self._checks.inbound(context)
+        elif _may_have_security(context):
+            raise NotForThisRole("the assertions are those of senders")
+
+    def outbound(self, context: MessageContext) -> None:
+        """Add a Timestamp to an answer, instead of the Security header that came from a destination."""
+        if context.is_answer:
+            context.remove_header(SECURITY)
+        self._checks.outbound(context)
+
+
 class ForwarderTokens(Processor):
     """Sends to each address as the user of its forwarders, and checks the Timestamps of the answers.
 
@@ -111,10 +154,10 @@ class ForwarderTokens(Processor):
 
     understands = (SECURITY,)
 
-    def __init__(self, tokens: Mapping[str, UsernameToken | SecureConversation]) -> None:
+    def __init__(self, tokens: Mapping[str, SentToken]) -> None:
         self._tokens = tokens
 
-    def of(self, address: str) -> UsernameToken | SecureConversation | None:
+    def of(self, address: str) -> SentToken | None:
         """Return the token of an address."""
         return self._tokens.get(address)
 
@@ -196,13 +239,27 @@ def _memory(config: BrokerConfig) -> str | Path | None:
     return config.store_location() if is_node else nonces_of(config.store)
 
 
+def _assertions(config: BrokerConfig, running: MessageSecurity | None) -> AssertionCheck | None:
+    """Return what checks the assertions of senders; the running one where its settings are the same."""
+    wanted = config.security.assertions
+    if wanted is None:
+        return None
+    known = None if running is None else running._assertions
+    checks = AssertionCheck(wanted, config.security.skew, config.security.nonces or _memory(config))
+    if known is not None:
+        checks.remember_with(known)
+    return checks
+
+
 def _may_have_security(context: MessageContext) -> bool:
     return any(_HINT in block for block in context.envelope.headers)
 
 
-def _token(
-    config: MessageCredentialsConfig, tokens: str | Path | None, known: UsernameToken | SecureConversation | None
-) -> UsernameToken | SecureConversation:
+def _token(config: MessageCredentialsConfig, tokens: str | Path | None, known: SentToken | None) -> SentToken:
+    if config.assertion is not None:
+        from holdfast.security.saml.saml_token import SamlToken
+
+        return SamlToken(config.assertion)
     assert config.username and config.password is not None  # config_checks saw to it
     name, password = config.username, config.password.reveal()
     if not config.conversation:

@@ -1,14 +1,15 @@
-"""Settings of signed messages, which the listener and the forwarders have in common."""
+"""Settings of signed messages, which the listener and the forwarders have in common, and of SAML assertions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 from holdfast.config.values import Kind, one_of
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.names import CipherName, SuiteName
+from holdfast.security.names import CipherName, Confirmation, SuiteName
 from holdfast.security.names import Kind as Reference
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.settings import File
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _SUITE: Kind = one_of(get_args(SuiteName))
 _REFERENCE: Kind = one_of(get_args(Reference))
 _CIPHER: Kind = one_of(get_args(CipherName))
+_CONFIRMATION: Kind = one_of(get_args(Confirmation))
 
 
 @dataclass(frozen=True)
@@ -120,3 +122,38 @@ class SignatureConfig:
             encrypt=None if self.encryption is None else self.encryption.encryption(),
         )
         return signer.bind_sequences() if self.bind_sequences else signer
+
+
+@dataclass(frozen=True)
+class AssertionsConfig:
+    """Assertions of SAML 1.1 and 2.0 in each message, as their issuers sign them.
+
+    Args:
+        issuers: PEM file with the certificates that an issuer signs with, for the name that its assertions have.
+        audience: Names of the broker, of which each audience restriction of an assertion must have one.
+        confirmations: Confirmations to accept. The sender of "holder-of-key" shows the assertion's certificate in TLS.
+        attesters: PEM file with the certificates that the senders of "sender-vouches" show in TLS.
+    """
+
+    issuers: Mapping[str, File]
+    audience: tuple[str, ...]
+    confirmations: tuple[Annotated[str, _CONFIRMATION], ...] = ("bearer", "holder-of-key")
+    attesters: File | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the processor that checks them.
+
+        Raises:
+            ConfigurationError: A file has no usable certificate, the settings contradict each other, or the extra
+                ``x509`` is not installed.
+        """
+        from holdfast.security.saml.saml_token import SamlTokenValidator
+
+        found: dict[str, Any] = {
+            "issuers": self.issuers,
+            "audience": self.audience,
+            "confirmations": self.confirmations,
+            "attesters": self.attesters,
+        }
+        SamlTokenValidator(**found)
+        return found

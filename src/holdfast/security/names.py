@@ -57,5 +57,7 @@ SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
 """A choice of algorithms for signatures."""
 CipherName = Literal["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"]
 """How the parts of a message are encrypted."""
+Confirmation = Literal["bearer", "holder-of-key", "sender-vouches"]
+"""Who may use a SAML assertion."""
 Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
 """How a message names a certificate."""

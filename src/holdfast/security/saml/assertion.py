@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from lxml import etree
 
 from holdfast.security.certificates import Certificate
 from holdfast.security.header import Invalid
-from holdfast.security.names import DS
+from holdfast.security.names import DS, Confirmation
 from holdfast.security.signature import children, decoded
 from holdfast.security.times import read_time
 
@@ -29,8 +29,6 @@ MAX_ATTRIBUTES: Final = 256
 """Maximum number of values of all attributes."""
 MAX_CERTIFICATE: Final = 32 * 1024
 """Maximum characters of a certificate."""
-
-Confirmation = Literal["bearer", "holder-of-key", "sender-vouches"]
 
 _METHODS: Final[dict[str, Confirmation]] = {
     f"urn:oasis:names:tc:SAML:{version}:cm:{method}": method

@@ -21,10 +21,11 @@ from holdfast.security.names import (
     INVALID_SECURITY,
     INVALID_SECURITY_REASON,
     SECURITY,
+    Confirmation,
     SuiteName,
 )
 from holdfast.security.nonces import open_nonces
-from holdfast.security.saml.assertion import ASSERTIONS, Assertion, Confirmation, SubjectConfirmation, read_assertion
+from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signed_message import SUITES
 from holdfast.security.times import ordered
@@ -191,6 +192,10 @@ class SamlTokenValidator(Processor):
         self._longest = longest
         self._clock = clock
         self._warned = False
+
+    def remember_with(self, other: SamlTokenValidator) -> None:
+        """Remember assertions together with another, which it replaces."""
+        self._nonces = other._nonces
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1, over https."""

@@ -1,0 +1,122 @@
+"""SAML assertions on both legs of a broker. Covers the assertions of broker/message_security.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from saml import AUDIENCE, ISSUER, signed, unsigned
+from signers import Issued, issue
+from waiting import until
+
+import holdfast
+from holdfast.broker.broker import Broker
+from holdfast.broker.config_file import read_config
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.retransmission import RetransmissionPolicy
+
+HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
+IDP, OTHER = issue("CN=idp,O=Example"), issue("CN=other,O=Example")
+BASE = """
+store = "store"
+[listen]
+host = "127.0.0.1"
+port = 0
+[admin]
+port = 0
+[queues.orders]
+[queues.other]
+[policies."*"]
+refusals = 1
+patience = "0s"
+sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
+"""
+ROUTES = """
+[[routes]]
+user = "alice"
+queues = "orders"
+[[routes]]
+queues = "other"
+"""
+Start = Callable[[str], Any]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    brokers: list[Broker] = []
+
+    async def run(text: str) -> Broker:
+        file = tmp_path / "broker.toml"
+        file.write_text(text)
+        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
+        await broker.service.start()
+        brokers.append(broker)
+        return broker
+
+    yield run
+    for broker in brokers:
+        await broker.service.close(0.5)
+
+
+def assertion(subject: str = "alice", by: Issued = IDP, **changed: Any) -> bytes:
+    return signed(unsigned("2.0", time.time(), subject=subject, **changed), by, changed.get("name", "_a1"))
+
+
+def listener(directory: Path, by: Issued = IDP) -> str:
+    certificates = by.files(directory).certificate
+    return f'[security.assertions]\nissuers = {{ "{ISSUER}" = "{certificates}" }}\naudience = "{AUDIENCE}"\n'
+
+
+def source(url: str, data: bytes | None) -> holdfast.Source:
+    processors = [] if data is None else [holdfast.SamlToken(lambda: data)]
+    return holdfast.Source(url, ":memory:", processors=processors, policy=HASTY)
+
+
+async def test_each_leg_has_its_own_assertion(start: Start, run_service: Any, tmp_path: Path) -> None:
+    got: list[holdfast.Message] = []
+    checks = holdfast.SamlTokenValidator({ISSUER: IDP.files(tmp_path).certificate}, audience=AUDIENCE)
+    app = holdfast.Destination(":memory:", processors=[checks])
+    app.on()(got.append)
+    service = await run_service(app)
+    (tmp_path / "ours.xml").write_bytes(assertion("broker"))
+    forwarder = f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\nsecurity = {{ assertion = "ours.xml" }}\n'
+    broker = await start(BASE + listener(tmp_path) + ROUTES + forwarder)
+    async with source(broker.service.url, assertion("bob")) as bob:
+        await (await bob.send("<n>bob</n>", action="urn:note")).acknowledged(60)
+    async with source(broker.service.url, assertion("alice")) as alice:
+        await (await alice.send("<n>alice</n>", action="urn:note")).acknowledged(60)
+    await until(lambda: len(got) == 1)
+    assert (got[0].user, got[0].body.text) == ("broker", "alice")
+    for wrong in (None, assertion(by=OTHER)):
+        async with source(broker.service.url, wrong) as stranger:
+            with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
+                await (await stranger.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+async def test_issuers_change_with_a_reload(start: Start, tmp_path: Path) -> None:
+    broker = await start(BASE + listener(tmp_path))
+    (tmp_path / "broker.toml").write_text(BASE + listener(tmp_path, OTHER))
+    assert broker.reload() == ["security.assertions.issuers"]
+    async with source(broker.service.url, assertion(by=OTHER)) as alice:
+        await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ('users = "users"\n', "not several of them"),
+        ('assertions.attesters = "x.pem"\n', "may vouch"),
+        ('assertions.confirmations = "sender"\n', "bearer"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, more: str, why: str) -> None:
+    (tmp_path / "users").write_text("alice:secret\n")
+    IDP.files(tmp_path).certificate.rename(tmp_path / "x.pem")
+    table = f'[security]\n{more}assertions.issuers = {{ a = "x.pem" }}\nassertions.audience = "b"\n'
+    file = tmp_path / "broker.toml"
+    file.write_text(BASE + table)
+    with pytest.raises(holdfast.ConfigurationError, match=why):
+        read_config(file)
