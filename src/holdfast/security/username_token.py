@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
@@ -24,6 +25,7 @@ from holdfast.security.header import (
     add_security,
     read_security,
     remove_security,
+    security_block,
     write_timestamp,
     write_token,
 )
@@ -47,6 +49,8 @@ LIFE: Final = 300.0
 SKEW: Final = 60.0
 """Seconds that a peer's clock may be ahead or behind, as in CXF."""
 SECURITY_POLICY: Final = SECURITY_POLICIES[0]
+_SAME_STAMP: Final = 0.05
+"""Seconds for which answers have the same Timestamp."""
 _TIMESTAMPED: Final = "holdfast.security.timestamped"
 _WRONG: Final = "unknown user or wrong password"
 _UNKNOWN: Final = "\0"
@@ -200,6 +204,7 @@ class UsernameTokenValidator(Processor):
         self._salt = secrets.token_bytes(16)
         self._accepted: dict[str, tuple[bytes, float]] = {}
         """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
+        self._stamps: dict[SOAP, tuple[float, bytes]] = {}
         self._warned = False
 
     def policy(self, *, is_https: bool) -> str:
@@ -278,7 +283,16 @@ class UsernameTokenValidator(Processor):
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
         if context.is_answer and context.notes.get(_TIMESTAMPED):
-            add_security(context, write_timestamp(self._clock(), self._life))
+            context.envelope.headers = (*context.envelope.headers, self._stamp(context.envelope.soap))
+
+    def _stamp(self, soap: SOAP) -> bytes:
+        """Return a Security header with a Timestamp. Answers that leave at nearly the same time have the same one."""
+        now = self._clock()
+        at, block = self._stamps.get(soap, (0.0, b""))
+        if not 0.0 <= now - at < _SAME_STAMP:
+            block = security_block(soap, write_timestamp(now, self._life), must_understand=False)
+            self._stamps[soap] = now, block
+        return block
 
     def _token_of(self, security: AnySecurity | None, now: float) -> Token:
         """Return the token of a request, which is complete and fresh.
