@@ -38,11 +38,7 @@ def choices_of(config: ForwarderConfig) -> list[Choice]:
 
 
 class Forwarders:
-    """The forwarders of a broker: one outbox, and so one Sequence, for each partition of their queue.
-
-    Args:
-        configs: The configuration of each.
-    """
+    """The forwarders of a broker: one outbox, and so one Sequence, for each partition of their queue."""
 
     def __init__(self, configs: Iterable[ForwarderConfig]) -> None:
         self.configs = {config.name: config for config in configs}

@@ -26,11 +26,7 @@ def trust_clock() -> float:
 
 
 class Trust:
-    """The times of all partitions. Create it before the processes are forked; no partition is trusted yet.
-
-    Args:
-        count: The number of partitions.
-    """
+    """The times of all partitions. Create it before the processes are forked; no partition is trusted yet."""
 
     def __init__(self, count: int) -> None:
         # Native doubles at aligned addresses: each is written and read as a whole.

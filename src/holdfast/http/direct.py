@@ -12,9 +12,6 @@ from holdfast.http.outcome import Response
 class DirectExchange(Exchange):
     """One request. Its answer is kept in memory until it is whole.
 
-    Args:
-        request: The request.
-
     Attributes:
         response: The answer, header names in lower case. Only the first counts.
     """

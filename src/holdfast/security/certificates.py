@@ -85,9 +85,6 @@ class Owner:
 class Certificate:
     """A certificate with an RSA key, and the ways to name it.
 
-    Args:
-        found: The certificate.
-
     Raises:
         Invalid: The key is not an RSA key, or too short.
     """

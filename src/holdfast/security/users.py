@@ -89,9 +89,6 @@ class Users(Mapping[str, str]):
 def nonces_of(location: object) -> Path | None:
     """Return the file for the nonces of a server, in the directory of its store; None if the store has no directory.
 
-    Args:
-        location: The location of the store.
-
     Raises:
         StoreError: The directory contains something else.
     """

@@ -179,12 +179,7 @@ def refuse_instruction(*_: object) -> None:
 
 
 def parser_for(data: bytes, limits: Limits) -> XMLParserType:
-    """Return a parser that refuses content forbidden in SOAP messages, and namespaces with too long a name.
-
-    Args:
-        data: The document to parse.
-        limits: Limits on its cost.
-    """
+    """Return a parser that refuses content forbidden in SOAP messages, and namespaces with too long a name."""
     parser = ParserCreate("UTF-8", "}", None)  # None: names are not kept, of which there may be as many as bytes
     parser.StartDoctypeDeclHandler = refuse_doctype
     parser.ProcessingInstructionHandler = refuse_instruction

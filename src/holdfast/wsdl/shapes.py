@@ -70,11 +70,7 @@ class Field:
 
 
 class Shapes:
-    """The types of a contract's operations.
-
-    Args:
-        contract: The contract.
-    """
+    """The types of a contract's operations."""
 
     def __init__(self, contract: Contract) -> None:
         self._values = dict(_enumerations(contract))

@@ -81,11 +81,7 @@ class Cursor:
 
 
 class Cursors(dict[str, Cursor]):
-    """The cursors of one queue, by name.
-
-    Args:
-        records: The records of the queue.
-    """
+    """The cursors of one queue, by name."""
 
     def __init__(self, records: QueueRecords) -> None:
         super().__init__()

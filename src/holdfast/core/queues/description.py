@@ -29,12 +29,7 @@ def divided(description: State) -> tuple[int, int]:
 
 
 class QueueDescription:
-    """The description of one queue.
-
-    Args:
-        records: The records of the queue.
-        kind: The kind of the queue.
-    """
+    """The description of one queue."""
 
     def __init__(self, records: QueueRecords, kind: str) -> None:
         self._records = records

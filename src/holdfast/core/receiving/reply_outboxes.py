@@ -23,12 +23,7 @@ def _plain_key(destination: RMDestination) -> str:
 
 
 class ReplyOutboxes:
-    """The outboxes of replies.
-
-    Args:
-        inbound: The inbound Sequences.
-        outbound: All outboxes.
-    """
+    """The outboxes of replies."""
 
     def __init__(self, inbound: Inbound, outbound: Outbound) -> None:
         self._inbound = inbound

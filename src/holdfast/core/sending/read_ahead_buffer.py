@@ -49,12 +49,7 @@ class Buffers:
 
 
 class Here(dict[int, Record]):
-    """Offset -> record of one outbox. Change it only through its methods, which count the bytes.
-
-    Args:
-        key: Key of the outbox.
-        buffers: The records of all outboxes.
-    """
+    """Offset -> record of one outbox. Change it only through its methods, which count the bytes."""
 
     __slots__ = ("_buffers", "bytes", "key")
 

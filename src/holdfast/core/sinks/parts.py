@@ -14,11 +14,7 @@ STAGING = "staging"
 
 
 class Parts:
-    """The parts of all sinks.
-
-    Args:
-        queues: The queues of staged rows.
-    """
+    """The parts of all sinks."""
 
     def __init__(self, queues: Queues) -> None:
         self.bytes = 0

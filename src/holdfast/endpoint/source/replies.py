@@ -134,12 +134,7 @@ class Replies:
         return None
 
     def give(self, request: str, record: Record) -> Reply:
-        """Return the stored reply to a request as an object that the program can confirm.
-
-        Args:
-            request: The request's MessageID.
-            record: The record of the reply.
-        """
+        """Return the stored reply to a request as an object that the program can confirm."""
         offset = self._offsets[request]
         reply = Reply.from_record(record)
         reply._tell = lambda: self._tell(lambda: self._done(request, offset))

@@ -40,11 +40,7 @@ _PATIENCE = 5.0
 
 
 class LoopThread:
-    """A running event loop in a separate thread.
-
-    Args:
-        name: The name of the thread.
-    """
+    """A running event loop in a separate thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()

@@ -111,13 +111,7 @@ class TLSListener:
 
 
 class Handshake(Peer):
-    """One connection in its handshake; it counts among the server's connections.
-
-    Args:
-        server: The server of the connection.
-        context: The TLS context.
-        connection: The accepted socket.
-    """
+    """One connection in its handshake; it counts among the server's connections."""
 
     def __init__(self, server: OpenConnections, context: ssl.SSLContext, connection: socket.socket) -> None:
         self._server = server

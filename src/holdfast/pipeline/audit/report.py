@@ -29,10 +29,6 @@ _MINUTES = 5_000
 def report(audited: Audit, places: Sequence[str]) -> str:
     """Return the HTML page.
 
-    Args:
-        audited: The audit to report.
-        places: The places of the journals.
-
     Raises:
         ConfigurationError: A package that draws or writes the page is not installed.
     """

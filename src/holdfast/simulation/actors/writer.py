@@ -184,13 +184,7 @@ class Writer:
 
 
 class Driver:
-    """One driver of the query. It makes one request at a time and stores nothing on a disk.
-
-    Args:
-        writer: The writer it belongs to.
-        number: The driver's number.
-        batch: The batch it starts with.
-    """
+    """One driver of the query. It makes one request at a time and stores nothing on a disk."""
 
     def __init__(self, writer: Writer, number: int, batch: int) -> None:
         self.number = number

@@ -424,11 +424,7 @@ class Keys:
 
 
 class _Pair:
-    """Two endpoint states, and the packets met with them.
-
-    Args:
-        one, other: The forms of the endpoints.
-    """
+    """Two endpoint states, and the packets met with them."""
 
     def __init__(self, one: Form, other: Form) -> None:
         self.names: dict[str, int] = {}

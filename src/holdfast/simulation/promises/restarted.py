@@ -24,11 +24,7 @@ INVARIANT = "AnswersSurviveRestart"
 
 
 class Heard:
-    """Records each request that an endpoint received, without duplicates.
-
-    Args:
-        node: The endpoint.
-    """
+    """Records each request that an endpoint received, without duplicates."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -18,11 +18,7 @@ ANSWER = "AnswerHasTheReply"
 
 
 class OpenRequests:
-    """The requests in open HTTP exchanges.
-
-    Args:
-        world: The endpoints.
-    """
+    """The requests in open HTTP exchanges."""
 
     def __init__(self, world: World) -> None:
         self._world = world

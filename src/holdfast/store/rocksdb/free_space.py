@@ -182,12 +182,7 @@ class FreeSpace:
 
 
 def may_compact_at_once(home: Path, reserve: Reserve) -> bool:
-    """Whether any compaction fits, so that the engine may be opened with automatic compactions.
-
-    Args:
-        home: The store's directory.
-        reserve: The store's reserve.
-    """
+    """Whether any compaction fits, so that the engine may be opened with automatic compactions."""
     if reserve.is_in_use:
         return False
     try:

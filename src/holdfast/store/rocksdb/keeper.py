@@ -142,11 +142,7 @@ class Keeper:
 
 
 def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:
-    """Return the ranges that may hold deleted records: before, between and after the stored records.
-
-    Args:
-        partitions: All partitions.
-    """
+    """Return the ranges that may hold deleted records: before, between and after the stored records."""
     bounds = sorted((one.records + number(one.first), one.records + number(one.end)) for one in partitions)
     step = -(-len(bounds) // MOST_RANGES) or 1
     begins = [RECORD, *(end for _, end in bounds[step - 1 :: step])]

@@ -186,9 +186,6 @@ class RebuiltView(View):
     The files themselves do not change. Records that were deleted, but are in a table that was not removed yet, may
     reappear.
 
-    Args:
-        store: The store's directory.
-
     Attributes:
         left_out: Names of tables that cannot be read completely; the view has none of their records.
     """

@@ -21,9 +21,6 @@ disk the logs may hold more; then the error of a start names the amount."""
 class Reserve:
     """The reserve of one store; only the process that holds the store's lock uses it.
 
-    Args:
-        store: The store's directory.
-
     Attributes:
         is_in_use: Whether it was deleted and is not filled again yet.
     """

@@ -22,10 +22,6 @@ def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
 
     A destination acknowledges a number only after its first transmission, however the acknowledgement arrives. Call
     this before the source takes the acknowledgement in, which ends the flight of what it covers.
-
-    Args:
-        source: The Sequence.
-        ack: A valid acknowledgement.
     """
     covered = AcknowledgementRanges(ack.ranges)
     for lower, upper in reversed(list(covered.outside(source.acknowledged))):

@@ -32,11 +32,7 @@ def weight(envelope: Envelope) -> int:
 
 
 class Mailbox:
-    """What waits for one address.
-
-    Args:
-        address: The address.
-    """
+    """What waits for one address."""
 
     __slots__ = ("address", "messages", "outboxes", "owner", "polled_at", "sequences", "size")
 

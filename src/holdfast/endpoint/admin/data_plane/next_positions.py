@@ -157,11 +157,6 @@ class NextRoute:
 class _Reading:
     """One queue, and a reader's position in this worker's partitions of it, numbered from 0.
 
-    Args:
-        queue: The queue.
-        asked: The reader's position.
-        numbers: The numbers of this worker's partitions.
-
     Raises:
         Refused: The position is of another queue, names an unknown partition, or ends beyond the queue's end.
     """

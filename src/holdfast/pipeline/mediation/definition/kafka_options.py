@@ -30,9 +30,6 @@ _PROPERTY = re.compile(r"((?:\\.|[^\s:=\\])+)[ \t\f]*[:= \t\f][ \t\f]*(.*)")
 def read_properties(file: str | Path) -> dict[str, str]:
     """Read a properties file in the format of Kafka's own tools: ``name=value``, a ``#`` before a comment.
 
-    Args:
-        file: Its path.
-
     Raises:
         ConfigurationError: It cannot be read, or a line is not a property; the error omits the line, which may be
             secret.
