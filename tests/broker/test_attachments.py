@@ -68,7 +68,8 @@ async def test_a_broker_forwards_attachments_byte_for_byte_and_the_same_again(ru
                     proxy.faults = Faults(lose_response=1.0)
             await until(lambda: len(app.got) == 3 and len(app.posted) > 5)
             proxy.faults = Faults()
-            outboxes = broker.forwarders.outboxes(broker.destination.running, "next")
+            every = broker.destination.running.engine.protocol.outbound.outboxes.values()
+            outboxes = [one for one in every if one.forwarding is not None]
             await until(lambda: all(one.is_empty for one in outboxes))
     assert app.got == [[b"%d" % number + DATA] for number in range(3)]
     bodies: dict[int, set[tuple[str, bytes]]] = {}

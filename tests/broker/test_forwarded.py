@@ -85,8 +85,8 @@ async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run
     assert await ask() is (expects is Expects.REQUEST)
     (outbox,) = [
         one
-        for one in broker.forwarders.outboxes(broker.destination.running, "next")
-        if one.queue.records.ends[one.partition]
+        for one in broker.destination.running.engine.protocol.outbound.outboxes.values()
+        if one.forwarding is not None and one.queue.records.ends[one.partition]
     ]
     await until(lambda: outbox.is_empty)
     assert await ask() is (expects is not Expects.ONE_WAY)

@@ -96,15 +96,19 @@ async def test_a_suspended_forwarder_stays_suspended_over_a_restart_until_resume
     assert got == []
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
     await until(lambda: len(got) == 3)
-    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination.running, "next")))
+    await until(lambda: is_all_sent(broker))
 
     status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
     assert status == 200
     await until(lambda: len(got) == 6)
     assert got == [b"<n>%d</n>" % number for number in (0, 1, 2, 0, 1, 2)]
-    await until(lambda: all(one.is_empty for one in broker.forwarders.outboxes(broker.destination.running, "next")))
+    await until(lambda: is_all_sent(broker))
     status, answer = await admin.ask("/queues/inbox/purge", "POST")
     assert (status, answer["records"], answer["left"]) == (200, 3, 0)
+
+
+def is_all_sent(broker: Broker) -> bool:
+    return all(one.is_empty for one in broker.destination.running.engine.protocol.outbound.outboxes.values())
 
 
 async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(

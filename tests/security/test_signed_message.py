@@ -41,7 +41,8 @@ from holdfast.security.signed_message import (
     Signing,
     Suite,
     check_signed,
-    read_signed,
+    read_secured,
+    read_signature,
     sign,
     unsigned_headers,
 )
@@ -86,7 +87,7 @@ def signed(directory: Path, data: bytes, suite: Suite = SUITES["rsa-sha256"], ki
 def check(directory: Path, data: bytes, suite: SuiteName = "rsa-sha256") -> Suite:
     """Check what the shop checks of a message, except the times."""
     envelope = decode(data)
-    message = read_signed(data, envelope.soap)
+    message = read_signature(read_secured(data, envelope.soap))
     trusted = keys(directory)[1]
     certificate = trusted.find(message.key)
     trusted.check(certificate, NOW)
@@ -110,7 +111,7 @@ def test_every_recorded_signature_is_verified(path: Path) -> None:
     client, server = (Credential(recorded / f"{one}.crt", recorded / f"{one}.key") for one in ("client", "server"))
     signer, other = (client, server) if "req" in path.name else (server, client)
     trusted = Trust([recorded / ("client.crt" if signer is client else "server.crt")], other.certificate)
-    message = read_signed(data, decode(data).soap)
+    message = read_signature(read_secured(data, decode(data).soap))
     assert trusted.find(message.key) == signer.certificate
     assert check_signed(message, signer.certificate, "Basic256Sha256") == SUITES["Basic256Sha256"]
     assert unsigned_headers(message) == set()
@@ -122,7 +123,7 @@ def test_every_recorded_signature_is_verified(path: Path) -> None:
 def test_a_recorded_fault_without_a_signature_is_not_accepted() -> None:
     data = (CAPTURES / "python-signed" / "fault-security-error.xml").read_bytes()
     with pytest.raises(Invalid):
-        read_signed(data, decode(data).soap)
+        read_signature(read_secured(data, decode(data).soap))
 
 
 # --- what we write ---------------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def test_a_recorded_fault_without_a_signature_is_not_accepted() -> None:
 def test_what_we_sign_is_accepted_with_its_suite(directory: Path, kind: Kind, suite: SuiteName) -> None:
     data = signed(directory, plain(), SUITES[suite], kind)
     assert check(directory, data, suite) == SUITES[suite]
-    message = read_signed(data, SOAP.V1_2)
+    message = read_signature(read_secured(data, SOAP.V1_2))
     assert message.key.kind == kind
     assert not unsigned_headers(message)
     assert decode(data).sequence == Sequence("urn:s:1", 7), "and it is the same message"
@@ -154,7 +155,7 @@ def test_a_message_without_a_header_gets_one(directory: Path) -> None:
 
 
 def test_no_two_signatures_of_a_message_are_the_same(directory: Path) -> None:
-    values = {read_signed(signed(directory, plain()), SOAP.V1_2).value for _ in range(3)}
+    values = {read_signature(read_secured(signed(directory, plain()), SOAP.V1_2)).value for _ in range(3)}
     assert len(values) == 3
 
 
@@ -655,7 +656,7 @@ def test_a_declaration_of_another_encoding_does_not_change_what_is_signed(direct
 def test_a_document_type_is_refused(directory: Path) -> None:
     data = b'<!DOCTYPE e [<!ENTITY a "b">]>' + signed(directory, plain())
     with pytest.raises(Invalid):
-        read_signed(data, SOAP.V1_2)
+        read_signature(read_secured(data, SOAP.V1_2))
 
 
 def test_headers_of_others_need_no_signature_and_are_named(directory: Path) -> None:
@@ -664,7 +665,10 @@ def test_headers_of_others_need_no_signature_and_are_named(directory: Path) -> N
     etree.SubElement(head(envelope), "{urn:trace}Trace").text = "1"
     data = etree.tostring(envelope)
     check(directory, data)
-    assert unsigned_headers(read_signed(data, SOAP.V1_2)) == {"{urn:tenants}Tenant", "{urn:trace}Trace"}
+    assert unsigned_headers(read_signature(read_secured(data, SOAP.V1_2))) == {
+        "{urn:tenants}Tenant",
+        "{urn:trace}Trace",
+    }
 
 
 def test_ids_of_an_application_may_be_repeated(directory: Path) -> None:

@@ -6,7 +6,7 @@ The core decides how a record is forwarded and retransmitted, and in which Seque
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
@@ -168,11 +168,6 @@ class Forwarders:
         """Return address -> the queue whose records go only there."""
         shared = Counter(config.queue for config in self.configs.values())
         return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
-
-    def outboxes(self, destination: RunningDestination, name: str) -> Sequence[Outbox]:
-        """Return a forwarder's outboxes by partition."""
-        outboxes = destination.engine.protocol.outbound.outboxes
-        return [outbox for key, outbox in outboxes.items() if forwarder_of(key) == name]
 
 
 def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:

@@ -180,11 +180,6 @@ def read_signature(message: SecuredMessage) -> SignedMessage:
     return SignedMessage(message.envelope, message.header, message.body, message.security, signature, key)
 
 
-def read_signed(data: bytes, soap: SOAP) -> SignedMessage:
-    """Find the signature of a message, as :func:`read_secured` and :func:`read_signature` do."""
-    return read_signature(read_secured(data, soap))
-
-
 def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
     """Return the certificate that a SecurityTokenReference names (X.509 Certificate Token Profile 1.1, section 3.2).
 

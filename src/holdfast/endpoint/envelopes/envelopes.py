@@ -326,7 +326,8 @@ class Envelopes:
         context = MessageContext(
             envelope, "outbound", self._chain.role, exchange.notes, is_answer=True, request=request
         )
-        return self._encode(context)
+        self._chain.outbound(context)
+        return self._chain.encoded(context, encode(context.envelope))
 
     def write(self, sent: Transmit, given: Notes | None = None) -> tuple[bytes, Notes | None, ExtraRequest | None]:
         """Return the content of an HTTP request, encoded again for every attempt, the notes for its response, and the
@@ -359,10 +360,6 @@ class Envelopes:
             sent.envelope = Envelope(*before)  # the processors get it again, as it was
             raise RequestFirst(context.preceding)
         return self._chain.encoded(context, encode(context.envelope)), notes, context.following
-
-    def _encode(self, context: MessageContext) -> bytes:
-        self._chain.outbound(context)
-        return self._chain.encoded(context, encode(context.envelope))
 
     # --- life -----------------------------------------------------------------------------------------------------
 
