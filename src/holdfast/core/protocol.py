@@ -242,6 +242,7 @@ class RMProtocol:
         """
         if sent is not None:
             origin = Origin(sent.to, query=sent.query)
+        # SOAP 1.2 part 1, 2.6: no part of a message is processed before every mandatory block is understood.
         if envelope.not_understood and not self.accepting.refuses_within_sequence(envelope, back_channel):
             self.answering.fault(envelope, not_understood(envelope.not_understood), back_channel)
             return
@@ -250,6 +251,7 @@ class RMProtocol:
             if refused is not None:
                 self.answering.fault(envelope, refused, back_channel)
                 return
+        # Whoever may not use one of its Sequences changes nothing by any other part of it either.
         refused = self.authority.refusal(envelope, origin)
         if refused is not None:
             self.answering.fault(envelope, refused, back_channel)
@@ -260,6 +262,7 @@ class RMProtocol:
         is_application_fault = envelope.fault is not None and not envelope.fault.is_rm
         if is_application_fault and (envelope.sequence is not None or is_reply(envelope, back_channel)):
             self.hearing.service_fault(envelope, sent, origin, now)
+        # WS-RM 3.9: acknowledgements come with any message, and count whatever becomes of the rest of it.
         if envelope.acknowledgements:
             origin = origin if sent is not None else origin.naming(envelope)
             problem = self.hearing.acknowledgements(envelope, origin, now, sent)
@@ -276,6 +279,7 @@ class RMProtocol:
         if envelope.sequence is not None:
             if self.granting.begins(envelope, back_channel, origin, now):
                 self.accepting.receive(envelope, back_channel, now, problem, origin)
+            # A final acknowledgement ends the Sequence of requests, so its message, maybe a reply, is stored first.
             if any(one.final for one in envelope.acknowledgements):
                 self.commit.then(partial(self.hearing.ends, envelope, origin, sent))
         elif envelope.control is None:

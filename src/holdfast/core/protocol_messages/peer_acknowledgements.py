@@ -86,18 +86,21 @@ class PeerAcknowledgements:
         furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
         for sent, _ in answers:
             self._outbound.circuits.answered(sent.to, now)
+        # 1. Of each Sequence, the acknowledgement with the highest range.
         plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
         for (sent, _), acknowledgement in zip(answers, plain, strict=True):
             if acknowledgement is not None:
                 known = furthest.get((sent.to, acknowledgement.identifier))
                 if known is None or known[0].ranges[0][1] < acknowledgement.ranges[0][1]:
                     furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.left_at
+        # 2. Those are processed. One that is refused is left to step 3.
         taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
         for (address, identifier), (acknowledgement, at) in furthest.items():
             outbox = self._authority.find(identifier, Origin(address))
             if outbox is not None and not outbox.receive_acknowledgement(acknowledgement, now, at):
                 self._replies.acknowledged(identifier, now)
                 taken[address, identifier] = outbox, acknowledgement.ranges[0]
+        # 3. Every exchange ends. What step 2 included needs nothing more; every other answer is processed on its own.
         for (sent, envelope), acknowledgement in zip(answers, plain, strict=True):
             self._outbound.exchanges.ended(sent, now)
             found = taken.get((sent.to, acknowledgement.identifier)) if acknowledgement is not None else None

@@ -415,9 +415,10 @@ class Sinks:
         for (name, _, what), state in snapshot.cursors.items():
             if what == SINK:
                 sink = self._recovered(name, state)
-                (self._forgotten if sink.is_forgotten else self.sinks)[
-                    sink.identifier if sink.is_forgotten else sink.name
-                ] = sink
+                if sink.is_forgotten:
+                    self._forgotten[sink.identifier] = sink
+                else:
+                    self.sinks[sink.name] = sink
             elif what == PART:
                 part = self._parts.recover(name, state, by_queue[name], now)
                 staged.setdefault(key_of(part.queue), []).append(part)
@@ -430,8 +431,8 @@ class Sinks:
             published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
             sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
             self.moves.go_on(sink, now)
-        for at, sink in sorted(((one.final_at or 0.0, one) for one in self.sinks.values()), key=lambda one: one[0]):
-            self._remember(sink, at or None)
+        for sink in sorted(self.sinks.values(), key=lambda one: one.final_at or 0.0):
+            self._remember(sink, sink.final_at or None)
 
     def restored(self) -> None:
         """Adapt to a store restored from an older copy; call after :meth:`recover`.

@@ -213,8 +213,8 @@ class RunningDestination:
         handling, table = self.engine.protocol.handling, settings.table
         if handling is not None:
             self.check_transactions(table.handlers)
-            self.dispatcher = Dispatcher(self.engine, handling, table.handlers, table.reply_actions)
-            self.dispatcher.tracing = self._envelopes.tracing
+            tracing = self._envelopes.tracing
+            self.dispatcher = Dispatcher(self.engine, handling, table.handlers, table.reply_actions, tracing)
             handling.start(self.engine.clock())
         settings.on_recovered(self)
         if handling is None:

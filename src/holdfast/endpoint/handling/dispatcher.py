@@ -55,10 +55,16 @@ class Dispatcher:
         handling: The core's decisions about handlers.
         handlers: Action -> handler; "" handles any other action.
         reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.
+        tracing: Traces the end of handlers; None without tracing.
     """
 
     def __init__(
-        self, engine: Engine, handling: HandlerSchedule, handlers: dict[str, Handler], reply_actions: Mapping[str, str]
+        self,
+        engine: Engine,
+        handling: HandlerSchedule,
+        handlers: dict[str, Handler],
+        reply_actions: Mapping[str, str],
+        tracing: Tracing | None = None,
     ):
         self.handling = handling
         self._reply_actions = reply_actions
@@ -71,8 +77,7 @@ class Dispatcher:
         self._stopping = False
         self._is_closed = False
         self._changed: asyncio.Event | None = None
-        self.tracing: Tracing | None = None
-        """Traces the end of handlers; None without tracing."""
+        self._tracing = tracing
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -257,14 +262,14 @@ class Dispatcher:
             self._handled(handle, reply)
 
     def _handled(self, handle: Handle, reply: Record | None) -> None:
-        if self.tracing is not None:
-            self.tracing.delivered(handle, reply)
+        if self._tracing is not None:
+            self._tracing.delivered(handle, reply)
         self.handling.handled(handle, reply, self._engine.clock())
         self._engine.touch()
 
     def _failed(self, handle: Handle, error: Exception) -> None:
-        if self.tracing is not None:
-            self.tracing.delivered(handle, error=error)
+        if self._tracing is not None:
+            self._tracing.delivered(handle, error=error)
         is_final = isinstance(error, _NoReply | InvalidBody)
         self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock(), is_final=is_final)
         self._engine.touch()

@@ -341,6 +341,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
 
     def _check_headers(self, headers: dict[bytes, bytes]) -> None:
         limits = self._limits
+        # What is unparsed may include the body: the exact size is counted only if the header may be too large.
         if self._unparsed > limits.max_header_bytes:
             size = len(self._target) + sum(len(name) + len(value) + 4 for name, value in headers.items())
             if size > limits.max_header_bytes:
@@ -552,6 +553,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             before: The time to measure from ``_since``, which may be one sweep early.
         """
         limits = self.server.limits
+        # A peer that reads slowly is not cut off, only one that reads nothing: the buffer does not shrink.
         pending = self.transport.get_write_buffer_size()
         if pending == 0 or pending < self._pending_bytes or self._pending_bytes == 0:
             self._stalled_since = now
@@ -560,6 +562,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             return
         self._pending_bytes = pending
         waited = before - self._since
+        # While a request is being answered, the peer cannot be blamed for silence: only the answer is timed.
         exchange = self._exchange
         if exchange is not None:
             patience = limits.response_timeout

@@ -188,6 +188,7 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
         envelope.body = document.body
         if not document.body and (empty := EMPTY_CONTROLS.get(envelope.action)) is not None:
             envelope.control = empty()
+    # The version of 2003/03 ends a Sequence with a header block, in a message of its own or beside another one.
     if envelope.terminates and not document.body and not (envelope.sequence or envelope.control or envelope.fault):
         envelope.control, envelope.terminates = TerminateSequence(envelope.terminates), ""
     if envelope.action in RM_OF_ACTION and envelope.rm is None:
