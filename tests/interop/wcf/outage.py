@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from processes import Process
 from wcf.live_client import Ledger
 
+from holdfast.endpoint.admin.inspected import Inspected
+from holdfast.endpoint.admin.stopped import StoppedStore
+from holdfast.store import open_store
 from holdfast.testing.ports import free_ports
 
 
@@ -24,6 +27,7 @@ class Outage:
     """
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, forwarder: str = "") -> None:
+        self._directory = directory
         self._log = directory / "handled"
         self._read, self._noted, self._ledger = 0, set[str](), Ledger()
         monkeypatch.setenv("WCF_SERVICE_STORE", str(directory / "inbox"))
@@ -52,15 +56,30 @@ class Outage:
     def ledger(self) -> Ledger:
         """What the handlers received, each message once: a handler that a kill interrupted runs again."""
         if self._log.exists():
-            with self._log.open() as log:
+            with self._log.open("rb") as log:
                 log.seek(self._read)
-                entries = [line.split(" ", 2)[2].strip() for line in log.read().splitlines()]
-                self._read = log.tell()
+                whole, newline, _ = log.read().rpartition(b"\n")
+            self._read += len(whole + newline)
+            entries = [line.split(" ", 2)[2] for line in whole.decode().splitlines()]
             for entry in entries:
                 if entry not in self._noted:
                     self._noted.add(entry)
                     self._ledger.note(entry)
         return self._ledger
+
+    def sequences(self, first: int, end: int) -> dict[str, str]:
+        """The service's Sequences with messages from ``first`` up to, but not including, ``end``, and their keys."""
+        lines = [line.split() for line in self._log.read_text().splitlines()]
+        return {sequence: key for sequence, _, key, number in lines if first <= int(number) < end}
+
+    @contextlib.contextmanager
+    def state(self, store: str) -> Iterator[Inspected]:
+        """What the store ``inbox`` of the service or ``broker`` has now, also while its process runs."""
+        view = open_store(str(self._directory / store), read_only=True)
+        try:
+            yield StoppedStore(view)
+        finally:
+            view.close()
 
     def handled(self) -> list[int]:
         """The numbers of a service with one client, each once."""
