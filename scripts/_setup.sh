@@ -6,6 +6,9 @@
 # creates a virtual environment in .venv with the project, editable, and these extras. If it is up to date, this takes no
 # time. If pyproject.toml has changed or the checkout has moved, it is installed again.
 
+# Modules are compiled when they are first imported, and many processes import the same ones: bytecode must be stored.
+unset PYTHONDONTWRITEBYTECODE
+
 say() { printf 'holdfast: %s\n' "$*" >&2; }
 
 fail() {
@@ -110,7 +113,8 @@ setup_environment() {
     extras=$(IFS=,; printf '%s' "$*")
     say "installing holdfast[$extras] into .venv; the first time takes minutes: Spark alone is an archive of 450 MB"
     for extra in "$@"; do rm -f ".venv/installed-$extra"; done
-    run_with_progress installing "$log" .venv/bin/python -m pip install --disable-pip-version-check --progress-bar off --editable ".[$extras]" || {
+    # To compile all modules of all packages would take a third of the time; few are ever imported.
+    run_with_progress installing "$log" .venv/bin/python -m pip install --no-compile --disable-pip-version-check --progress-bar off --editable ".[$extras]" || {
         tail -n 25 "$log" >&2
         fail "the installation failed; the lines above are the end of $log" "Once that is mended, run $0 again: it goes on where it stopped."
     }
