@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from databases import PostgreSQL, program
 
-from holdfast.cluster.inspection import ClusterStatus, drain_node, read_status, resume_node
+from holdfast.cluster.inspection import ClusterStatus, drain_node, move_partitions, read_status, resume_node
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Claim, Enter, Join, Report, Tell
@@ -193,3 +193,16 @@ def test_a_node_is_drained_if_another_one_can_take_its_partitions(server: Postgr
     assert [one.state for one in cluster.status().nodes] == ["draining", "live"]
     with pytest.raises(ConfigurationError, match="no other live node"):
         drain_node(cluster.location, "b")
+
+
+def test_partitions_are_moved_to_a_node_that_takes_them(server: PostgreSQL, cluster: Cluster) -> None:
+    cluster.join("a", 0, 1)
+    cluster.join("b", 2, 3)
+    with pytest.raises(ConfigurationError, match="the cluster has no node 'c'"):
+        move_partitions(cluster.location, [0], "c")
+    with pytest.raises(ConfigurationError, match="has no cluster partition 4\n  It has 4, numbered from 0"):
+        move_partitions(cluster.location, [4, 0], "b")
+    move_partitions(cluster.location, [0], "b")
+    drain_node(cluster.location, "b")
+    with pytest.raises(ConfigurationError, match="node 'b' takes no partitions: it is draining"):
+        move_partitions(cluster.location, [1], "b")

@@ -6,6 +6,7 @@ and evenly shared. Covers cluster/rows.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,54 @@ def test_one_process_acts_on_a_partition_in_many_more_worlds(first: int) -> None
         nodes, partitions = 2 + seed % 4, 1 + seed % 11
         lease, is_troubled = (1.0, 2.0, 6.0)[seed % 3], seed % 7 == 0
         World(seed, nodes=nodes, partitions=partitions, lease=lease, is_troubled=is_troubled).run(faults=12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_moved_partition_goes_to_its_node_stays_there_and_the_others_remain_even(seed: int) -> None:
+    world = World(seed)
+    world.keep_started()
+    world.calm()
+    moved = {0: "node-0", 1: "node-0", 2: "node-0", 3: "node-1"}
+    for partition, name in moved.items():
+        world.move(partition, name)
+    world.run_until(world.now + 10.0)
+    for _ in range(20):
+        world.run_until(world.now + 1.0)
+        owners = [row.owner for row in world.database.ownership]
+        assert {partition: owners[partition] for partition in moved} == moved
+        assert sorted(Counter(owners).values()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_partition_moved_to_a_node_that_dies_is_served_by_another_one(seed: int) -> None:
+    world = World(seed)
+    world.keep_started()
+    world.calm()
+    dead = next(one for one in world.processes if one.name == "node-0")
+    for partition in range(6):
+        world.move(partition, "node-0")
+    world.run_until(world.now + world.random.uniform(0, 3))
+    world.crash(dead)
+    world.run_until(world.now + 10.0)
+    assert sum(world.served().values()) == 6
+    assert {row.owner for row in world.database.ownership} <= {"node-1", "node-2"}
+    world.keep_started()
+    world.calm()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_partition_waits_a_moment_at_most_for_a_node_that_does_not_claim_it(seed: int) -> None:
+    world = World(seed, lease=60.0)
+    world.losses = 0.0
+    world.keep_started()
+    world.calm()
+    frozen = next(one for one in world.processes if one.name == "node-0")
+    others = [row.partition for row in world.database.ownership if row.owner != "node-0"]
+    frozen.is_frozen = True
+    for partition in others:
+        world.move(partition, "node-0")
+    world.run_until(world.now + 15.0)
+    assert sorted(world.served().values()) == [0, 2, 2]
 
 
 # --- mistakes that the worlds must notice -------------------------------------------------------------------------
@@ -133,7 +182,7 @@ def notice(seed: int, **options: Any) -> None:
 
     def search() -> None:
         for one in (seed, *range(1000)):
-            World(one, **options).run()
+            World(one, moves=0.0, **options).run()
 
     with pytest.raises(Broken):
         search()

@@ -7,7 +7,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.membership import Membership
@@ -102,7 +102,7 @@ class Database:
                 for partition, epoch in request.claims.items():
                     row_of = self.ownership[partition]
                     if (row_of.owner, row_of.incarnation, row_of.epoch) == (name, request.incarnation, epoch):
-                        self.ownership[partition] = OwnershipRow(partition, "", 0, epoch)
+                        self.ownership[partition] = replace(row_of, owner="", incarnation=0)
             case Drain():
                 if self.is_mine(name, request.incarnation):
                     self.nodes[name].is_draining = True
@@ -160,7 +160,8 @@ class Database:
         for partition in request.partitions:
             row = self.ownership[partition]
             if len(claimed) < request.most and self.is_free(row):
-                self.ownership[partition] = OwnershipRow(partition, name, request.incarnation, row.epoch + 1)
+                wanted = request.incarnation if row.wanted == request.incarnation else 0
+                self.ownership[partition] = OwnershipRow(partition, name, request.incarnation, row.epoch + 1, wanted)
                 claimed[partition] = row.epoch + 1
         return claimed
 
@@ -205,6 +206,7 @@ class World:
         is_troubled: Whether nodes also cannot start workers for a while, cannot reach each other, or are told to take
             partitions again.
         membership, database: What the nodes decide with, and what they share.
+        moves: How often an operator moves a partition when there is a fault.
     """
 
     def __init__(
@@ -217,8 +219,10 @@ class World:
         is_troubled: bool = False,
         membership: type[Membership] = Membership,
         database: type[Database] = Database,
+        moves: float = 0.5,
     ) -> None:
-        self.random = random.Random(seed)
+        self.random, self.operator = random.Random(seed), random.Random(-seed)
+        self.moves = moves
         self.troubles = random.Random(seed) if is_troubled else None
         self.policy = LeasePolicy(lease)
         self.partitions = partitions
@@ -445,6 +449,12 @@ class World:
         elif kind == "stall":
             self.stall()
 
+    def move(self, partition: int, name: str) -> None:
+        """An operator moves a partition to a node, which may fail before it has it."""
+        if (row := self.database.nodes.get(name)) is not None:
+            rows = self.database.ownership
+            rows[partition] = replace(rows[partition], wanted=row.incarnation)
+
     def stall(self) -> None:
         """The server answers nothing for a while, and then everything."""
         self.stalled_until = self.now + self.random.uniform(0, 2 * self.policy.lease)
@@ -548,17 +558,20 @@ class World:
             self.fault()
             if self.troubles is not None:
                 self.trouble()
+            if self.operator.random() < self.moves:
+                self.move(self.operator.randrange(self.partitions), self.operator.choice(self.names))
             self.check()
             if self.random.random() < 0.7:
                 self.keep_started()
         self.calm()
 
     def calm(self) -> None:
-        """Without faults, every partition is served soon, and each node has its share.
+        """Without faults, every partition is served soon, and each node has its share. No move counts any longer.
 
         Raises:
             Broken: It does not come to that.
         """
+        self.database.ownership = [replace(row, wanted=0) for row in self.database.ownership]
         for _ in range(12 if self.troubles is None else 60):
             self.run_until(self.now + self.policy.lease)
             self.keep_started()

@@ -6,7 +6,7 @@ Reads the rows without joining the cluster, so it works while all nodes are down
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -226,6 +226,36 @@ def resume_node(location: str, node: str) -> None:
     _require_node(read_status(location), node)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.RESUME_OTHER.encode(), values | {"node": node})
+        connection.execute(tables.NOTIFY.encode(), values)
+
+
+def move_partitions(location: str, partitions: Collection[int], node: str) -> None:
+    """Let a node take partitions from their owners, which begin at their next look, within a second.
+
+    They stay there as long as the node is a member of the cluster and does not drain. The nodes move other partitions
+    to keep their shares equal.
+
+    Raises:
+        ConfigurationError: The cluster has no such node or partition, or the node takes no partitions; otherwise as
+            :func:`open_cluster`.
+    """
+    status = read_status(location)
+    _require_node(status, node)
+    state = next(one.state for one in status.nodes if one.name == node)
+    if state in ("draining", "expired"):
+        raise ConfigurationError(
+            f"node {node!r} takes no partitions: it is {state}",
+            remedy="Let it take partitions again with holdfast cluster resume."
+            if state == "draining"
+            else "Start it, or choose another node.",
+        )
+    if strange := sorted(set(partitions).difference(range(len(status.partitions)))):
+        raise ConfigurationError(
+            f"the cluster has no cluster partition {strange[0]}",
+            remedy=f"It has {len(status.partitions)}, numbered from 0.",
+        )
+    with open_cluster(location) as (connection, values, _):
+        connection.execute(tables.MOVE.encode(), values | {"node": node, "partitions": sorted(partitions)})
         connection.execute(tables.NOTIFY.encode(), values)
 
 

@@ -26,6 +26,7 @@ from holdfast.cluster.rows import (
     Join,
     Leave,
     Look,
+    OwnershipRow,
     Picture,
     Release,
     Report,
@@ -56,6 +57,8 @@ partitions: so nodes that start together share them before they start workers.""
 LEAST_CONTACT: Final = 1.0
 """Seconds of contact with the database, at least, before a node judges others: after an outage, all leases have ended,
 and the first node that is back must not take what the others own."""
+RESERVED: Final = 2.0
+"""Seconds for which a free partition waits for the node that an operator has moved it to."""
 FIRST_REST: Final = 2.0
 LONGEST_REST: Final = 20.0
 """Leases for which a node leaves a partition to others after it could not serve it: doubled each time until it serves
@@ -110,6 +113,8 @@ class Membership:
         self._absent: dict[tuple[int, int], float] = {}
         """Incarnation and end of the lease of a node without a lock -> when the first look that found it so was
         answered. A renewal since then makes it the first look again: after it, the node is trusted."""
+        self._reserved: dict[tuple[int, int], float] = {}
+        """A free partition that another node is to claim, and its epoch -> until when."""
         self._dead: list[Declare] = []
         self._claim: Claim | None = None
         self._serving: tuple[int, ...] = ()
@@ -364,6 +369,7 @@ class Membership:
             self._event(NodeEvent.RESUME)
         self._find_dead(picture, sent, now)
         if self.state is NodeState.MEMBER:
+            self._move(picture)
             self._balance(picture, now)
 
     def _compare(self, picture: Picture) -> None:
@@ -394,8 +400,38 @@ class Membership:
         if self._absent and not self._dead:
             self._look_at = min(self._look_at, now + LOOK_TWICE)
 
+    def _move(self, picture: Picture) -> None:
+        """Give away what an operator has moved to another node: a quarter at a time."""
+        if self._in(PartitionState.GIVING, PartitionState.GIVEN):
+            return
+        moved = [
+            row.partition
+            for row in picture.ownership
+            if self._partitions[row.partition] is PartitionState.SERVED
+            and self._node_for(picture, row) not in (None, self.node)
+        ]
+        for partition in moved[: surplus(len(moved), 0)]:
+            self._partition_event(partition, PartitionEvent.GIVE)
+
+    def _node_for(self, picture: Picture, row: OwnershipRow) -> str | None:
+        """Return the node that an operator has moved a partition to."""
+        wanted = picture.wanted_owner(row)
+        return wanted.name if wanted is not None else None
+
+    def _waits(self, picture: Picture, row: OwnershipRow, now: float) -> bool:
+        """Whether a free partition waits for another node, for a moment."""
+        if self._node_for(picture, row) in (None, self.node):
+            return False
+        until = self._reserved.setdefault((row.partition, row.epoch), now + RESERVED)
+        if now < until:
+            self._look_at = min(self._look_at, until)
+        return now < until
+
     def _balance(self, picture: Picture, now: float) -> None:
-        """Plan to claim free partitions, or give some away, so that all nodes own equally many."""
+        """Plan to claim free partitions, or give some away, so that all nodes own equally many.
+
+        A partition that an operator has moved here stays, and others are given away instead.
+        """
         takers = {node.name: 0 for node in picture.nodes if node.may_own} | {self.node: 0}
         free = []
         for row in picture.ownership:
@@ -411,23 +447,32 @@ class Membership:
         share = shares_of(takers, len(self._partitions), failing, picture.cut_off)[self.node]
         served = self._in(PartitionState.SERVED)
         is_settling = now < self._settle_until and not any(name != self.node for name in self._owners.values())
+        moved_here = {row.partition for row in picture.ownership if self._node_for(picture, row) == self.node}
+        reserved = {(row.partition, row.epoch) for row in free}
+        self._reserved = {place: until for place, until in self._reserved.items() if place in reserved}
         wanted = tuple(
             row.partition
-            for row in sorted(free, key=lambda row: (row.owner != self.node, row.partition))
+            for row in sorted(
+                free, key=lambda row: (row.partition not in moved_here, row.owner != self.node, row.partition)
+            )
             if self._partitions[row.partition] is PartitionState.ELSEWHERE
             and row.partition not in self._failed
             and (row.owner == self.node or not is_settling)
+            and not self._waits(picture, row, now)
         )
         self._claim = None
-        if wanted and len(served) < share:
+        room = share - len(served)
+        most = max(min(room, 1) if self._failures else room, len(moved_here.intersection(wanted)))
+        if wanted and most > 0:
             # After a failure, one partition shows whether this node can serve again.
-            self._claim = Claim(self._incarnation, wanted, 1 if self._failures else share - len(served))
+            self._claim = Claim(self._incarnation, wanted, most)
         elif free and is_settling:
             self._look_at = min(self._look_at, self._settle_until)
         elif not {row.partition for row in free}.difference(*failed.values()) and now >= self._quiet_until:
             if self._in(PartitionState.GIVING, PartitionState.GIVEN):
                 return
-            for partition in served[len(served) - surplus(len(served), share) :]:
+            movable = [partition for partition in served if partition not in moved_here]
+            for partition in movable[max(0, len(movable) - surplus(len(served), share)) :]:
                 self._partition_event(partition, PartitionEvent.GIVE)
 
     # --- the tables -------------------------------------------------------------------------------------------------

@@ -89,12 +89,14 @@ class OwnershipRow:
         owner: Name of the node; "" for none.
         incarnation: The owner's incarnation at its claim.
         epoch: The number of claims so far.
+        wanted: The incarnation of the node that an operator has moved it to; 0 for none.
     """
 
     partition: int
     owner: str
     incarnation: int
     epoch: int
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,15 @@ class Picture:
         for node in self.nodes:
             if node.name == row.owner and node.incarnation == row.incarnation:
                 return node
+        return None
+
+    def wanted_owner(self, row: OwnershipRow) -> NodeRow | None:
+        """Return the node that an operator has moved a partition to; None if there is no such node, or if it cannot
+        serve the partition now."""
+        for node in self.nodes:
+            if node.incarnation == row.wanted:
+                can_serve = node.may_own and row.partition not in node.failed and node.name not in self.cut_off
+                return node if can_serve else None
         return None
 
 
@@ -187,6 +198,8 @@ class Declare:
 class Claim:
     """Claim at most ``most`` of some partitions, in order of preference, as far as they are free. End the sessions that
     still have their stores open. Answer: partition -> epoch.
+
+    If an operator has moved one to another node, that no longer counts.
 
     A partition is free if it has no owner, or if no node has a row with the owner's name and incarnation.
     """

@@ -30,11 +30,13 @@ CREATE TABLE IF NOT EXISTS holdfast_node (
     PRIMARY KEY (space, name)) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS holdfast_ownership (
     space text, partition int, owner text NOT NULL, incarnation bigint NOT NULL, epoch bigint NOT NULL,
-    claimed_at timestamptz, PRIMARY KEY (space, partition)) WITH (fillfactor = 50);
+    claimed_at timestamptz, wanted bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (space, partition)) WITH (fillfactor = 50);
 """
-"""``incarnations`` counts the joins of all nodes. ``epoch`` counts the claims of a partition. Renewals change only
-``expires_at``, which no index has. ``secret`` is a digest of the secret that the nodes share. ``report`` is what the
-node reports about itself (:class:`~holdfast.cluster.rows.Report`)."""
+"""``incarnations`` counts the joins of all nodes. ``epoch`` counts the claims of a partition. ``wanted`` is the
+incarnation of the node that an operator has moved it to. Renewals change only ``expires_at``, which no index has.
+``secret`` is a digest of the secret that the nodes share. ``report`` is what the node reports about itself
+(:class:`~holdfast.cluster.rows.Report`)."""
 
 ARE_THERE: Final = "SELECT to_regclass('holdfast_ownership') IS NOT NULL"
 CREATION_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast cluster tables', 0))"
@@ -96,6 +98,10 @@ DRAIN: Final = f"UPDATE holdfast_node SET is_draining = true WHERE {_MINE}"
 DRAIN_OTHER: Final = "UPDATE holdfast_node SET is_draining = true WHERE space = %(space)s AND name = %(node)s"
 RESUME_OTHER: Final = "UPDATE holdfast_node SET is_draining = false WHERE space = %(space)s AND name = %(node)s"
 TELL: Final = f"UPDATE holdfast_node SET report = %(report)s::jsonb WHERE {_MINE}"
+MOVE: Final = """
+UPDATE holdfast_ownership o SET wanted = n.incarnation FROM holdfast_node n
+WHERE n.space = %(space)s AND n.name = %(node)s AND o.space = n.space AND o.partition = ANY(%(partitions)s::int[])
+"""
 LEAVE: Final = f"DELETE FROM holdfast_node WHERE {_MINE}"
 
 NEW_TIMELINE: Final = f"""
@@ -116,7 +122,7 @@ SELECT {_MAY_DECLARE},
             ARRAY(SELECT jsonb_object_keys(report->'failed')::int),
             ARRAY(SELECT jsonb_object_keys(report->'unreachable'))) ORDER BY name), '[]')
         FROM holdfast_node WHERE space = %(space)s),
-    (SELECT coalesce(json_agg(json_build_array(partition, owner, incarnation, epoch) ORDER BY partition), '[]')
+    (SELECT coalesce(json_agg(json_build_array(partition, owner, incarnation, epoch, wanted) ORDER BY partition), '[]')
         FROM holdfast_ownership WHERE space = %(space)s)
 """
 """One statement, so that all rows are of one moment."""
@@ -136,7 +142,7 @@ BATCHES: Final = "SELECT name, epoch, serial FROM holdfast_spaces WHERE name = A
 CLAIM_LOCK: Final = f"SELECT pg_advisory_xact_lock({CLAIM_KEY})"
 CLAIM: Final = f"""
 UPDATE holdfast_ownership SET owner = %(node)s, incarnation = %(incarnation)s, epoch = epoch + 1,
-    claimed_at = clock_timestamp()
+    claimed_at = clock_timestamp(), wanted = CASE wanted WHEN %(incarnation)s THEN wanted ELSE 0 END
 FROM (SELECT partition AS p, owner AS before FROM holdfast_ownership o
     WHERE space = %(space)s AND partition = ANY(%(partitions)s::int[]) AND (owner = '' OR NOT EXISTS (
         SELECT FROM holdfast_node n WHERE n.space = o.space AND n.name = o.owner AND n.incarnation = o.incarnation))
@@ -145,7 +151,7 @@ WHERE space = %(space)s AND partition = free.p AND EXISTS (SELECT FROM holdfast_
 RETURNING partition, epoch, before
 """
 """Claims come one after the other, under a lock that is taken before this statement begins: so it sees every earlier
-claim, and the row of each node that made one."""
+claim, and the row of each node that made one. A claim of another node ends the wish of an operator."""
 
 END_SESSIONS: Final = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity

@@ -28,7 +28,7 @@ class Cluster:
     def __init__(self, location: str, stack: ExitStack) -> None:
         self.location = location
         self.a, self.incarnation = self._join(stack, "a", 0, 1, 2)
-        self.b, _ = self._join(stack, "b", 3)
+        self.b, self.other = self._join(stack, "b", 3)
 
     def _join(self, stack: ExitStack, name: str, *partitions: int) -> tuple[LeaseDatabase, int]:
         session = LeaseDatabase(self.location, name, f"http://{name}:8082", 4, LeasePolicy(120.0))
@@ -99,6 +99,44 @@ def test_a_drain_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster)
     assert result.code == 1
     assert result.out.startswith("a still owns 3 partitions.\na keeps draining.")
     assert run("cluster", "drain", cluster.location, "a", "--timeout", "0").out == "a drains.\n"
+
+
+def test_a_move_waits_until_the_node_serves_the_partitions(run: Any, cluster: Cluster, servers: Any) -> None:
+    def give_and_take() -> None:
+        while True:
+            picture = cluster.a.run(Look(cluster.incarnation, False))
+            assert isinstance(picture, Picture)
+            moved = [row.partition for row in picture.ownership if row.wanted]
+            if moved:
+                break
+        cluster.a.run(Release(cluster.incarnation, dict.fromkeys(moved, 1)))
+        assert set(cluster.b.run(Claim(cluster.other, tuple(moved), 2)) or ()) == {1, 2}  # type: ignore[arg-type]
+        cluster.b.run(Tell(cluster.other, Report((1, 2, 3))))
+
+    moving = threading.Thread(target=give_and_take)
+    moving.start()
+    result = run("cluster", "move", cluster.location, "1-2", "b")
+    moving.join()
+    assert result.code == 0, result
+    assert result.out.endswith("b serves partitions 1-2.\n")
+    space = cluster.location.rpartition("=")[2]
+    wanted = f"SELECT string_agg(wanted::text, ' ' ORDER BY partition) FROM holdfast_ownership WHERE space = '{space}'"
+    assert servers("postgresql").sql(wanted).split() == ["0", str(cluster.other), str(cluster.other), "0"]
+    cluster.a.run(Claim(cluster.incarnation, (1,), 1))  # which is not free
+
+
+def test_a_move_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster) -> None:
+    result = run("cluster", "move", cluster.location, "0", "b", "--timeout", "0.1")
+    assert result.code == 1
+    assert result.out.startswith("b serves 0 of 1.\nb does not serve all of them yet.")
+    assert run("cluster", "move", cluster.location, "0", "b", "--timeout", "0").out == "b takes partition 0.\n"
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-1", "1-2-3", "-1", "1,,2", "1000", "٣"])
+def test_a_move_of_something_else_is_refused(run: Any, text: str) -> None:
+    result = run("cluster", "move", "postgresql://u@h/n", "--", text, "b")
+    assert result.code == 1
+    assert "is not a list of partitions" in result.err
 
 
 def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers: Any) -> None:

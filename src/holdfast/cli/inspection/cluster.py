@@ -20,16 +20,20 @@ if TYPE_CHECKING:
 DONE, NOT_DONE = 0, 1
 INTERVAL = 0.5
 """Seconds between two looks at a cluster."""
+MOVE_INTERVAL = 0.1
+"""The same during a move, which takes less than a second."""
+MOST_NUMBERS = 1000
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Show a cluster of brokers, drain or resume a node, or check the cluster's rows.
+    """Show a cluster of brokers, move partitions, drain or resume a node, or check the cluster's rows.
 
     \b
     holdfast cluster status broker.toml
     holdfast cluster drain broker.toml node-2
     holdfast cluster resume broker.toml node-2
+    holdfast cluster move broker.toml 0-3,7 node-1
     holdfast cluster verify postgresql://holdfast@db/orders
 
     CLUSTER is the brokers' configuration file, or the URL of their database. The commands work on any machine that
@@ -129,6 +133,42 @@ def resume(cluster: str, node: str) -> int:
 
 @cluster.command()
 @click.argument("cluster")
+@click.argument("partitions")
+@click.argument("node")
+@click.option("--timeout", default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait.")
+def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
+    """Move PARTITIONS of CLUSTER to NODE, and wait until it serves them.
+
+    PARTITIONS are numbers and ranges: 3, or 0-3,7. An owner gives a quarter of them away at a time. They stay at NODE
+    as long as it is in the cluster and does not drain; the nodes move other partitions to keep their shares equal. The
+    exit code is 1 if NODE does not serve all of them at the end of the timeout.
+    """
+    from holdfast.cluster.inspection import move_partitions, read_status
+    from holdfast.store.address import shown
+
+    location, wanted = location_of(cluster), numbers_in(partitions)
+    move_partitions(location, wanted, node)
+    until = time.monotonic() + timeout
+    before, name = -1, f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
+    while timeout:
+        serving = {number for one in read_status(location).nodes if one.name == node for number in one.serving}
+        there = len(serving.intersection(wanted))
+        if there == len(wanted):
+            click.echo(f"{node} serves {name}.")
+            return DONE
+        if there != before:
+            click.echo(f"{node} serves {there} of {len(wanted)}.")
+            before = there
+        if time.monotonic() >= until:
+            click.echo(f"{node} does not serve all of them yet. To see why: holdfast cluster status {shown(cluster)}")
+            return NOT_DONE
+        time.sleep(MOVE_INTERVAL)
+    click.echo(f"{node} takes {name}.")
+    return DONE
+
+
+@cluster.command()
+@click.argument("cluster")
 @click.option("--watch", default=0.0, help="Repeat the check for so many seconds, and report numbers that fall.")
 @click.option("--records", "reads_all", is_flag=True, help="Read every record too, which takes longer.")
 @json_option
@@ -187,6 +227,24 @@ def location_of(cluster: str) -> str:
             remedy='A cluster has its store in PostgreSQL: store = "postgresql://user@host/database"',
         )
     return store
+
+
+def numbers_in(text: str) -> tuple[int, ...]:
+    """Return the numbers in "0-3,7", in ascending order.
+
+    Raises:
+        ConfigurationError: It contains something else.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        ends = [one.strip() for one in part.split("-")]
+        is_valid = len(ends) <= 2 and all(one.isascii() and one.isdecimal() and int(one) < MOST_NUMBERS for one in ends)
+        if not is_valid or int(ends[0]) > int(ends[-1]):
+            raise ConfigurationError(
+                f"{text[:80]!r} is not a list of partitions", remedy="Use numbers and ranges: 0-3,7"
+            )
+        found.update(range(int(ends[0]), int(ends[-1]) + 1))
+    return tuple(sorted(found))
 
 
 def ranges_text(numbers: tuple[int, ...]) -> str:
