@@ -57,11 +57,16 @@ def test_the_epoch_stays_when_a_worker_joins_and_is_another_when_one_began_anew(
 
 def test_metrics_of_workers_are_one_family_each_with_whose_they_are() -> None:
     text = '# HELP x_total Things.\n# TYPE x_total counter\nx_total{a="b"} %d\n'
-    joined = merge_metrics({0: text % 1, 2: text % 5}).decode()
+    joined = merge_metrics({0: text % 1, 2: text % 5}, 3).decode()
     assert joined.count("# TYPE x_total counter") == 1
     assert re.findall(r"^x_total\{.*\} .*$", joined, re.MULTILINE) == [
         'x_total{a="b",worker="0"} 1.0',
         'x_total{a="b",worker="2"} 5.0',
+    ]
+    assert re.findall(r"^holdfast_worker_up.*$", joined, re.MULTILINE) == [
+        'holdfast_worker_up{worker="0"} 1.0',
+        'holdfast_worker_up{worker="1"} 0.0',
+        'holdfast_worker_up{worker="2"} 1.0',
     ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.exposition import generate_latest
@@ -35,6 +35,7 @@ _SUMS = (
     "staged",
     "waiting",
 )
+UP: Final = "holdfast_worker_up"
 _MOST = ("age", "batch", "final_at")
 _LEAST = ("idle",)
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
@@ -111,9 +112,17 @@ def _is(item: Any) -> bool:
     return isinstance(item, dict)
 
 
-def merge_metrics(texts: Mapping[int, str]) -> bytes:
-    """Merge metrics in Prometheus's text format into one text, each sample with the label ``worker``."""
-    families: dict[str, Metric] = {}
+def merge_metrics(texts: Mapping[int, str], count: int) -> bytes:
+    """Merge metrics in Prometheus's text format into one text, each sample with the label ``worker``.
+
+    Args:
+        texts: Worker -> its metrics, for those that have answered.
+        count: The number of workers.
+    """
+    up = Metric(UP, "Whether the worker has answered this request: 1 or 0. In a cluster, that of a partition.", "gauge")
+    for worker in range(count):
+        up.add_sample(UP, {"worker": str(worker)}, float(worker in texts))
+    families = {UP: up}
     for worker, text in texts.items():
         for found in text_string_to_metric_families(text):
             family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))

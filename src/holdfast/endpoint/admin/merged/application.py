@@ -388,7 +388,7 @@ class JoinedAdmin:
         told = {
             one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
         }
-        return joining.merge_metrics(told)
+        return joining.merge_metrics(told, self._count)
 
     async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
         try:
