@@ -1,4 +1,4 @@
-"""Three brokers as one cluster on a real database: clients that reach any of them see no error, whichever is killed."""
+"""Three brokers as one cluster on a real database or Kafka: clients see no error, whichever broker is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers
 from databases import Server
 from waiting import until
 
@@ -77,11 +77,19 @@ async def got(run_service: Any) -> tuple[str, dict[str, list[int]]]:
     return (await run_service(app)).url, got
 
 
-@pytest.fixture
+@pytest.fixture(params=["postgresql", pytest.param("kafka", marks=pytest.mark.nightly)])
 async def brokers(
-    servers: Callable[[str], Server], got: tuple[str, dict[str, list[int]]], tmp_path: Path
+    request: pytest.FixtureRequest,
+    servers: Callable[[str], Server],
+    kafka_nodes: Callable[[int], Any],
+    got: tuple[str, dict[str, list[int]]],
+    tmp_path: Path,
 ) -> AsyncIterator[Brokers]:
-    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
+    if request.param == "kafka":
+        url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+        made = Brokers(tmp_path, url, got[0], lease=3.0)
+    else:
+        made = Brokers(tmp_path, servers(request.param).new_url(), got[0])
     try:
         await made.start(*NAMES)
         yield made

@@ -17,6 +17,7 @@ from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 SECRET = "0123456789abcdef" * 2
 STORE = "store = 'postgresql://u@h/n'\n"
 CLUSTER = f"{STORE}[cluster]\nsecret_env = 'CLUSTER_SECRET'\n"
+ON_KAFKA = CLUSTER.replace("postgresql://u@h/n", "kafka://k1:9092/holdfast?cache=cache")
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +107,8 @@ def test_the_url_of_the_admin_listener_may_be_given_too(monkeypatch: pytest.Monk
         (f"{CLUSTER}port = 8081", "cluster.port", "both listeners use 127.0.0.1:8081", "than admin.port"),
         (f"{CLUSTER}node = 'a b'", "cluster.node", "not a valid name", "letters"),
         (f"{CLUSTER}[security]\nusers = {{}}", "security.users", "not the path", "quotes"),
+        (f"{ON_KAFKA}[security]\nrequire_digest = true", "security", "no common memory", "listen.tls"),
+        (f"{ON_KAFKA}memory = '.'", "cluster.memory", "by itself", "Remove this key"),
     ],
 )
 def test_each_mistake_names_its_key_and_the_remedy(text: str, key: str, what: str, remedy: str) -> None:

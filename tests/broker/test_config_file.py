@@ -112,6 +112,13 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ('store = ""', "store", '"" is not text', "in quotes"),
         ("store = 'sqlite:///x'", "store", "is not the URL of a database", "Example: postgresql://user@host/database"),
         ("store = 'postgresql://u@h'", "store", "names no database", "after the host"),
+        ("store = 'kafka://h:1/t'", "store", "names no directory for the cache", "an absolute path"),
+        (
+            "store = 'kafka://h:1/t?cache=/c&partition=1'\nworkers = 2",
+            "store",
+            "the partition of its number",
+            "Remove partition",
+        ),
         ("queues = 5", "queues", "a whole number is not a table", "[queues.NAME]"),
         ("queues.a = 5", "queues.a", "a whole number is not a table", "[queues.a]"),
         ("routes = {}", "routes", "a table is not a list of tables", "[[routes]]"),

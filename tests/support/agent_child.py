@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.cluster.agent import AgentSettings, run_agent
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.trust import Trust, trust_clock
+from holdfast.store import is_kafka
 
 
 def tell(message: dict[str, Any]) -> None:
@@ -54,9 +55,10 @@ if __name__ == "__main__":
     supervisor.start()
     threading.Thread(target=follow, args=(ours, trust, int(partitions)), daemon=True).start()
     settings = AgentSettings(location, name, f"http://{name}/", int(partitions), LeasePolicy(float(lease)))
-    code = run_agent(
-        settings, theirs, trust, lambda level, event, **fields: tell({"event": event, "level": level, **fields})
-    )
+    run = run_agent
+    if is_kafka(location):
+        from holdfast.cluster.group.agent import run_group_agent as run
+    code = run(settings, theirs, trust, lambda level, event, **fields: tell({"event": event, "level": level, **fields}))
     theirs.close()
     supervisor.join()  # it has printed all that the agent said
     tell({"trust": [trust.until(partition) for partition in range(int(partitions))]})

@@ -25,16 +25,17 @@ class Brokers:
 
     Args:
         directory: Where they run.
-        store: The URL of the database.
+        store: The URL of the database or the topic; in it, NODE stands for the name of a node.
         service: The URL of the service; "" for none.
         more: Further lines of the broker's file.
+        lease: How long a silent node keeps its partitions.
     """
 
-    def __init__(self, directory: Path, store: str, service: str = "", more: str = "") -> None:
+    def __init__(self, directory: Path, store: str, service: str = "", more: str = "", lease: float = 2.0) -> None:
         self.store = store
         self._directory = directory
         tables = FORWARDER.format(url=service) if service else ""
-        self._config = config_of(store, PARTITIONS, more + tables, lease=2.0)
+        self._config = config_of(store, PARTITIONS, more + tables, lease=lease)
         ports = free_ports(2 * len(NAMES))
         self._ports = dict(zip(NAMES, ports, strict=False))
         self.admins = {name: f"http://127.0.0.1:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
@@ -48,6 +49,7 @@ class Brokers:
         for name in names:
             config = self._config.replace("listen.port = 0", f"listen.port = {self._ports[name]}")
             config = config.replace("admin.port = 0", f"admin.port = {self.admins[name].rpartition(':')[2]}")
+            config = config.replace("NODE", name)
             own = {"HOLDFAST_NODE_ADMIN_URL": self.advertised[name]} if name in self.advertised else {}
             self.nodes[name] = NodeProcess(self._directory, name, config, environment=own)
         for name in names:

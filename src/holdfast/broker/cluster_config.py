@@ -58,7 +58,7 @@ class NodeTLS:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Several brokers that share one database, and carry on each other's work. Each of them has the same file.
+    """Several brokers that share one database or Kafka topic, and carry on each other's work, all with the same file.
 
     Args:
         secret_file: File with the secret that the nodes share, at least 16 characters. A node accepts requests only

@@ -426,7 +426,7 @@ class BrokerConfig:
         namespaces: Prefixes that routes use, each with its namespace.
         listen: The listener for messages.
         admin: The listener for operators and Spark.
-        cluster: Makes the broker one of several nodes that share the database of ``store``.
+        cluster: Makes the broker one of several nodes that share the database or topic of ``store``.
         security: Who may send messages.
         journal: The event journal.
         sequences: Limits and timers of inbound Sequences.

@@ -35,7 +35,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.store.address import is_kafka, read_address
 from holdfast.store.kafka.address import read_kafka_address
 
-_DATABASE = 'Write store = "postgresql://user@host/name", or remove [cluster].'
+_DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -103,9 +103,17 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("store",), "a password is set, but the URL names no user", "Write it as postgresql://user@host/name."
     if "://" in store:
         try:
-            read_kafka_address(store) if is_kafka(store) else read_address(store)
+            if is_kafka(store):
+                yield from _of_the_partition(config, read_kafka_address(store).partition)
+            else:
+                read_address(store)
         except ConfigurationError as error:
             yield ("store",), error.message, error.remedy
+
+
+def _of_the_partition(config: BrokerConfig, partition: int) -> Iterator[Wrong]:
+    if partition and (config.workers > 1 or config.cluster is not None):
+        yield ("store",), "each process uses the partition of its number", "Remove partition from the URL."
 
 
 def _of_workers(config: BrokerConfig) -> Iterator[Wrong]:
@@ -118,8 +126,8 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
     cluster = config.cluster
     if cluster is None:
         return
-    if not config.store.startswith(("postgresql:", "postgresql+", "postgres:")):
-        yield ("store",), "the nodes of a cluster need a common PostgreSQL database", _DATABASE
+    if not config.store.startswith(("postgresql:", "postgresql+", "postgres:", "kafka:")):
+        yield ("store",), "the nodes of a cluster need a common PostgreSQL database or Kafka topic", _DATABASE
     if config.workers > 1:
         what = "a node of a cluster runs one process for each of its partitions"
         yield ("workers",), what, "Remove workers, and the option --workers."
@@ -141,9 +149,20 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
             cluster.node_url(cluster.port)
     except ConfigurationError as error:
         yield ("cluster",), error.message, error.remedy
-    if config.security.nonces is not None:
+    if is_kafka(config.store):
+        yield from _of_a_cluster_on_kafka(config)
+    elif config.security.nonces is not None:
         what = "a file on one machine cannot remember what the other nodes of a cluster have received"
         yield ("security", "nonces"), what, "Remove this key: the nodes remember nonces in their database."
+
+
+def _of_a_cluster_on_kafka(config: BrokerConfig) -> Iterator[Wrong]:
+    if config.security != SecurityConfig():
+        what = "nodes on Kafka have no common memory of nonces and sessions, so a message could be replayed"
+        yield ("security",), what, "Remove it and use client certificates (listen.tls), or use PostgreSQL."
+    if config.cluster is not None and config.cluster.memory is not None:
+        what = "a log in Kafka shows by itself that it went back"
+        yield ("cluster", "memory"), what, "Remove this key."
 
 
 def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:

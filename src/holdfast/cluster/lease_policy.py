@@ -51,6 +51,12 @@ class LeasePolicy:
         return 0.7 * self.lease
 
     @property
+    def hold(self) -> float:
+        """Seconds for which a node of a consumer group acts after it asked for the group and was in it. A node that
+        gets a partition waits as long."""
+        return 0.3 * self.lease
+
+    @property
     def silence(self) -> float:
         """Seconds after which a connection without an answer ends, on both sides: more than the trust, so that the
         server does not release a trusted node's lock, and less than the lease."""

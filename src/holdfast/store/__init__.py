@@ -78,7 +78,9 @@ def store_exists(location: str | Path | Store) -> bool:
     """
     if not isinstance(location, str | Path):
         return True
-    if not is_remote(location):
+    if is_kafka(location):
+        return _has_records(str(location))
+    if not is_sql(location):
         return Path(location).exists()
     try:
         open_store(location, read_only=True).close()
@@ -108,8 +110,20 @@ def _open_kafka(location: str, *, read_only: bool) -> Store:
     try:
         from holdfast.store.kafka.store import KafkaStore
     except ImportError as error:
-        raise ConfigurationError(
-            f"A store in Kafka, {shown(location)!r}, needs packages that are not installed: {error}.",
-            remedy="pip install 'holdfast[kafka]'",
-        ) from error
+        raise _no_kafka(location, error) from error
     return KafkaStore(location, read_only=read_only)
+
+
+def _has_records(location: str) -> bool:
+    try:
+        from holdfast.store.kafka.topic import has_records
+    except ImportError as error:
+        raise _no_kafka(location, error) from error
+    return has_records(location)
+
+
+def _no_kafka(location: str, error: ImportError) -> ConfigurationError:
+    return ConfigurationError(
+        f"A store in Kafka, {shown(location)!r}, needs packages that are not installed: {error}.",
+        remedy="pip install 'holdfast[kafka]'",
+    )

@@ -209,7 +209,7 @@ def location_of(cluster: str) -> str:
     Raises:
         ConfigurationError: The file names no database.
     """
-    from holdfast.store.address import is_sql, shown
+    from holdfast.store.address import is_kafka, is_sql, shown
 
     if is_sql(cluster):
         return cluster
@@ -221,6 +221,11 @@ def location_of(cluster: str) -> str:
     from holdfast.broker.config_file import read_store_location
 
     store = read_store_location(cluster)  # not the secret of the nodes, which operators need not be able to read
+    if is_kafka(store):
+        raise ConfigurationError(
+            f"the brokers of {cluster} keep their cluster in Kafka, and this command reads only PostgreSQL",
+            remedy="Ask Kafka: kafka-consumer-groups --describe --members --verbose --group TOPIC-nodes",
+        )
     if not is_sql(store):
         raise ConfigurationError(
             f"the brokers of {cluster} are no cluster: their store is {shown(store)!r}",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.store.address import is_kafka
+
 if TYPE_CHECKING:
     import socket
 
@@ -86,7 +88,11 @@ def become_node(
     if cluster is None:
         return None
     import holdfast.endpoint.serve
-    import holdfast.store.sql.store  # noqa: F401 # as above
+
+    if is_kafka(config.store):
+        import holdfast.store.kafka.store
+    else:
+        import holdfast.store.sql.store  # noqa: F401 # as above
     from holdfast.cluster.trust import Trust
     from holdfast.endpoint.workers.agent_link import AgentLink
     from holdfast.endpoint.workers.shared_claims import SharedClaims
@@ -109,7 +115,7 @@ def become_node(
         passes_hang_up=passes_hang_up,
         agent=link,
         nodes=nodes,
-        claims=partial(SharedClaims, config.store_location()),
+        claims=None if is_kafka(config.store) else partial(SharedClaims, config.store_location()),
     )
     post = supervisor.run()
     post.end_with_supervisor()
@@ -147,7 +153,10 @@ def run_agent(
     settings = agent.AgentSettings(
         config.store_location(), node, url, cluster.partitions, policy, mark, cluster.memory, restored
     )
-    agent.run_agent(settings, link, trust, lambda level, event, **fields: getattr(log, level)(event, **fields))
+    run = agent.run_agent
+    if is_kafka(config.store):
+        from holdfast.cluster.group.agent import run_group_agent as run
+    run(settings, link, trust, lambda level, event, **fields: getattr(log, level)(event, **fields))
 
 
 def _bind(address: tuple[str, int], max_connections: int) -> list[socket.socket]:

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing
-from holdfast.store.kafka.address import KafkaAddress
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
 
 ANSWER_SECONDS: Final = 10.0
@@ -73,6 +73,7 @@ class KafkaLog:
 
     Attributes:
         identity: The cluster, the topic and the partition, as Kafka names them.
+        partitions: How many partitions the topic has.
         most: Maximum bytes of a record's value.
         said: What Kafka said last when it failed.
         is_passing: Whether the last append failed for a reason that passes.
@@ -81,6 +82,7 @@ class KafkaLog:
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
         self.identity: dict[str, str] = {}
+        self.partitions = 0
         self.most = RECORD_BYTES
         self.said = ""
         self.is_passing = True
@@ -98,17 +100,7 @@ class KafkaLog:
             ) from error
 
     def _settings(self, **others: Any) -> dict[str, Any]:
-        return {
-            "bootstrap.servers": self._address.servers,
-            "client.id": "holdfast",
-            "reconnect.backoff.max.ms": 1000,
-            "socket.nagle.disable": True,
-            "topic.metadata.refresh.interval.ms": 30_000,
-            "error_cb": self._hear,
-            "log_level": 2,
-            **self._address.options,
-            **others,
-        }
+        return {**client_settings(self._address, self._hear), **others}
 
     def _hear(self, error: KafkaError) -> None:
         self.said = error.str()
@@ -132,12 +124,14 @@ class KafkaLog:
             found = self._find(creates=creates)
             configs = self._configs()
         address = self._address
-        if address.partition >= len(found.partitions):
-            raise ConfigurationError(
-                f"The topic of {address.shown} has {len(found.partitions)} partitions, and no partition "
-                f"{address.partition}.",
-                remedy="Start fewer workers, or add partitions to the topic.",
+        self.partitions = len(found.partitions)
+        if address.partition >= self.partitions:
+            what = (
+                f"The topic of {address.shown} has {self.partitions} partitions, and no partition {address.partition}."
             )
+            if not creates:
+                raise StoreMissing(what, remedy="Check the partition in the URL.")
+            raise ConfigurationError(what, remedy="Start fewer workers, or add partitions to the topic.")
         replicas = min(len(one.replicas) for one in found.partitions)
         self.most = require_safe(configs, replicas, address.replicas, address.shown)
         self.identity = {
@@ -374,6 +368,43 @@ class KafkaLog:
             remedy=_REMEDY,
             patience=self._address.patience,
         )
+
+
+def client_settings(address: KafkaAddress, hear: Callable[[KafkaError], None]) -> dict[str, Any]:
+    """Return the settings of every client of a Kafka cluster.
+
+    Args:
+        address: Where it is, with Kafka's own settings for TLS and SASL.
+        hear: Called with errors of connections.
+    """
+    return {
+        "bootstrap.servers": address.servers,
+        "client.id": "holdfast",
+        "reconnect.backoff.max.ms": 1000,
+        "socket.nagle.disable": True,
+        "topic.metadata.refresh.interval.ms": 30_000,
+        "error_cb": hear,
+        "log_level": 2,
+        **address.options,
+    }
+
+
+def has_records(location: str) -> bool:
+    """Whether a log exists and has a record; creates nothing.
+
+    Raises:
+        StoreError: Kafka does not answer.
+    """
+    log = KafkaLog(read_kafka_address(location))
+    try:
+        log.open(creates=False)
+        return log.bounds()[1] > 0
+    except StoreMissing:
+        return False
+    except KafkaAway as error:
+        raise log.away(error) from error
+    finally:
+        log.close()
 
 
 def said(error: BaseException) -> str:

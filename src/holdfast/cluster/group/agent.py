@@ -1,0 +1,324 @@
+"""The agent of a node in a cluster on Kafka: a member of a consumer group that reads no records.
+
+It exchanges the same lines with the supervisor as :mod:`holdfast.cluster.agent`. What the node may do is decided in
+:mod:`holdfast.cluster.group.membership`. The group's coordinator forgets a member that is silent for the lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from dataclasses import replace
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from holdfast.cluster.agent import LONGEST_LINE, AgentSettings, Report
+from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.pictures import client_id, group_of, picture_of
+from holdfast.cluster.trust import Trust, trust_clock
+from holdfast.cluster.view import View
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
+
+_POLL: Final = 0.05
+"""Seconds between two looks at the group's messages and at the supervisor's."""
+_PAUSE: Final = 0.5
+_LONGEST_CALLBACK: Final = 300
+"""Seconds after which the group removes a member if its workers do not end."""
+_REFUSALS: Final = {
+    KafkaError.INVALID_SESSION_TIMEOUT: "Set cluster.lease between group.min.session.timeout.ms (6 s by default) and "
+    "group.max.session.timeout.ms of Kafka's brokers.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Permit the user to read and to describe the consumer group.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Permit the user to read and to describe the topic.",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "Find out what else uses the consumer group.",
+}
+
+
+def run_group_agent(settings: AgentSettings, link: socket.socket, trust: Trust, report: Report) -> int:
+    """Keep the membership of a node until the supervisor ends it; see :func:`holdfast.cluster.agent.run_agent`."""
+    agent = _GroupAgent(settings, link, trust, report)
+    try:
+        return agent.run()
+    finally:
+        trust.revoke()
+
+
+class _Ended(Exception):
+    """The supervisor has ended, or wants the agent to end."""
+
+
+class _GroupAgent:
+    def __init__(self, settings: AgentSettings, link: socket.socket, trust: Trust, report: Report) -> None:
+        self._settings = settings
+        self._trust = trust
+        self._report = report
+        self._address: KafkaAddress = read_kafka_address(settings.location)
+        self._group = group_of(self._address)
+        since = time.time()
+        self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
+        self._membership = GroupMembership(
+            settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
+        )
+        self._supervisor = _SupervisorLink(link)
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+        self._asked: tuple[Any, float] | None = None
+        """The description that is on its way, and when it was asked for."""
+        self._ask_at = 0.0
+        self._sent_view: View | None = None
+        self._is_member = False
+        self._said = ""
+        self._away_since: float | None = None
+        self._trouble = ""
+
+    def run(self) -> int:
+        try:
+            self._require_topic()
+            self._join()
+            while self._membership.refusal is None and not self._supervisor.is_ending:
+                self._poll()
+                self._tick()
+            self._leave()
+        except _Ended:
+            pass
+        except HoldfastError as error:
+            self._membership.refusal = ConfigurationError(error.message, remedy=error.remedy)
+        refusal = self._membership.refusal
+        if refusal is not None:
+            self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
+            self._supervisor.tell({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
+        elif not self._supervisor.is_gone:
+            self._report("info", "cluster.left", node=self._settings.node)
+        self._supervisor.flush(wait=self._settings.policy.lease)
+        return 1 if refusal is not None or self._supervisor.is_gone else 0
+
+    def _require_topic(self) -> None:
+        """Wait for Kafka, create a missing topic, and check it."""
+        log = KafkaLog(self._address)
+        try:
+            while True:
+                try:
+                    log.open(creates=True)
+                    break
+                except KafkaAway as error:
+                    self._be_away(str(error))
+                    self._wait(_PAUSE)
+            if log.partitions != self._settings.partitions:
+                raise ConfigurationError(
+                    f"The topic of {self._address.shown} has {log.partitions} partitions, and the file says "
+                    f"partitions = {self._settings.partitions}",
+                    remedy=f"Write partitions = {log.partitions} in [cluster], or use another topic.",
+                )
+        finally:
+            log.close()
+
+    def _wait(self, seconds: float) -> None:
+        until = trust_clock() + seconds
+        while trust_clock() < until:
+            time.sleep(_POLL)
+            self._listen()
+            if self._supervisor.is_ending:
+                raise _Ended
+
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        lease = self._settings.policy.lease
+        common = client_settings(self._address, self._hear)
+        self._admin = AdminClient(common)
+        self._consumer = Consumer(
+            {
+                **common,
+                "client.id": self._client_id,
+                "group.id": self._group,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "session.timeout.ms": int(lease * 1000),
+                "heartbeat.interval.ms": int(lease * 1000 / 6),
+                "max.poll.interval.ms": max(_LONGEST_CALLBACK, int(2 * lease)) * 1000,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "queued.min.messages": 1,
+                "queued.max.messages.kbytes": 1,
+            }
+        )
+        self._consumer.subscribe(
+            [self._address.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def _poll(self) -> None:
+        assert self._consumer is not None
+        try:
+            message = self._consumer.poll(_POLL)
+        except KafkaException as error:
+            self._refuse(error.args[0])
+            return
+        if message is not None and (why := message.error()) is not None:
+            self._refuse(why)
+
+    def _refuse(self, error: KafkaError) -> None:
+        remedy = _REFUSALS.get(error.code())
+        if remedy is None:
+            self._hear(error)
+            return
+        self._membership.refusal = ConfigurationError(
+            f"Kafka does not accept this node in the group {self._group!r}: {error.str()}", remedy=remedy
+        )
+
+    def _assigned(self, consumer: Consumer, found: list[TopicPartition]) -> None:
+        # Nothing is read: the workers read their logs.
+        places = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in found]
+        consumer.incremental_assign(places)
+        consumer.pause(places)
+        self._membership.assigned([one.partition for one in found], consumer.memberid(), trust_clock())
+        if found:
+            self._report(
+                "info", "cluster.claimed", node=self._settings.node, partitions=sorted(one.partition for one in found)
+            )
+        self._tick()
+
+    def _revoked(self, consumer: Consumer, found: list[TopicPartition]) -> None:
+        """Return when the workers have ended: then the group may give the partitions to another node."""
+        partitions = {one.partition for one in found}
+        self._membership.revoked(partitions)
+        while partitions & self._membership.ending and not self._supervisor.is_gone:
+            self._tick()
+            time.sleep(_POLL / 5)
+
+    def _lost(self, consumer: Consumer, found: list[TopicPartition]) -> None:
+        partitions = sorted(one.partition for one in found)
+        self._report("error", "cluster.lease_lost", node=self._settings.node, partitions=partitions)
+        self._membership.lost(partitions)
+        self._tick()
+
+    def _hear(self, error: KafkaError) -> None:
+        self._said = error.str()
+
+    def _look(self, now: float) -> None:
+        """Ask for the group, and process the answer, without waiting for it."""
+        assert self._admin is not None
+        if self._asked is None and now >= self._ask_at:
+            self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
+            self._asked = (self._describe(), now)
+        if self._asked is None or not self._asked[0].done():
+            return
+        (future, sent), self._asked = self._asked, None
+        try:
+            picture = picture_of(future.result(), self._address.topic)
+        except KafkaException as error:
+            self._be_away(error.args[0].str())
+            return
+        self._be_back()
+        self._membership.looked(picture, sent, now)
+        if not self._is_member and any(one.node == self._settings.node for one in picture.members):
+            assert self._consumer is not None
+            self._is_member = True
+            self._report("info", "cluster.joined", node=self._settings.node, incarnation=self._consumer.memberid())
+
+    def _describe(self) -> Any:
+        assert self._admin is not None
+        return self._admin.describe_consumer_groups([self._group], request_timeout=ANSWER_SECONDS)[self._group]
+
+    def _be_away(self, why: str) -> None:
+        self._trouble = why or self._said
+        if self._away_since is None:
+            self._away_since = trust_clock()
+            self._report("warning", "cluster.kafka_away", reason=self._trouble)
+
+    def _be_back(self) -> None:
+        if self._away_since is not None:
+            self._report("info", "cluster.kafka_back", seconds=round(trust_clock() - self._away_since, 3))
+            self._away_since, self._trouble = None, ""
+
+    def _leave(self) -> None:
+        """Give all partitions away, then leave the group, so that other nodes have them at once."""
+        self._membership.end()
+        while self._membership.ending and not self._supervisor.is_gone:
+            self._tick()
+            time.sleep(_POLL / 5)
+        self._tick()
+        if self._consumer is not None and not self._supervisor.is_gone:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                self._consumer.close()
+
+    # --- the supervisor ---------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = trust_clock()
+        self._look(now)
+        self._membership.pass_time(now)
+        self._publish()
+        self._listen()
+
+    def _publish(self) -> None:
+        """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
+        for partition in range(self._settings.partitions):
+            self._trust.set(partition, self._membership.trusted_until(partition))
+        view = replace(self._membership.view, trouble=self._trouble)
+        if view != self._sent_view:
+            self._sent_view = view
+            self._supervisor.tell({"view": view.to_json()})
+
+    def _listen(self) -> None:
+        stopped, failed = self._supervisor.heard()
+        self._membership.stopped(stopped)
+        self._membership.failed(failed, trust_clock())
+        self._supervisor.flush()
+
+
+class _SupervisorLink:
+    """The lines from and to the supervisor.
+
+    Attributes:
+        is_ending: Whether the agent must end: the supervisor wants it, or is gone.
+        is_gone: Whether the supervisor is gone.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._in, self._out = b"", b""
+        self.is_ending = self.is_gone = False
+        link.setblocking(False)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message, now or at the next :meth:`flush`."""
+        self._out += json.dumps(message).encode() + b"\n"
+        self.flush()
+
+    def flush(self, wait: float = 0.0) -> None:
+        """Send the rest; wait so many seconds at most."""
+        if not self._out or self.is_gone:
+            return
+        self._link.settimeout(wait)
+        try:
+            if wait:
+                self._link.sendall(self._out)
+                self._out = b""
+            else:
+                self._out = self._out[self._link.send(self._out) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_gone = self.is_ending = True
+
+    def heard(self) -> tuple[list[int], list[int]]:
+        """Return the partitions with ended workers, and those with workers that cannot be started. Never waits."""
+        try:
+            told = self._link.recv(LONGEST_LINE)
+        except BlockingIOError:
+            return [], []
+        except OSError:
+            told = b""
+        *lines, self._in = (self._in + told).split(b"\n")
+        if not told or len(self._in) > LONGEST_LINE:
+            self.is_gone = self.is_ending = True
+            return [], []
+        messages = [json.loads(line) for line in lines]
+        self.is_ending = self.is_ending or any(message.get("end") for message in messages)
+        stopped = [partition for message in messages for partition in message.get("stopped", ())]
+        failed = [int(partition) for message in messages for partition in message.get("failed", ())]
+        return stopped, failed

@@ -1,0 +1,46 @@
+"""How a node describes itself in a consumer group, and how the description of a group is read."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupState
+
+from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.store.kafka.address import KafkaAddress
+
+_MARK: Final = "holdfast-node"
+
+
+def group_of(address: KafkaAddress) -> str:
+    """Return the name of the group of a cluster's nodes."""
+    return f"{address.topic}-nodes"
+
+
+def client_id(node: str, url: str, since: float, mark: str) -> str:
+    """Return the client id of a node's consumer, which the other members read."""
+    return " ".join((_MARK, node, url, f"{since:.6f}", mark))
+
+
+def member_of(identifier: str, client: str, partitions: frozenset[int]) -> GroupMember | None:
+    """Return the member with a client id; None if it is no node."""
+    words = client.split(" ")
+    if len(words) != 5 or words[0] != _MARK:
+        return None
+    _, node, url, since, mark = words
+    try:
+        return GroupMember(identifier, node, url, float(since), mark, partitions)
+    except ValueError:
+        return None
+
+
+def picture_of(described: Any, topic: str) -> GroupPicture:
+    """Return the picture of a group that Kafka's client described."""
+    members = []
+    for one in described.members:
+        places = one.assignment.topic_partitions if one.assignment is not None else []
+        owned = frozenset(place.partition for place in places if place.topic == topic)
+        member = member_of(one.member_id, one.client_id, owned)
+        if member is not None:
+            members.append(member)
+    return GroupPicture(tuple(members), described.state == ConsumerGroupState.STABLE)

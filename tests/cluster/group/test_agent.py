@@ -1,0 +1,93 @@
+"""Agents of a cluster on a real Kafka, as processes: killed, paused, ended, and refused."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_nodes import Node
+
+pytestmark = pytest.mark.nightly
+LEASE = 3.0
+Nodes = Callable[..., Node]
+
+
+@pytest.fixture
+def nodes(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Nodes]:
+    location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=6)
+    with ExitStack() as stack:
+
+        def start(name: str, *, partitions: int = 6, lease: float = LEASE) -> Node:
+            node = Node(location, name, partitions, lease)
+            stack.callback(node.kill)
+            stack.callback(node.process.send_signal, signal.SIGCONT)
+            return node
+
+        yield start
+
+
+def share(nodes: Nodes) -> tuple[Node, Node]:
+    a, b = nodes("a"), nodes("b")
+    a.wait(lambda: len(a.view["mine"]) == 3 and len(a.view["owners"]) == 6)
+    b.wait(lambda: len(b.view["mine"]) == 3 and len(b.view["owners"]) == 6)
+    assert a.view["mine"].keys().isdisjoint(b.view["mine"])
+    assert b.view["nodes"] == a.view["nodes"] == {"a": "http://a/", "b": "http://b/"}
+    return a, b
+
+
+@pytest.mark.crash
+def test_nodes_share_the_partitions_and_take_over_from_a_killed_one(nodes: Nodes) -> None:
+    a, b = share(nodes)
+    a.kill()
+    b.wait(lambda: len(b.view["mine"]) == 6)
+    assert set(b.view["owners"].values()) == {"b"}
+    assert all(0 < seconds <= 0.3 * LEASE for seconds in b.trust())
+    b.say('{"end": true}')
+    assert b.ended() == 0
+    assert b.told[-1] == {"trust": [0.0] * 6}
+
+
+@pytest.mark.crash
+def test_a_paused_node_loses_its_partitions_and_gets_others_afterwards(nodes: Nodes) -> None:
+    a, b = share(nodes)
+    mine = sorted(map(int, a.view["mine"]))
+    a.signal(signal.SIGSTOP)
+    b.wait(lambda: len(b.view["mine"]) == 6)
+    a.signal(signal.SIGCONT)
+    a.wait(lambda: [one["partitions"] for one in a.logged("cluster.lease_lost")] == [mine])
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+def test_a_node_that_leaves_gives_its_partitions_away_at_once(nodes: Nodes) -> None:
+    a, b = share(nodes)
+    b.say('{"end": true}')
+    assert b.ended() == 0
+    assert b.logged("cluster.left")
+    a.wait(lambda: len(a.view["mine"]) == 6 and a.view["nodes"].keys() == {"a"})
+
+
+def test_a_node_without_supervisor_ends_and_acts_no_longer(nodes: Nodes) -> None:
+    a, b = share(nodes)
+    b.say("close")
+    assert b.ended() == 1
+    a.wait(lambda: len(a.view["mine"]) == 6)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "names", "why"),
+    [(7, ("a", "b"), "has 6 partitions, and the file says partitions = 7"), (6, ("a", "a"), "Another node")],
+)
+def test_a_node_that_does_not_fit_is_refused(nodes: Nodes, partitions: int, names: tuple[str, str], why: str) -> None:
+    first = nodes(names[0])
+    first.wait(lambda: len(first.view["mine"]) == 6)
+    second = nodes(names[1], partitions=partitions)
+    second.wait(lambda: any("refused" in one for one in second.told))
+    refused = next(one["refused"] for one in second.told if "refused" in one)
+    assert why in refused["problem"] and refused["remedy"]
+    assert second.ended() == 1
+    first.wait(lambda: len(first.view["mine"]) == 6)

@@ -1,0 +1,353 @@
+"""Which partitions a node of a consumer group serves, in virtual time: nodes that are paused, killed and cut off, and a
+coordinator that forgets silent members. At most one process may act on a partition, and in the end all are served.
+
+Covers cluster/group/states.py and cluster/group/pictures.py.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holdfast.cluster.group import membership as module
+from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture
+from holdfast.cluster.group.pictures import client_id, member_of
+from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
+from holdfast.cluster.lease_policy import LeasePolicy
+
+POLICY = LeasePolicy(6.0)
+PARTITIONS = 5
+STEP = 0.1
+
+
+@dataclass(eq=False)
+class Process:
+    """A node: its agent, and the workers that it has."""
+
+    membership: GroupMembership
+    member: str
+    node: str
+    since: float
+    owned: set[int] = field(default_factory=set)
+    """What its consumer has."""
+    workers: set[int] = field(default_factory=set)
+    revoking: set[int] = field(default_factory=set)
+    heard: float = 0.0
+    paused_until: float = 0.0
+    cut_until: float = 0.0
+    mute_until: float = 0.0
+    """Until when it can ask, but the coordinator hears no heartbeat."""
+    is_dead: bool = False
+
+
+class Group:
+    """A coordinator and nodes, in virtual time. Every step, each living node exchanges a heartbeat and looks."""
+
+    def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
+        self.random = random.Random(seed)
+        self.now = 100.0
+        self.kind = membership
+        self.joined = 0
+        self.members: dict[str, Process] = {}
+        self.owners: dict[int, str] = {}
+        self.processes = [self.start(name) for name in ("a", "b", "c")]
+
+    def start(self, node: str) -> Process:
+        membership = self.kind(node, f"http://{node}", PARTITIONS, POLICY, self.now)
+        process = Process(membership, "", node, self.now)
+        self.join(process)
+        return process
+
+    def join(self, process: Process) -> None:
+        self.joined += 1
+        process.member, process.heard = f"{process.node}-{self.joined}", self.now
+        self.members[process.member] = process
+
+    def run(self, seconds: float, *, faults: bool) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += STEP
+            if faults and self.random.random() < 0.02:
+                self.fault()
+            for process in self.processes:
+                if not process.is_dead and process.paused_until <= self.now:
+                    self.turn(process)
+            self.coordinate()
+            self.judge()
+
+    def fault(self) -> None:
+        process = self.random.choice(self.processes)
+        match self.random.choice(["pause", "cut", "kill", "mute"]):
+            case "pause":
+                process.paused_until = self.now + self.random.choice([0.5, 3, 10])
+            case "cut":
+                process.cut_until = self.now + self.random.choice([0.5, 3, 10])
+            case "mute":
+                process.mute_until = self.now + 10
+            case "kill":
+                process.is_dead = True
+                self.processes[self.processes.index(process)] = self.start(process.node)
+
+    def turn(self, process: Process) -> None:
+        membership = process.membership
+        if max(process.cut_until, process.mute_until) <= self.now:
+            if process.member not in self.members:
+                lost, process.owned, process.revoking = process.owned, set(), set()
+                membership.lost(lost)
+                self.join(process)
+            process.heard = self.now
+            given = {p for p, member in self.owners.items() if member == process.member}
+            if new := given - process.owned:
+                process.owned |= new
+                membership.assigned(new, process.member, self.now)
+        if process.cut_until <= self.now and self.random.random() < 0.5:
+            membership.looked(self.picture(), self.now, self.now)
+        membership.pass_time(self.now)
+        mine = set(membership.view.mine)
+        for partition in process.workers - mine:  # a worker needs some time to end
+            if self.random.random() < 0.3:
+                process.workers.remove(partition)
+        membership.stopped(membership.ending - process.workers)
+        process.workers |= mine
+        if process.revoking and not process.revoking & membership.ending:
+            process.owned -= process.revoking
+            for partition in process.revoking:
+                del self.owners[partition]
+            process.revoking = set()
+
+    def picture(self) -> GroupPicture:
+        members = [
+            GroupMember(
+                one.member,
+                one.node,
+                f"http://{one.node}",
+                one.since,
+                "",
+                frozenset(p for p, member in self.owners.items() if member == one.member),
+            )
+            for one in self.members.values()
+        ]
+        return GroupPicture(tuple(members), self.random.random() < 0.8)
+
+    def coordinate(self) -> None:
+        """Forget silent members; move a partition from the fullest to the emptiest node; assign those without owner."""
+        self.members = {
+            member: one
+            for member, one in self.members.items()
+            if one.heard + POLICY.lease > self.now and one.member == member
+        }
+        self.owners = {p: member for p, member in self.owners.items() if member in self.members}
+        if not self.members:
+            return
+        counts = {member: list(self.owners.values()).count(member) for member in self.members}
+        fewest = min(counts, key=lambda member: counts[member])
+        for partition in set(range(PARTITIONS)) - self.owners.keys():
+            self.owners[partition] = fewest
+            return
+        most = max(counts, key=lambda member: counts[member])
+        giver = self.members[most]
+        is_able = max(giver.paused_until, giver.cut_until, giver.mute_until) <= self.now and not giver.is_dead
+        if counts[most] > counts[fewest] + 1 and is_able and not giver.revoking and giver.owned:
+            giver.revoking = {self.random.choice(sorted(giver.owned))}
+            giver.membership.revoked(giver.revoking)
+
+    def acting(self, partition: int) -> list[Process]:
+        return [
+            one
+            for one in self.processes
+            if partition in one.workers
+            and not one.is_dead
+            and one.paused_until <= self.now
+            and self.now < one.membership.trusted_until(partition)
+        ]
+
+    def judge(self) -> None:
+        for partition in range(PARTITIONS):
+            acting = [one.node for one in self.acting(partition)]
+            assert len(acting) <= 1, f"{self.now:.1f}: {acting} act on {partition}"
+
+    def calm(self) -> None:
+        for _ in range(10):
+            self.run(POLICY.lease, faults=False)
+            if all(self.acting(partition) for partition in range(PARTITIONS)):
+                return
+        raise AssertionError("not every partition is served")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
+    group = Group(seed)
+    group.run(60.0, faults=True)
+    group.calm()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 3000, 100))
+def test_one_process_acts_on_a_partition_in_many_more_groups(first: int) -> None:
+    for seed in range(first, first + 100):
+        group = Group(seed)
+        group.run(120.0, faults=True)
+        group.calm()
+
+
+class ServesAtOnce(GroupMembership):
+    def assigned(self, partitions: Any, member: str, now: float) -> None:
+        super().assigned(partitions, member, now - 100.0)
+
+
+class TrustsForALease(GroupMembership):
+    def trusted_until(self, partition: int) -> float:
+        found = super().trusted_until(partition)
+        return found + POLICY.lease if found else 0.0
+
+
+class ConfirmsAtOnce(GroupMembership):
+    @property
+    def ending(self) -> set[int]:
+        return set()
+
+
+@pytest.mark.parametrize("mistake", [ServesAtOnce, TrustsForALease, ConfirmsAtOnce])
+def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
+    def search() -> None:
+        for seed in range(200):
+            group = Group(seed, mistake)
+            group.run(60.0, faults=True)
+            group.calm()
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+@pytest.mark.parametrize(
+    ("cell", "wrong"),
+    [
+        ((GroupState.SERVED, GroupEvent.TAKEN), GroupState.SERVED),
+        ((GroupState.GIVING, GroupEvent.STOPPED), GroupState.GIVING),
+    ],
+)
+def test_a_wrong_cell_is_noticed(
+    cell: tuple[GroupState, GroupEvent], wrong: GroupState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GROUP_TABLE, cell, wrong)
+    test_a_mistake_is_noticed(GroupMembership)
+
+
+_GOT = ("assigned",)
+_SERVED = ("assigned", "wait")
+
+
+@pytest.mark.parametrize(
+    ("events", "mine", "ending"),
+    [
+        ((), False, False),
+        (("stopped",), False, False),
+        (("revoked",), False, False),
+        (("lost",), False, False),
+        (_GOT, False, False),
+        ((*_GOT, "stopped", "wait"), True, False),
+        ((*_GOT, "revoked", "wait"), False, False),
+        ((*_GOT, "lost", "wait"), False, False),
+        (_SERVED, True, False),
+        ((*_SERVED, "stopped"), True, False),
+        ((*_SERVED, "failed"), False, False),
+        ((*_SERVED, "failed", "wait", "wait"), True, False),
+        ((*_SERVED, "revoked", "failed"), False, False),
+        ((*_SERVED, "revoked"), False, True),
+        ((*_SERVED, "revoked", "revoked"), False, True),
+        ((*_SERVED, "revoked", "lost"), False, True),
+        ((*_SERVED, "revoked", "stopped"), False, False),
+        ((*_SERVED, "lost"), False, True),
+        ((*_SERVED, "lost", "lost"), False, True),
+        ((*_SERVED, "lost", "revoked"), False, True),
+        ((*_SERVED, "lost", "stopped"), False, False),
+        ((*_SERVED, "lost", "assigned", "wait"), False, True),
+        ((*_SERVED, "lost", "assigned", "wait", "stopped", "wait"), True, False),
+        ((*_SERVED, "lost", "assigned", "revoked"), False, True),
+        ((*_SERVED, "lost", "assigned", "lost"), False, True),
+    ],
+)
+def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], mine: bool, ending: bool) -> None:
+    membership = GroupMembership("a", "http://a", 1, POLICY, 0.0)
+    now = 100.0
+    for event in events:
+        now += POLICY.lease
+        match event:
+            case "assigned":
+                membership.assigned([0], "me", now)
+            case "wait":
+                membership.pass_time(now)
+            case "failed":
+                membership.failed([0], now)
+            case _:
+                getattr(membership, event)([0])
+    me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
+    membership.looked(GroupPicture((me,), True), now, now)
+    assert (0 in membership.view.mine, 0 in membership.ending) == (mine, ending)
+    is_giving = events[2:] in (("revoked",), ("revoked", "revoked"))
+    assert membership.trusted_until(0) == (now + POLICY.hold if mine or is_giving else 0.0)
+
+
+def test_those_events_visit_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Visited(GROUP_TABLE)
+    monkeypatch.setattr(module, "GROUP_TABLE", table)
+    (marker,) = test_a_partition_has_a_worker_exactly_while_it_may.pytestmark  # type: ignore[attr-defined]
+    for events, mine, ending in marker.args[1]:
+        test_a_partition_has_a_worker_exactly_while_it_may(events, mine, ending)
+    assert not table.missing
+
+
+class Visited(dict[Any, Any]):
+    """A table that knows which of its cells were used."""
+
+    def __init__(self, table: dict[Any, Any]) -> None:
+        super().__init__(table)
+        self.missing = set(table)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.missing.discard(key)
+        return super().get(key, default)
+
+
+# --- what a node refuses ---------------------------------------------------------------------------------------------
+
+
+def looks(*members: GroupMember, later: float = 0.0) -> GroupMembership:
+    membership = GroupMembership("a", "http://a", 1, POLICY, 50.0, "mark")
+    membership.assigned([0], "me", 99.0)
+    me = GroupMember("me", "a", "http://a", 50.0, "mark")
+    for now in (100.0, 100.0 + later):
+        membership.looked(GroupPicture((me, *members), True), now, now)
+    return membership
+
+
+def test_a_node_with_another_secret_than_an_earlier_one_is_refused() -> None:
+    earlier = GroupMember("x", "b", "http://b", 40.0, "other", frozenset({0}))
+    later = GroupMember("y", "c", "http://c", 60.0, "other")
+    refusal = looks(earlier).refusal
+    assert refusal is not None and "another secret" in refusal.message
+    assert looks(later).refusal is None
+
+
+def test_a_name_that_is_used_twice_is_refused_once_its_earlier_process_must_be_gone() -> None:
+    same = GroupMember("x", "a", "http://other", 40.0, "mark")
+    assert looks(same).refusal is None
+    refusal = looks(same, later=3 * POLICY.lease).refusal
+    assert refusal is not None and "named 'a'" in refusal.message
+
+
+def test_others_are_found_where_they_listen_and_the_latest_of_a_name_counts() -> None:
+    dead = GroupMember("x", "b", "http://old", 40.0, "mark", frozenset({0}))
+    new = GroupMember("y", "b", "http://new", 60.0, "mark")
+    view = looks(dead, new).view
+    assert view.nodes == {"a": "http://a", "b": "http://new"}
+
+
+def test_a_member_is_read_as_it_describes_itself() -> None:
+    own = client_id("a", "http://a:1", 5.5, "mark")
+    assert member_of("x", own, frozenset({1})) == GroupMember("x", "a", "http://a:1", 5.5, "mark", frozenset({1}))
+    assert member_of("x", own.replace("5.5", "soon"), frozenset()) is None
+    assert member_of("x", "rdkafka", frozenset()) is None
