@@ -17,7 +17,7 @@ from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 SECRET = "0123456789abcdef" * 2
 STORE = "store = 'postgresql://u@h/n'\n"
 CLUSTER = f"{STORE}[cluster]\nsecret_env = 'CLUSTER_SECRET'\n"
-ON_KAFKA = CLUSTER.replace("postgresql://u@h/n", "kafka://k1:9092/holdfast?cache=cache")
+ON_KAFKA = CLUSTER.replace("postgresql://u@h/n", "kafka://k1:9092/holdfast?cache=/var/cache/holdfast")
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,6 @@ def test_the_url_of_the_admin_listener_may_be_given_too(monkeypatch: pytest.Monk
         (f"{CLUSTER}port = 8081", "cluster.port", "both listeners use 127.0.0.1:8081", "than admin.port"),
         (f"{CLUSTER}node = 'a b'", "cluster.node", "not a valid name", "letters"),
         (f"{CLUSTER}[security]\nusers = {{}}", "security.users", "not the path", "quotes"),
-        (f"{ON_KAFKA}[security]\nrequire_digest = true", "security", "no common memory", "listen.tls"),
         (f"{ON_KAFKA}memory = '.'", "cluster.memory", "by itself", "Remove this key"),
     ],
 )
@@ -126,6 +125,10 @@ def test_a_cluster_remembers_in_its_database_and_not_in_a_file_of_one_machine(tm
         parse_config(f"{text}nonces = 'nonces.db'".encode(), "broker.toml", tmp_path)
     (one,) = caught.value.mistakes
     assert (one.key, "remember nonces in their database" in one.remedy) == ("security.nonces", True)
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse_config(text.replace(CLUSTER, ON_KAFKA).encode(), "broker.toml", tmp_path)
+    (one,) = caught.value.mistakes
+    assert (one.key, "no common memory" in one.what) == ("security", True)
 
 
 def test_what_overrides_the_file_is_checked_like_the_file() -> None:
