@@ -14,6 +14,17 @@ from tempfile import TemporaryDirectory
 from demo.processes import DemoFailed
 
 
+def find_program(name: str) -> str | None:
+    """Return where a program is, also where Debian does not put it on the path; of several versions, the newest."""
+    places = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    return shutil.which(name, path=os.pathsep.join([*places, os.environ.get("PATH", ""), "/usr/sbin"]))
+
+
+def unprivileged() -> str | None:
+    """Return the user whom a server runs as, None for the current one: no server wants to be root."""
+    return "nobody" if os.geteuid() == 0 else None
+
+
 @contextmanager
 def private_database() -> Iterator[str]:
     """Run a PostgreSQL server in a temporary directory, and yield its URL.
@@ -21,14 +32,13 @@ def private_database() -> Iterator[str]:
     Raises:
         DemoFailed: PostgreSQL is not installed, or does not start.
     """
-    places = [*sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True), os.environ.get("PATH", "")]
-    initdb, pg_ctl = (shutil.which(name, path=os.pathsep.join(places)) for name in ("initdb", "pg_ctl"))
+    initdb, pg_ctl = find_program("initdb"), find_program("pg_ctl")
     if initdb is None or pg_ctl is None:
         raise DemoFailed(
             "PostgreSQL is not installed on this machine",
             remedy="Install it (Debian and Ubuntu: apt-get install postgresql), or name a database with --database.",
         )
-    user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+    user = unprivileged()
     group = None if user is None else pwd.getpwnam(user).pw_gid
     with TemporaryDirectory(prefix="holdfast-demo-") as directory:
         if user is not None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
 
+from demo.database import find_program, unprivileged
+
 PATIENCE = 200.0
 PASSWORD = "s3cret/word"
 GUARDED = "guarded"
@@ -35,7 +37,7 @@ class Server:
 
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"holdfast-{self.kind}-"))
-        self.user = _unprivileged()
+        self.user = unprivileged()
         if self.user is not None:
             shutil.chown(self.directory, self.user)
         self.process: subprocess.Popen[bytes] | None = None
@@ -223,21 +225,10 @@ class MariaDB(Server):
 KINDS: dict[str, type[Server]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
 
-def find_program(name: str) -> str | None:
-    """Where a program is, also where Debian does not put it on the path."""
-    places = [*map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"))), os.environ.get("PATH", ""), "/usr/sbin"]
-    return shutil.which(name, path=os.pathsep.join(places))
-
-
 def program(name: str) -> str:
     found = find_program(name)
     assert found is not None, name
     return found
-
-
-def _unprivileged() -> str | None:
-    """Whom a server runs as, None for us: none of them wants to be root."""
-    return "nobody" if os.geteuid() == 0 else None
 
 
 def _with_us() -> list[str]:
