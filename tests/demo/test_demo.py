@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, write_deltalake
+from quick_spark import quick_spark
 
 from demo.check import ACTION, Verdict, check_landed, check_queue, numbered
 from demo.flights import COLUMNS, departure_xml, departures
@@ -297,7 +298,14 @@ class Run:
         self.lines: list[str] = []
         self._told = threading.Condition()
         path = os.pathsep.join((str(ROOT), str(ROOT / "src")))
-        environ = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "COLUMNS": "160", MARK: str(out)}
+        environ = {
+            **os.environ,
+            **quick_spark(),
+            "PYTHONPATH": path,
+            "PYTHONSAFEPATH": "1",
+            "COLUMNS": "160",
+            MARK: str(out),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "demo", "--out", str(out), *arguments],
             stdout=subprocess.PIPE,

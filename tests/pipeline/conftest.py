@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from quick_spark import QUICK_JAVA, spark_home_without_sources
+from quick_spark import quick_spark
 
 if TYPE_CHECKING:
     from fake_server import FakeServer
@@ -53,8 +53,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Workers are processes of their own: they find the package where this one does.
         source = str(Path(__file__).parents[2] / "src")
         patch.setenv("PYTHONPATH", source, prepend=":")
-        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
-        patch.setenv("SPARK_HOME", str(spark_home_without_sources(tmp_path_factory.mktemp("spark"))))
+        for name, value in quick_spark().items():
+            patch.setenv(name, value)
         spark = session(
             "holdfast tests",
             "local[2]",

@@ -22,7 +22,7 @@ import pytest
 from kafka_server import KafkaServer, connector_jars
 from meddler import Meddler
 from processes import Process, signal_session
-from quick_spark import QUICK_JAVA
+from quick_spark import quick_spark
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -37,7 +37,6 @@ pytestmark = [
 ]
 
 SOURCE = str(Path(__file__).parents[3] / "src")
-QUICK = {"JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g", "PYTHONPATH": SOURCE}
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +76,7 @@ class Driver:
             self.process = subprocess.Popen(
                 [*self._command, verb, *self._arguments, *more],
                 cwd=self._directory,
-                env=os.environ | QUICK,
+                env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
                 stdout=subprocess.PIPE,
                 stderr=file,
                 text=True,

@@ -19,7 +19,7 @@ import deltalake
 import pytest
 from meddler import Meddler
 from processes import Process, signal_session
-from quick_spark import QUICK_JAVA
+from quick_spark import quick_spark
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 SOURCE = str(Path(__file__).parents[3] / "src")
-QUICK = {"JAVA_TOOL_OPTIONS": f"{QUICK_JAVA} -Xmx1g", "PYTHONPATH": SOURCE}
 BODY = (
     "<order xmlns='urn:example:orders' id='{}'><customer>{}</customer><amount currency='EUR'>{}</amount>"
     "<line><article>a</article><pieces>1</pieces></line></order>"
@@ -88,7 +87,7 @@ class Driver:
             self.process = subprocess.Popen(
                 self._command,
                 cwd=self._directory,
-                env=os.environ | QUICK,
+                env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
                 stdout=subprocess.PIPE,
                 stderr=file,
                 text=True,

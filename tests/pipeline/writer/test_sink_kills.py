@@ -20,7 +20,7 @@ import pyarrow.dataset
 import pytest
 from crew import Crew
 from meddler import Meddler
-from quick_spark import QUICK_JAVA
+from quick_spark import quick_spark
 from sink_steps import SERVED, Sent
 from spark_cluster import Cluster
 
@@ -34,7 +34,6 @@ CHILD = Path(__file__).parents[2] / "support" / "sink_child.py"
 SOURCE = str(Path(__file__).parents[3] / "src")
 ROWS = 40
 """In two partitions, 10 a batch: so 4 batches."""
-QUICK = {"JAVA_TOOL_OPTIONS": QUICK_JAVA, "PYTHONPATH": SOURCE}
 
 
 class Child:
@@ -45,7 +44,12 @@ class Child:
         command = [sys.executable, str(CHILD), *arguments]
         with self._errors.open("w") as errors:
             self.process = subprocess.Popen(
-                command, cwd=directory, env=os.environ | QUICK, stdout=errors, stderr=errors, start_new_session=True
+                command,
+                cwd=directory,
+                env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
+                stdout=errors,
+                stderr=errors,
+                start_new_session=True,
             )
 
     def kill(self) -> None:
