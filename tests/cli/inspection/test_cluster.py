@@ -154,13 +154,14 @@ def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers
 def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, cluster: Cluster) -> None:
     async def serve(number: int) -> None:
         app = Destination(cluster.location, partitions=3, queues={"inbox": "7d"})
-        app.worker = Worker(number, 4, is_trusted=lambda: True)
+        app.settings.worker = Worker(number, 4, is_trusted=lambda: True)
         await app.start()
-        outbox = app.engine.protocol.outbound.open(f"to/{number}", "http://127.0.0.1:9/", [(Versions(), False)])
+        engine = app.running.engine
+        outbox = engine.protocol.outbound.open(f"to/{number}", "http://127.0.0.1:9/", [(Versions(), False)])
         record = Record(f"to/{number}", 0, "urn:r", b"<r/>", 1.0, f"urn:m:{number}")
-        app.engine.protocol.submit(outbox, record, app.engine.clock())
-        await app.engine.durable()
-        await app.engine.settled()
+        engine.protocol.submit(outbox, record, engine.clock())
+        await engine.durable()
+        await engine.settled()
         await app.close(0.0)
 
     assert "There is no store" in run("queues", cluster.location).err

@@ -84,10 +84,10 @@ def repair(store: str, yes: bool) -> int:
 
 
 def _require_directory(store: str) -> None:
-    from holdfast.store import is_sql, shown
+    from holdfast.store import is_remote, shown
 
-    if is_sql(store):
+    if is_remote(store):
         raise ConfigurationError(
-            f"{shown(store)} is in a database, and this command reads directories",
-            remedy="The database checks its own files. For the stores of a cluster: holdfast cluster verify.",
+            f"{shown(store)} is on a server, and this command reads directories",
+            remedy="The server checks its own files. For the stores of a cluster: holdfast cluster verify.",
         )
