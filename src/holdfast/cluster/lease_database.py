@@ -194,6 +194,8 @@ class LeaseDatabase:
         connection = psycopg.connect(self._conninfo, autocommit=True)
         self._connection = connection
         connection.add_notice_handler(self._noticed)
+        if not self._cluster:
+            self._require_session(connection)
         for name, value in self._settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         self._check_server(connection)
@@ -313,18 +315,31 @@ class LeaseDatabase:
                 "with all nodes stopped.",
             )
 
+    def _require_session(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Check that this is a session of the server: a pooler of transactions gives the process that served one
+        connection to the next one with a transaction."""
+        mine = connection.execute("SELECT pg_backend_pid()").fetchone()
+        with psycopg.connect(self._conninfo) as other:
+            is_pooled = other.execute("SELECT pg_backend_pid()").fetchone() == mine
+            is_pooled = is_pooled or connection.execute("SELECT pg_backend_pid()").fetchone() != mine
+        if is_pooled:
+            raise self._pooled()
+
+    def _pooled(self) -> ClusterRefused:
+        return ClusterRefused(
+            f"The database of the cluster at {self.place} is behind a pooler that keeps no sessions.",
+            remedy="Give the address of the database itself, or pool sessions instead of transactions.",
+        )
+
     def _probe(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Check that a notification to this session arrives: a pooler of transactions would give it to another one."""
+        """Check that a notification to this session arrives: some poolers would give it to another one."""
         self._execute(connection, tables.NOTIFY)
         until = time.monotonic() + PROBE_SECONDS
         while time.monotonic() < until:
             for one in connection.notifies(timeout=until - time.monotonic(), stop_after=1):
                 if one.pid == connection.info.backend_pid or one.payload == self._space:
                     return
-        raise ClusterRefused(
-            f"The database of the cluster at {self.place} is behind a pooler that keeps no sessions.",
-            remedy="Give the address of the database itself, or pool sessions instead of transactions.",
-        )
+        raise self._pooled()
 
     def _notified(self, connection: psycopg.Connection[tuple[Any, ...]], timeout: float) -> bool:
         mine = self._session[0] if self._session is not None else 0
