@@ -115,6 +115,22 @@ def test_a_reply_waits_for_a_poll_and_acknowledges_its_request() -> None:
     assert not given.message_pending
 
 
+def test_a_reply_goes_before_an_acknowledgement_that_it_makes_superfluous() -> None:
+    """Metro asks for an acknowledgement with each request, and polls every 2.5 seconds whatever is pending."""
+    peer = asked_and_answered()
+    assert peer.request(1, ack_requested=(AckRequested(peer.identifier),)) is None
+    peer.endpoint.pass_time(5.0)
+    peer.endpoint.reply(1)
+    given = peer.poll()
+    assert given is not None and given.relates_to == "urn:m1" and given.message_pending is not True
+    assert [one.ranges for one in given.acknowledgements] == [((1, 1),)]
+    peer.acknowledge(1)
+    assert peer.request(2, ack_requested=(AckRequested(peer.identifier),)) is None
+    peer.endpoint.pass_time(5.0)
+    alone = peer.poll()  # no reply yet
+    assert alone is not None and isinstance(alone.control, Acknowledge)
+
+
 def test_a_poll_with_nothing_waiting_is_answered_with_nothing() -> None:
     peer = Peer(Endpoint())
     peer.create()

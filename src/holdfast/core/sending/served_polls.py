@@ -102,20 +102,23 @@ class ServedPolls:
 
     def _next(self, box: Mailbox, poll: Poll, now: float) -> tuple[Envelope | None, bool]:
         """Return the next message for a poll, and without one, whether the store reads one."""
-        envelope = self._context.mailboxes.take(box) if poll.keys is None else None
-        if envelope is not None:
+        mailboxes, is_reading = self._context.mailboxes, False
+        if poll.keys is None and not mailboxes.only_acknowledges(box) and (envelope := mailboxes.take(box)) is not None:
             self._renew(envelope)
             return envelope, False
-        is_reading = False
         for key in self._keys(box, poll):
             outbox = self._context.outboxes[key]
             sent = self._transmitted(outbox, now)
             if sent is not None:
                 if key in box.outboxes:
                     box.outboxes[key] = box.outboxes.pop(key)  # the others are served before it
+                mailboxes.acknowledged(box, sent.envelope)
                 return sent.envelope, False
             is_reading = is_reading or self._context.reading.is_reading(outbox)
-        return None, is_reading
+        envelope = mailboxes.take(box) if poll.keys is None else None
+        if envelope is not None:
+            self._renew(envelope)
+        return envelope, is_reading
 
     def _renew(self, envelope: Envelope) -> None:
         """Let a message that waited acknowledge what is acknowledged now, so that no peer takes it for a retraction."""

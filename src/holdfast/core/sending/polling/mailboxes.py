@@ -149,6 +149,17 @@ class Mailboxes:
         self._drop(box, envelope)
         return envelope
 
+    def only_acknowledges(self, box: Mailbox) -> bool:
+        """Whether the oldest message only acknowledges: a reply does that, too, so it may go first."""
+        return bool(box.messages) and type(box.messages[0].control) is Acknowledge
+
+    def acknowledged(self, box: Mailbox, envelope: Envelope) -> None:
+        """Drop the acknowledgements that go in another message to the peer; Metro polls every 2.5 seconds."""
+        told = {one.identifier for one in envelope.acknowledgements if not one.final}
+        for known in [one for one in box.messages if type(one.control) is Acknowledge]:
+            if all(one.identifier in told and not one.final for one in known.acknowledgements):
+                self._drop(box, known)
+
     def _drop(self, box: Mailbox, envelope: Envelope) -> None:
         box.messages.remove(envelope)
         box.size -= weight(envelope)
