@@ -15,10 +15,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from errno import ENOSPC
 from pathlib import Path
 from queue import SimpleQueue
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from holdfast.core.records import ContentWriter, Record, content_name, held
@@ -217,6 +218,12 @@ class MemoryContents(Contents):
     def __init__(self) -> None:
         super().__init__()
         self._contents: dict[bytes, bytearray] = {}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryContents:
+        copied = MemoryContents()
+        copied._contents = deepcopy(self._contents, memo)
+        copied.is_named = deepcopy(self.is_named, memo)
+        return copied
 
     def create(self) -> ContentWriter:
         """See :meth:`Contents.create`."""

@@ -339,6 +339,12 @@ def test_a_name_that_is_used_twice_is_refused_once_its_earlier_process_must_be_g
     assert refusal is not None and "named 'a'" in refusal.message
 
 
+def test_a_node_that_joined_again_is_not_another_one_of_its_name() -> None:
+    """Its earlier member, or the next one without partitions, is still in the group."""
+    since = float(client_id("a", "http://a", 50.0, "mark").split()[3])
+    assert looks(GroupMember("earlier", "a", "http://a", since, "mark"), later=3 * POLICY.lease).refusal is None
+
+
 def test_others_are_found_where_they_listen_and_the_latest_of_a_name_counts() -> None:
     dead = GroupMember("x", "b", "http://old", 40.0, "mark", frozenset({0}))
     new = GroupMember("y", "b", "http://new", 60.0, "mark")

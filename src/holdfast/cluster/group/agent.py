@@ -59,7 +59,7 @@ class _GroupAgent:
         self._report = report
         self._address: KafkaAddress = read_kafka_address(settings.location)
         self._group = group_of(self._address)
-        since = time.time()
+        since = round(time.time(), 6)  # as the client id has it
         self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
         self._membership = GroupMembership(
             settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]

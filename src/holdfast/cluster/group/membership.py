@@ -156,7 +156,7 @@ class GroupMembership:
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
         for one in self._members.values():
-            if one.id in self._seen or one.since > self._since:
+            if one.since >= self._since:  # a later node, or this one, also as an earlier member
                 continue
             if one.mark != self._mark:
                 self.refusal = ConfigurationError(
