@@ -245,6 +245,7 @@ NO_BUFFERS = {
         "_TAIL": "of a separate process",
     },
     "endpoint.workers.identifier_table": {"_SEGMENT": "MOST_CLAIMS, in bytes"},
+    "endpoint.workers.shared_claims": {"MOST_CLAIMS": "rows of the cluster's database"},
     "endpoint.workers.agent_link": {"MOST_BYTES": "of a supervisor, which stores nothing"},
     "endpoint.workers.loads": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},

@@ -194,7 +194,7 @@ class LeaseDatabase:
         connection = psycopg.connect(self._conninfo, autocommit=True)
         self._connection = connection
         connection.add_notice_handler(self._noticed)
-        if not self._cluster:
+        if not self._was_connected:
             self._require_session(connection)
         for name, value in self._settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
