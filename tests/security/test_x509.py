@@ -394,9 +394,8 @@ async def test_an_answer_that_the_service_did_not_sign_does_not_count(tmp_path: 
         ),
     }
     interceptor = Interceptor(changes[what])
-    served = Served(tmp_path, None)
-    served.app.running.reception.envelopes.process_with([interceptor, of(SHOP, tmp_path)])
-    async with served:
+    async with Served(tmp_path, None) as served:
+        served.app.running.reception.envelopes.process_with([interceptor, of(SHOP, tmp_path)])
         alice = of(ALICE, tmp_path, subjects=SUBJECTS)
         versions = Versions("1.1", "2005/08", "1.2")
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY, versions=versions) as source:
