@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import find_program
 
 BENCH = Path(__file__).parents[2] / "bench"
 
@@ -125,3 +126,14 @@ def test_workers_are_measured_beside_one_process(tmp_path: Path) -> None:
     rows = [line.split() for line in done.stdout.splitlines()[2:]]
     assert [row[:2] for row in rows] == [["1", "given"], ["2", "given"], ["2", "passed"]]
     assert all(float(row[2].replace(",", "")) > 0 and row[-1] == "0" for row in rows), done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(find_program("initdb") is None, reason="no initdb here: apt-get install postgresql")
+def test_a_cluster_is_measured_at_work_and_while_a_partition_has_no_owner() -> None:
+    told = run("cluster.py", "--rounds", "1", "--seconds", "0.5", "--connections", "2", "--leases", "1")
+    assert [row["system"] for row in told["cost"]] == ["embedded", "postgresql", "cluster", "passed on"]
+    assert told["cost"][0]["ratio"] == 1.0
+    assert all(row["rate"] > 0 and row["ratio"] > 0 for row in told["cost"])
+    assert [row["trouble"] for row in told["gap"]] == ["killed", "paused", "moved", "ended", "drained"]
+    assert all(0 < row["median_s"] <= row["longest_s"] for row in told["gap"])

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_cluster import NAMES, Brokers
+from databases import Server
 
+import holdfast
 from holdfast import Destination
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ListenConfig
@@ -53,3 +57,38 @@ async def run_service() -> AsyncIterator[RunService]:
     yield run
     for service in services:
         await service.close(0.5)
+
+
+@pytest.fixture
+async def got(run_service: RunService) -> tuple[str, dict[str, list[int]]]:
+    """A service behind the brokers: its address, and what it got in each Sequence of messages and of calls."""
+    got: dict[str, list[int]] = {}
+    app = Destination(":memory:")
+
+    def note(kind: str, message: holdfast.Message) -> None:
+        name, number = str(message.body.text).split("-")
+        got.setdefault(kind + name, []).append(int(number))
+
+    @app.on("urn:test:submit")
+    async def submit(message: holdfast.Message) -> None:
+        note("submit ", message)
+
+    @app.on("urn:test:ask")
+    async def ask(message: holdfast.Message) -> str:
+        note("ask ", message)
+        return f"<r>{message.body.text}</r>"
+
+    return (await run_service(app)).url, got
+
+
+@pytest.fixture
+async def brokers(
+    servers: Callable[[str], Server], got: tuple[str, dict[str, list[int]]], tmp_path: Path
+) -> AsyncIterator[Brokers]:
+    """Three brokers of one cluster before that service."""
+    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
+    try:
+        await made.start(*NAMES)
+        yield made
+    finally:
+        made.clean()

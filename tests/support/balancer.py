@@ -19,7 +19,8 @@ class Balancer:
 
     Args:
         urls: The servers.
-        repeats: Whether the next server also gets a request with which one died: nginx' ``non_idempotent``.
+        repeats: Whether the next server also gets a request with which one died, or that one answered with 503: nginx'
+            ``http_503 non_idempotent``.
     """
 
     def __init__(self, urls: Sequence[str], *, repeats: bool = False) -> None:
@@ -62,7 +63,9 @@ class Balancer:
         }
 
         def done(outcome: Outcome) -> None:
-            if isinstance(outcome, Response):
+            if isinstance(outcome, Response) and outcome.status == 503 and self._repeats and len(urls) > 1:
+                self._pass_on(exchange, urls[1:])
+            elif isinstance(outcome, Response):
                 kept = [
                     (name.encode("latin-1"), value.encode("latin-1"))
                     for name, value in outcome.headers.items()

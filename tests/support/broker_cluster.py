@@ -17,6 +17,8 @@ queue = "orders"
 to = "{url}"
 """
 NAMES = ("a", "b", "c")
+MORE = ("d",)
+"""Nodes that may join later."""
 PARTITIONS = 6
 
 
@@ -36,9 +38,14 @@ class Brokers:
         self._directory = directory
         tables = FORWARDER.format(url=service) if service else ""
         self._config = config_of(store, PARTITIONS, more + tables, lease=lease)
-        ports = free_ports(2 * len(NAMES))
-        self._ports = dict(zip(NAMES, ports, strict=False))
-        self.admins = {name: f"http://127.0.0.1:{port}" for name, port in zip(NAMES, ports[len(NAMES) :], strict=True)}
+        names = NAMES + MORE
+        ports = free_ports(2 * len(names))
+        self._ports = dict(zip(names, ports, strict=False))
+        self.admins = {name: f"http://127.0.0.1:{port}" for name, port in zip(names, ports[len(names) :], strict=True)}
+        self.stores: dict[str, str] = {}
+        """URLs of the database for single nodes."""
+        self.environments: dict[str, dict[str, str]] = {}
+        self.program: tuple[str, ...] = ("-m", "holdfast.cli.main")
         self.advertised: dict[str, str] = {}
         """URLs that nodes advertise instead of those of their admin listeners."""
         self.nodes: dict[str, NodeProcess] = {}
@@ -49,9 +56,11 @@ class Brokers:
         for name in names:
             config = self._config.replace("listen.port = 0", f"listen.port = {self._ports[name]}")
             config = config.replace("admin.port = 0", f"admin.port = {self.admins[name].rpartition(':')[2]}")
+            config = config.replace(self.store, self.stores.get(name, self.store))
             config = config.replace("NODE", name)
             own = {"HOLDFAST_NODE_ADMIN_URL": self.advertised[name]} if name in self.advertised else {}
-            self.nodes[name] = NodeProcess(self._directory, name, config, environment=own)
+            own |= self.environments.get(name, {})
+            self.nodes[name] = NodeProcess(self._directory, name, config, environment=own, program=self.program)
         for name in names:
             self.urls[name] = await asyncio.to_thread(self.nodes[name].url)
             assert await asyncio.to_thread(self.nodes[name].url) == self.admins[name]

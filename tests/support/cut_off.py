@@ -16,12 +16,19 @@ class CutOff:
     Attributes:
         cuts: "asked" or "answered": of the next thing that is said on any connection, this does not arrive any more,
             and the connection ends; "" for no cut.
-        times: How often that happened.
+        only: Only connections are cut that begin with a request with these bytes.
+        is_open: While it is not set, nothing arrives: not on connections that are there, and not on new ones.
+        times: How often something was cut.
     """
 
     def __init__(self, path: Path, to: Path) -> None:
         self.cuts = ""
+        self.only = b""
+        self.is_open = threading.Event()
+        self.is_open.set()
         self.times = 0
+        self._meant: set[socket.socket] = set()
+        """Clients whose connections may be cut."""
         self._to = str(to)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
@@ -36,14 +43,23 @@ class CutOff:
             except OSError:
                 return
             far = socket.socket(socket.AF_UNIX)
-            far.connect(self._to)
+            try:
+                far.connect(self._to)
+            except OSError:  # the server is down
+                near.close()
+                continue
             threading.Thread(target=self._pass_on, args=(near, far, "asked"), daemon=True).start()
             threading.Thread(target=self._pass_on, args=(far, near, "answered"), daemon=True).start()
 
     def _pass_on(self, one: socket.socket, other: socket.socket, which: str) -> None:
         with contextlib.suppress(OSError):
+            client, is_first = one if which == "asked" else other, which == "asked"
             while data := one.recv(1 << 16):
-                if self.cuts == which:
+                self.is_open.wait()
+                if is_first and self.only in data:
+                    self._meant.add(client)
+                is_first = False
+                if self.cuts == which and client in self._meant:
                     self.cuts = ""
                     self.times += 1
                     break

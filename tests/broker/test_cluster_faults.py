@@ -1,0 +1,204 @@
+"""Faults around three brokers of one cluster: clients see no error, and each message arrives once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import broker_cluster
+import pytest
+from broker_cluster import MORE, NAMES, Brokers
+from cluster_clients import run
+from cut_off import CutOff
+from databases import Server
+from standby import Primary, Standby
+from waiting import until
+
+from holdfast.cluster.inspection import move_partitions
+
+Got = tuple[str, dict[str, list[int]]]
+Done = Callable[[], float]
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.crash,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
+]
+
+DAY = 86_400
+
+
+@pytest.fixture
+async def idle(servers: Callable[[str], Server], got: Got, tmp_path: Path) -> AsyncIterator[Brokers]:
+    """Three brokers that are not started yet."""
+    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
+    try:
+        yield made
+    finally:
+        made.clean()
+
+
+@pytest.fixture
+def ways(idle: Brokers, tmp_path: Path) -> Iterator[dict[str, CutOff]]:
+    """The way of each node to the database."""
+    (directory,) = parse_qs(urlsplit(idle.store).query)["host"]
+    made = {}
+    for name in NAMES:
+        own = tmp_path / f"way-{name}"
+        own.mkdir()
+        made[name] = CutOff(own / ".s.PGSQL.5432", Path(directory) / ".s.PGSQL.5432")
+        idle.stores[name] = idle.store.replace(directory, str(own))
+    yield made
+    for one in made.values():
+        one.is_open.set()
+        one.close()
+
+
+async def further(done: Done, count: int) -> None:
+    """Wait until so many more messages are acknowledged or answered."""
+    seen = done()
+    await until(lambda: done() >= seen + count)
+
+
+async def test_clients_do_not_notice_nodes_that_join_and_leave_all_the_time(brokers: Brokers, got: Got) -> None:
+    joined: list[str] = []
+
+    async def trouble(done: Done) -> None:
+        for joins, leaves in ((MORE[0], "c"), ("c", MORE[0])) * 10:
+            await brokers.start(joins)
+            assert await asyncio.to_thread(brokers.nodes[leaves].end) == 0
+            if done() == math.inf:
+                return
+            joined.append(joins)
+
+    await run(brokers, got[1], trouble, 400)
+    assert len(joined) > 5
+
+
+async def test_clients_do_not_notice_partitions_that_are_moved_and_these_stay(brokers: Brokers, got: Got) -> None:
+    async def trouble(done: Done) -> None:
+        for name in (*NAMES, *NAMES):
+            await asyncio.to_thread(move_partitions, brokers.store, [0, 3], name)
+            await until(lambda name=name: {brokers.owners().get(0), brokers.owners().get(3)} == {name})
+            await further(done, 20)
+            owners = brokers.owners()
+            assert (owners[0], owners[3]) == (name, name)
+
+    await run(brokers, got[1], trouble, 200)
+
+
+async def test_clients_do_not_notice_clocks_that_are_a_day_off(idle: Brokers, got: Got) -> None:
+    idle.program = (str(Path(broker_cluster.__file__).with_name("clock_child.py")),)
+    idle.environments = {
+        name: {"CLOCK_OFFSET": str(offset)} for name, offset in zip(NAMES, (DAY, -DAY, 0), strict=True)
+    }
+    await idle.start(*NAMES)
+
+    async def trouble(done: Done) -> None:
+        for name in ("a", "b"):  # what one has stored another takes over, two days earlier or a day later
+            await asyncio.to_thread(idle.nodes[name].kill)
+            await further(done, 40)
+            await idle.start(name)
+            await further(done, 40)
+
+    await run(idle, got[1], trouble, 200)
+
+
+async def test_clients_do_not_notice_a_node_whose_packets_to_the_database_are_lost(
+    idle: Brokers, ways: dict[str, CutOff], got: Got
+) -> None:
+    await idle.start(*NAMES)
+
+    async def trouble(done: Done) -> None:
+        for name in ("a", "b"):
+            lost, others = idle.served(name), [one for one in NAMES if one != name]
+            ways[name].is_open.clear()
+            await until(lambda lost=lost, others=others: lost <= set().union(*map(idle.served, others)))
+            await further(done, 20)
+            ways[name].is_open.set()
+            await further(done, 20)
+
+    await run(idle, got[1], trouble, 300)
+    assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("lost", ["asked", "answered"])
+async def test_clients_do_not_notice_connections_of_workers_that_are_cut_at_a_commit(
+    idle: Brokers, ways: dict[str, CutOff], got: Got, lost: str
+) -> None:
+    """A commit is one statement. Either that is lost, or the answer to it, and then it may have happened."""
+    for way in ways.values():
+        way.only = b"application_name\0holdfast space"
+    await idle.start(*NAMES)
+
+    async def trouble(done: Done) -> None:
+        for _ in range(10):
+            before = cut()
+            for way in ways.values():
+                way.cuts = lost
+            await until(lambda before=before: cut() > before)
+            for way in ways.values():
+                way.cuts = ""
+            await further(done, 10)
+
+    def cut() -> int:
+        return sum(way.times for way in ways.values())
+
+    await run(idle, got[1], trouble, 200)
+    assert cut() >= 10
+
+
+@pytest.fixture
+def primary() -> Iterator[Primary]:
+    if missing := Primary.missing():
+        pytest.skip(missing)
+    one = Primary()
+    one.begin()
+    yield one
+    one.end()
+
+
+async def test_clients_do_not_notice_that_the_synchronous_standby_is_promoted(
+    primary: Primary, got: Got, tmp_path: Path
+) -> None:
+    standby = Standby(primary)
+    standby.begin()
+    hosts = f"{primary.directory},{standby.directory}"
+    made = Brokers(
+        tmp_path, f"postgresql://tester@/holdfast?host={hosts}&target_session_attrs=read-write&space=o", got[0]
+    )
+    try:
+        primary.wait_for_standby()
+        await made.start(*NAMES)
+
+        async def trouble(done: Done) -> None:
+            await further(done, 20)
+            primary.kill()
+            standby.promote()
+            await further(done, 40)
+
+        await run(made, got[1], trouble, 100)
+    finally:
+        made.clean()
+        standby.end()
+
+
+async def test_clients_do_not_notice_that_two_of_three_nodes_are_paused(idle: Brokers, got: Got) -> None:
+    await idle.start(*NAMES)
+
+    async def trouble(done: Done) -> None:
+        for name in ("a", "b"):
+            idle.nodes[name].signal(signal.SIGSTOP)
+        await until(lambda: set(range(6)) <= idle.served("c"))
+        await further(done, 20)
+        for name in ("a", "b"):
+            idle.nodes[name].signal(signal.SIGCONT)
+        await further(done, 20)
+
+    await run(idle, got[1], trouble, 200)
