@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from attachment_shop import SIZE, AttachmentShop, exchange
 from interop_cells import cell
 from java_contract import (
     BAD,
@@ -16,20 +17,17 @@ from java_contract import (
     Shop,
     broker_before,
     connected,
-    correct_reply,
     forwarder_words,
     served,
     source_to,
-    values,
 )
-from java_peer import NAMESPACE, JavaPeer
+from java_peer import JavaPeer
 from java_stacks import cxf as words
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
-from holdfast.wire.attachments.references import XOP_NS
 
 pytestmark = [*LIVE, cell(peer="CXF", setup="MTOM")]
 
@@ -39,44 +37,6 @@ every_version = pytest.mark.parametrize(
     "versions", [pytest.param(RM10, marks=pytest.mark.nightly), RM11], ids=["rm10-soap11", "rm11-soap12"]
 )
 every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
-SIZE = 3000
-DATA = bytes(7 * index % 256 for index in range(SIZE))
-
-
-class AttachmentShop(Shop):
-    """A shop that checks the attachment of each message, and returns it with its reply."""
-
-    def _take(self, message: holdfast.Message) -> None:
-        super()._take(message)
-        (attachment,) = message.attachments
-        assert attachment.read() == DATA
-        assert attachment.media_type == "application/octet-stream"
-
-    async def _echo(self, message: holdfast.Message) -> holdfast.WithAttachments:
-        return holdfast.WithAttachments(await super()._echo(message), message.attachments)
-
-
-def body(operation: str, number: int) -> str:
-    return (
-        f"<t:{operation} xmlns:t='{NAMESPACE}'><t:key>k</t:key><t:number>{number}</t:number>"
-        f'<t:body>&lt;{number}&gt; &amp; "quoted"</t:body>'
-        f"<t:data><x:Include xmlns:x='{XOP_NS}' href='cid:data@holdfast'/></t:data></t:{operation}>"
-    )
-
-
-async def exchange(source: holdfast.Source, operation: Operation) -> None:
-    """Send every message with an attachment; replies are checked with theirs."""
-    given = [holdfast.Attachment(DATA, content_id="data@holdfast")]
-    for number in range(1, COUNT + 1):
-        text, action = body(operation, number), f"{NAMESPACE}/{operation}"
-        if operation == "notify":
-            await source.send(text, action=action, attachments=given)
-        else:
-            reply = await source.request(text, action=action, attachments=given, timeout=PATIENCE)
-            assert values(reply) == correct_reply(number)
-            assert [one.read() for one in reply.attachments] == [DATA]
-    await source.flush(PATIENCE)
-
 
 ANSWERS_LOST = Faults(lose_response=0.3, double=0.1)
 """CXF retransmits a message without its attachments, so one whose first transmission is lost never arrives."""

@@ -9,12 +9,14 @@ import javax.xml.namespace.QName;
 final class Caller {
     private final Contract contract;
     private final String key;
+    private final int bytes;
 
     Caller(Arguments arguments) throws Exception {
         key = arguments.text("key");
         jakarta.xml.ws.Service service = jakarta.xml.ws.Service.create(
             URI.create(arguments.text("wsdl")).toURL(), new QName(Contract.NAMESPACE, "Service"));
-        QName port = new QName(Contract.NAMESPACE, arguments.text("soap").equals("1.2") ? "Soap12" : "Soap11");
+        QName port = new QName(Contract.NAMESPACE, Rm.port(arguments));
+        bytes = arguments.number("bytes");
         contract = service.getPort(port, Contract.class, Rm.features(arguments));
         ((BindingProvider) contract).getRequestContext()
             .put(BindingProvider.ENDPOINT_ADDRESS_PROPERTY, arguments.text("url"));
@@ -28,6 +30,7 @@ final class Caller {
     int call(Arguments arguments) {
         for (int number = arguments.number("from"); number <= arguments.number("to"); number++) {
             Item item = Item.of(key, number);
+            item.data = bytes == 0 ? null : Item.dataOf(bytes);
             if (arguments.text("operation").equals("notify")) {
                 contract.tell(item);
                 continue;

@@ -1,11 +1,15 @@
 package peer;
 
+import com.sun.xml.ws.rx.mc.api.MakeConnectionSupportedFeature;
 import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeature.DeliveryAssurance;
 import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeatureBuilder;
 import com.sun.xml.ws.rx.rm.api.RmProtocolVersion;
 import jakarta.xml.ws.Endpoint;
 import jakarta.xml.ws.WebServiceFeature;
 import jakarta.xml.ws.soap.AddressingFeature;
+import jakarta.xml.ws.soap.MTOMFeature;
+import java.util.ArrayList;
+import java.util.List;
 
 /** The features by which Metro speaks reliable messaging: WS-Addressing 2005/08, exactly once. */
 final class Rm {
@@ -24,12 +28,23 @@ final class Rm {
         if (arguments.flag("ordered")) {
             builder = builder.enableOrderedDelivery();
         }
-        return new WebServiceFeature[] {new AddressingFeature(true, true), builder.build()};
+        List<WebServiceFeature> features = new ArrayList<>(List.of(new AddressingFeature(true, true), builder.build()));
+        if (arguments.flag("polls")) {
+            features.add(new MakeConnectionSupportedFeature());
+        }
+        if (arguments.flag("mtom")) {
+            features.add(new MTOMFeature(0));
+        }
+        return features.toArray(new WebServiceFeature[0]);
     }
 
     static String bindingId(String soap) {
         return soap.equals("1.2")
             ? "http://www.w3.org/2003/05/soap/bindings/HTTP/" : "http://schemas.xmlsoap.org/wsdl/soap/http";
+    }
+
+    static String port(Arguments arguments) {
+        return arguments.text("soap").equals("1.2") ? "Soap12" : "Soap11";
     }
 
     /** Serves it with reliable messaging. */
