@@ -32,7 +32,7 @@ ON CONFLICT (space, partition) DO UPDATE SET epoch = greatest(e.epoch, excluded.
 _IS_OWNER: Final = (
     "EXISTS (SELECT FROM holdfast_identifier_epochs WHERE space = :space AND partition = :partition AND epoch = :epoch)"
 )
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast identifier ' || encode(:digest, 'hex'), 0))"
+_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast_identifier ' || encode(:digest, 'hex'), 0))"
 """Claims of one Identifier come one after the other."""
 _CLAIM: Final = f"""
 INSERT INTO holdfast_identifiers SELECT :space, :digest, :partition, :local_id
