@@ -124,6 +124,13 @@ def test_a_record_that_comes_and_goes_in_one_batch_names_nothing(opened, record)
     assert not opened.store.contents.is_named(writer.hold.name)
 
 
+def test_a_content_may_be_empty(opened, record):
+    one = naming(record(1), written(opened.store, b""))
+    opened.store.commit(Batch(appends=[("q", 0, 0, one)]))
+    ((_, found),) = opened.store.read("q", 0, 0, 1)
+    assert read(found) == b""
+
+
 def test_a_missing_file_is_damage_that_a_check_reports_with_its_name(tmp_path, record):
     store = RocksDBStore(tmp_path / "s")
     one = naming(record(1), written(store))

@@ -193,15 +193,18 @@ class _FileWriter(Writer):
     def write(self, data: bytes) -> None:
         if self._file is None:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            self._file = io.FileIO(self._directory / self.hold.name.hex(), "x")
         if shutil.disk_usage(self._directory).free < self._needed() + LEAST_FREE + len(data):
             raise OSError(ENOSPC, os.strerror(ENOSPC))
+        if self._file is None:
+            self._file = io.FileIO(self._directory / self.hold.name.hex(), "x")
         rest = memoryview(data)
         while rest:
             rest = rest[self._file.write(rest) :]
         self.size += len(data)
 
     def finish(self) -> None:
+        if self._file is None:
+            self.write(b"")  # a stream of unknown length that had nothing
         assert self._file is not None
         os.fsync(self._file.fileno())
         self._file.close()
