@@ -89,9 +89,11 @@ def test_an_address_that_cannot_be_read_is_wrong_usage_before_spark_starts(tmp_p
         ("http://", [], "is not the URL of a server"),
         ("http://127.0.0.1:1", ["--token-file", str(tmp_path / "none")], "does not exist"),
         (str(tmp_path / "none"), [], "does not exist"),
+        ("postgresql://u:secret@h/d", [], "postgresql://u@h/d has no journal"),
     ):
         result = CliRunner().invoke(audit_job.audit_command, [place, *more])
         assert (result.exit_code, why in result.output) == (2, True), result.output
+        assert "secret" not in result.output
 
 
 VIOLATED = "holdfast: a guarantee was broken: violations: 1,234"

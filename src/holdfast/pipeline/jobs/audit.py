@@ -27,6 +27,7 @@ from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 from holdfast.pipeline.spark import files
+from holdfast.store import is_remote, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +45,11 @@ class _Place(click.Path):
     """A directory, or the URL of a server's admin listener."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if is_address(value) else super().convert(value, param, ctx)
+        if is_address(value):
+            return value
+        if is_remote(value):
+            self.fail(f"{shown(value)} has no journal: name the URL of the server's admin listener", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 @click.command()
