@@ -143,8 +143,6 @@ class Process:
 
     def read(self, world: World) -> None:
         offset = self.replay.next
-        if offset < world.log.start:
-            raise Broken("a reader needs a record that was deleted")
         found, action = self.owner.read(offset, world.log.records[offset])
         if isinstance(found, Written) and not self.serves:
             self.content.apply(found)
@@ -249,7 +247,10 @@ class World:
             if at < 0:
                 self.move(self.requests[-1 - at], what)
             elif what.startswith("crash"):
-                self.crash(at, keeps=what == "crash")
+                self.budget["crash"] -= 1
+                self.replace(at, keeps=what == "crash")
+            elif what == "read" and self.processes[at].replay.next < self.log.start:
+                self.replace(at, keeps=True)  # another one trimmed the log meanwhile: it must start again
             else:
                 self.processes[at].step(self, what)
             self.judge()
@@ -263,9 +264,8 @@ class World:
         if what == "vanish" or len(request.offsets) == len(request.records):
             self.requests.remove(request)
 
-    def crash(self, at: int, *, keeps: bool) -> None:
-        """The process is killed; another one starts in its place, with its cache or without."""
-        self.budget["crash"] -= 1
+    def replace(self, at: int, *, keeps: bool) -> None:
+        """The process is killed, or ends; another one starts in its place, with its cache or without."""
         dead = self.processes[at]
         if dead.request is not None:
             dead.request.is_heard = False
