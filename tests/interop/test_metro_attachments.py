@@ -1,4 +1,4 @@
-"""MTOM with Metro, both ways round, on a bad network, with Holdfast killed, and with more than memory should hold."""
+"""MTOM with Metro, both ways round, on a bad network, and with more than memory should hold."""
 
 from __future__ import annotations
 
