@@ -220,8 +220,8 @@ def test_each_package_of_an_extra_is_known_to_the_commands():
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     packages = {
-        re.match(r"[\w-]+", requirement)[0]: extra
-        for extra in ("spark", "report", "sql", "wsdl")
+        re.match(r"[\w-]+", requirement)[0].replace("-", "_"): extra
+        for extra in ("kafka", "spark", "report", "sql", "wsdl")
         for requirement in extras[extra]
         if not requirement.startswith("holdfast")
     }
