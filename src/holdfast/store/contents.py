@@ -15,7 +15,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection
-from copy import deepcopy
 from errno import ENOSPC
 from pathlib import Path
 from queue import SimpleQueue
@@ -222,11 +221,13 @@ class MemoryContents(Contents):
         super().__init__()
         self._contents: dict[bytes, bytearray] = {}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryContents:
-        copied = MemoryContents()
-        copied._contents = deepcopy(self._contents, memo)
-        copied.is_named = deepcopy(self.is_named, memo)
-        return copied
+    def __getstate__(self) -> tuple[Any, ...]:
+        """The contents without their holders, for a copy of the store: the simulator makes many."""
+        return self._contents, self.is_named
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._contents, self.is_named = state
 
     def create(self) -> ContentWriter:
         """See :meth:`Contents.create`."""
