@@ -84,6 +84,8 @@ def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, 
     (tmp_path / "users.txt").write_text("alice:s3cret\nshop-1:s3cret\n")
     (tmp_path / "warehouse.password").write_text("s3cret\n")
     (tmp_path / "cluster.secret").write_text(f"{secrets.token_hex(32)}\n")
-    write_certificates(tmp_path, ("broker",), ("authority", "gateway"))
+    (tmp_path / "kafka-password").write_text("s3cret\n")
+    (tmp_path / "assertion.xml").write_text("<assertion/>\n")
+    write_certificates(tmp_path, ("broker",), ("authority", "gateway", "idp"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues

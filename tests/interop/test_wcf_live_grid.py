@@ -137,7 +137,7 @@ async def all_handled(ledger: Callable[[], Ledger], conditions: list[Condition])
 
 def open_sequences(app: Inspected) -> list[str]:
     """The Sequences with messages that have not ended, or whose offered Sequence has not."""
-    protocol = app.running.engine.protocol
+    protocol = app.engine.protocol
     return [
         name
         for name, one in protocol.inbound.destinations.items()
@@ -168,7 +168,7 @@ async def run_direct() -> Run:
         # In such a network, eight repeats of one message may all get lost.
         run.said = await cells(url, scripts_of(DIRECT), [one.faults for one in DIRECT], retries="50")
         await all_handled(lambda: run.ledger, DIRECT)
-        run.left_open = await all_ended(lambda: [name for name in open_sequences(app) if name in run.aborted])
+        run.left_open = await all_ended(lambda: [name for name in open_sequences(app.running) if name in run.aborted])
         run.incidents = list(app.incidents)
     return run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from holdfast.endpoint.listener_settings import is_loopback
+from holdfast.http.urls import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

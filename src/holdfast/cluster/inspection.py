@@ -141,7 +141,9 @@ def open_cluster(location: str) -> Iterator[tuple[psycopg.Connection[tuple[Any, 
         said = " ".join(str(error).split())
         if is_outage(error):
             raise StoreAway(
-                f"The database of the cluster at {address.shown} does not answer: {said}.", remedy="Check the database."
+                f"The database of the cluster at {address.shown} does not answer: {said}.",
+                remedy="Check the database.",
+                patience=address.patience,
             ) from error
         raise StoreError(
             f"The tables of the cluster at {address.shown} are not what this version of Holdfast expects: {said}.",

@@ -6,7 +6,6 @@ as they are.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from holdfast.endpoint.descriptors import SPARE_FILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
+from holdfast.http.urls import is_loopback
 from holdfast.settings import Port, check_settings
 
 
@@ -130,11 +130,3 @@ class Listeners(MessageAddress):
 def public_host(host: str) -> str:
     """Return the host that a URL for other machines contains: the machine's name for all of its addresses."""
     return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is one that only this machine reaches."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -119,9 +119,9 @@ def check_stores(location: str | Path | Store, count: int, *, is_node: bool = Fa
     """
     if not isinstance(location, str | Path) or location == IN_MEMORY:
         return
+    last = _last_store(location, count - 1)  # first, since its errors are those of a store
     if not is_node:
         check_no_cluster(location)
-    last = _last_store(location, count - 1)
     if last >= count:
         raise ConfigurationError(
             f"{shown(_place(location, last))} is the store of a worker, but only workers 0 to {count - 1} are "

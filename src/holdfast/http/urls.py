@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -67,3 +68,11 @@ def check_field(name: str, value: str) -> None:
 
 def _quoted(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one that only this machine reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -227,7 +227,7 @@ def test_the_command_prints_the_rows_before_and_after_of_each_table(monkeypatch:
 
     monkeypatch.setattr(convert_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(conversion, "convert", converted)
-    result = CliRunner().invoke(convert_job.convert_command, ["one", "two"])
+    result = CliRunner().invoke(convert_job.convert_command, ["one", "two", "--json"])
     assert result.exit_code == 0, result.output
     told = [json.loads(line) for line in result.stdout.splitlines()]
     assert told[0] == {"event": "copied", "first_batch": 0, "last_batch": 3, "rows": 40}

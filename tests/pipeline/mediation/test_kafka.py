@@ -74,7 +74,7 @@ class Driver:
         errors = self._directory / f"{self._arguments[0]}.errors"
         with errors.open("w") as file:
             self.process = subprocess.Popen(
-                [*self._command, verb, *self._arguments, *more],
+                [*self._command, verb, *self._arguments, "--json", *more],
                 cwd=self._directory,
                 env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
                 stdout=subprocess.PIPE,
@@ -193,7 +193,7 @@ def test_a_dry_run_samples_topics_and_reports_a_missing_topic_or_connector(
     text = HOP.format(kafka=kafka.address).replace('"in"', '"sampled"')
     file = tmp_path / "hop.toml"
     file.write_text(text.replace('topic = "out"', 'topic = "sampled"'))
-    code, lines, errors = Driver(file, "--jars", jars).run("--dry-run", "--rows", "6", "--json", verb="check")
+    code, lines, errors = Driver(file, "--jars", jars).run("--dry-run", "--rows", "6", verb="check")
     assert code == 0, errors
     sample = lines[0]["sample"]
     assert sample["read"]["rows"] == 6
