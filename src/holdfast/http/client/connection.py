@@ -149,17 +149,21 @@ class ClientConnection(asyncio.Protocol):
     async def _stream(self, call: Call, content: Streamed) -> None:
         """Write a content piece by piece, as fast as the peer reads it."""
         loop = asyncio.get_running_loop()
-        pieces = iter(content)
+        pieces, left = iter(content), content.size
         try:
             while (piece := await loop.run_in_executor(None, next, pieces, b"")) and self.call is call:
                 self.transport.write(piece)
                 call.moved(loop.time())
+                left -= len(piece)
+                if not left:
+                    self._streaming = None  # an answer may come before the source says that this was all
                 await self._room.wait()
         except Exception as error:
             if self.call is call:
                 self.fail(f"the content of a request to {call.url} cannot be read: {error}")
         finally:
-            self._streaming = None
+            if self._streaming is asyncio.current_task():  # not that of the next request
+                self._streaming = None
 
     def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
         """End the call in progress with an error, and close the connection, since its later bytes are unpredictable."""
