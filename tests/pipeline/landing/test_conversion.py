@@ -220,16 +220,23 @@ def test_a_table_that_lies_by_kind_becomes_one_with_the_kind_as_a_column(spark: 
     assert found(read_landed(spark, str(tmp_path)).where("kind = 'state'"), "offset") == [(i,) for i in range(5, 10)]
 
 
-def test_the_command_prints_the_rows_before_and_after_of_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_the_rows_before_and_after_of_each_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def converted(_: Any, out: str, on_step: Any) -> Conversion:
         on_step(0, 3, 40)
         return Conversion(40, 40, 4)
 
     monkeypatch.setattr(convert_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(conversion, "convert", converted)
-    result = CliRunner().invoke(convert_job.convert_command, ["one", "two", "--json"])
+    tables = [str(tmp_path / "one"), str(tmp_path / "two")]
+    for table in tables:
+        Path(table).mkdir()
+    result = CliRunner().invoke(convert_job.convert_command, [*tables, "--json"])
     assert result.exit_code == 0, result.output
     told = [json.loads(line) for line in result.stdout.splitlines()]
     assert told[0] == {"event": "copied", "first_batch": 0, "last_batch": 3, "rows": 40}
     end = {"event": "converted", "rows_before": 40, "rows_after": 40, "deleted": 4}
-    assert [told[1], told[3]] == [{**end, "directory": name} for name in ("one", "two")]
+    assert [told[1], told[3]] == [{**end, "directory": name} for name in tables]
+    result = CliRunner().invoke(convert_job.convert_command, [str(tmp_path / "three")])
+    assert (result.exit_code, "nothing has been landed" in str(result.exception)) == (1, True)

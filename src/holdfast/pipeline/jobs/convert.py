@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from holdfast.pipeline.jobs.command import command_session, spark_options
@@ -26,6 +28,11 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
     The Parquet table stays readable until the Delta table is complete; then its directories are deleted. You can stop
     the command at any time and run it again.
     """
+    from holdfast.pipeline.landing.layout import nothing
+
+    for table in tables:  # before Spark starts, which takes a while
+        if "://" not in table and not Path(table).exists():
+            raise nothing(table)
     remedy = "no row is lost; run the command again"
     with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
         from holdfast.pipeline.landing.conversion import convert
