@@ -1,4 +1,7 @@
-"""Parquet tables of this version and of older ones become Delta tables, wherever a conversion is killed."""
+"""Parquet tables of this version and of older ones become Delta tables, wherever a conversion is killed.
+
+Covers pipeline/landing/conversion.py and pipeline/jobs/convert.py.
+"""
 
 from __future__ import annotations
 
