@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,22 +102,46 @@ def drain(cluster: str, node: str, timeout: float) -> int:
 
     location = location_of(cluster)
     drain_node(location, node)
-    until = time.monotonic() + timeout
-    before = -1
-    while timeout:
-        left = sum(len(one.partitions) for one in read_status(location).nodes if one.name == node)
-        if not left:
-            click.echo(f"{node} owns no partitions. You can stop it.")
-            return DONE
-        if left != before:
-            click.echo(f"{node} still owns {left} {'partition' if left == 1 else 'partitions'}.")
-            before = left
-        if time.monotonic() >= until:
-            click.echo(f"{node} keeps draining. To see its progress: holdfast cluster status {shown(cluster)}")
-            return NOT_DONE
-        time.sleep(INTERVAL)
-    click.echo(f"{node} drains.")
+    if not timeout:
+        click.echo(f"{node} drains.")
+        return DONE
+
+    def left() -> int:
+        return sum(len(one.partitions) for one in read_status(location).nodes if one.name == node)
+
+    def text(number: int) -> str:
+        return f"{node} still owns {number} {'partition' if number == 1 else 'partitions'}."
+
+    if not _wait_for(0, left, text, timeout, INTERVAL):
+        click.echo(f"{node} keeps draining. To see its progress: holdfast cluster status {shown(cluster)}")
+        return NOT_DONE
+    click.echo(f"{node} owns no partitions. You can stop it.")
     return DONE
+
+
+def _wait_for(end: int, count: Callable[[], int], text: Callable[[int], str], timeout: float, interval: float) -> bool:
+    """Wait until a count is at its end, and print each change of it.
+
+    Args:
+        end: The count to wait for.
+        count: Returns the present count.
+        text: Returns the line for a count.
+        timeout: Maximum seconds to wait.
+        interval: Seconds between two looks.
+
+    Returns:
+        Whether it was reached in time.
+    """
+    until = time.monotonic() + timeout
+    before = None
+    while (now := count()) != end:
+        if now != before:
+            click.echo(text(now))
+            before = now
+        if time.monotonic() >= until:
+            return False
+        time.sleep(interval)
+    return True
 
 
 @cluster.command()
@@ -148,22 +173,22 @@ def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
 
     location, wanted = location_of(cluster), numbers_in(partitions)
     move_partitions(location, wanted, node)
-    until = time.monotonic() + timeout
-    before, name = -1, f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
-    while timeout:
+    name = f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
+    if not timeout:
+        click.echo(f"{node} takes {name}.")
+        return DONE
+
+    def there() -> int:
         serving = {number for one in read_status(location).nodes if one.name == node for number in one.serving}
-        there = len(serving.intersection(wanted))
-        if there == len(wanted):
-            click.echo(f"{node} serves {name}.")
-            return DONE
-        if there != before:
-            click.echo(f"{node} serves {there} of {len(wanted)}.")
-            before = there
-        if time.monotonic() >= until:
-            click.echo(f"{node} does not serve all of them yet. To see why: holdfast cluster status {shown(cluster)}")
-            return NOT_DONE
-        time.sleep(MOVE_INTERVAL)
-    click.echo(f"{node} takes {name}.")
+        return len(serving.intersection(wanted))
+
+    def text(number: int) -> str:
+        return f"{node} serves {number} of {len(wanted)}."
+
+    if not _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL):
+        click.echo(f"{node} does not serve all of them yet. To see why: holdfast cluster status {shown(cluster)}")
+        return NOT_DONE
+    click.echo(f"{node} serves {name}.")
     return DONE
 
 
