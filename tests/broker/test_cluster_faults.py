@@ -156,12 +156,8 @@ async def test_clients_do_not_notice_connections_of_workers_that_are_cut_at_a_co
 
 @pytest.fixture
 def primary() -> Iterator[Primary]:
-    if missing := Primary.missing():
-        pytest.skip(missing)
-    one = Primary()
-    one.begin()
-    yield one
-    one.end()
+    with Primary() as one:
+        yield one
 
 
 async def test_clients_do_not_notice_that_the_synchronous_standby_is_promoted(

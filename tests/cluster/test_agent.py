@@ -216,9 +216,7 @@ def test_a_supervisor_that_is_gone_ends_the_trust_and_the_agent(nodes: Nodes) ->
 @pytest.mark.nightly
 @pytest.mark.crash
 def test_no_partition_moves_when_the_server_restarts_or_pauses(nodes: Nodes) -> None:
-    server = PostgreSQL()
-    server.begin()
-    try:
+    with PostgreSQL() as server:
         location = server.url("restarted")
         a, b = nodes("a", lease=2.0, location=location), nodes("b", lease=2.0, location=location)
         a.serves(3)
@@ -241,8 +239,6 @@ def test_no_partition_moves_when_the_server_restarts_or_pauses(nodes: Nodes) -> 
                 pass
         assert (a.view["mine"], b.view["mine"]) == mine
         assert len(a.logged("cluster.joined")) == len(b.logged("cluster.joined")) == 1
-    finally:
-        server.end()
 
 
 @pytest.mark.nightly

@@ -19,21 +19,15 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture
 def primary() -> Iterator[Primary]:
-    if missing := Primary.missing():
-        pytest.skip(missing)
-    one = Primary()
-    one.begin()
-    yield one
-    one.end()
+    with Primary() as one:
+        yield one
 
 
 @pytest.fixture
 def standby(primary: Primary) -> Iterator[Standby]:
-    one = Standby(primary)
-    one.begin()
-    primary.wait_for_standby()
-    yield one
-    one.end()
+    with Standby(primary) as one:
+        primary.wait_for_standby()
+        yield one
 
 
 @pytest.fixture

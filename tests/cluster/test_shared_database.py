@@ -20,12 +20,8 @@ COUNT = "SELECT count(*) FROM shared_test WHERE space = :space"
 @pytest.fixture
 def server() -> Iterator[PostgreSQL]:
     """A server of its own: the tests restart and pause it."""
-    if reason := PostgreSQL.missing():
-        pytest.skip(reason)
-    made = PostgreSQL()
-    made.begin()
-    yield made
-    made.end()
+    with PostgreSQL() as made:
+        yield made
 
 
 def test_what_one_node_writes_another_finds_and_another_cluster_does_not(

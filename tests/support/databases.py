@@ -13,8 +13,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 from urllib.parse import quote
+
+import pytest
 
 from demo.database import find_program, unprivileged
 
@@ -58,6 +60,16 @@ class Server:
         except BaseException:
             self.end()
             raise
+
+    def __enter__(self) -> Self:
+        if reason := self.missing():
+            self.end()
+            pytest.skip(reason)
+        self.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def make(self) -> None: ...
 
