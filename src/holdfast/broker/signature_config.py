@@ -36,7 +36,7 @@ class EncryptionConfig:
         before_signing: Sign the encrypted parts instead of their content.
         own_certificate: PEM file with the broker's certificate for encryption. Left out: the one that it signs with.
         own_key: PEM file with its private key.
-        peers: PEM files with the certificates of signers for encryption, for answers to those whose subject they have.
+        peers: PEM files with certificates for encryption. An answer to a signer uses the one with the signer's subject.
     """
 
     certificate: File | None = None
