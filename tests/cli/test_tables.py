@@ -1,4 +1,7 @@
-"""Tables: words are whole whatever the width, cells steer no terminal, and lines fit where they can."""
+"""Tables: words are whole whatever the width, cells steer no terminal, and lines fit where they can.
+
+Covers client/terminal_text.py.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from examples import examples
-from holdfast.cli.tables import GAP, column_widths, print_one, print_table, shown
+from holdfast.cli.tables import GAP, column_widths, print_one, print_table
+from holdfast.client.terminal_text import shown
 
 
 @st.composite

@@ -18,6 +18,7 @@ import click
 from click.core import ParameterSource
 
 from holdfast.cli.program import CLIENT_TLS, remembered_options
+from holdfast.client.terminal_text import shown
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -243,11 +244,6 @@ def _in_words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     return "" if value is None else str(value)
-
-
-def shown(text: str) -> str:
-    """Escape the unprintable characters in a text, such as sequences that color or clear a terminal."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 GAP = 2

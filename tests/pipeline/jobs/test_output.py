@@ -34,6 +34,14 @@ def test_a_landed_batch_is_a_sentence_without_offsets(capsys: pytest.CaptureFixt
     ]
 
 
+def test_texts_of_peers_in_a_sentence_steer_no_terminal_and_make_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "'\x1b[2J\r\n0 violations\u202e' is not an integer"
+    progress = {"sources": [{"endOffset": "{}", "latestOffset": "{}"}], "durationMs": {}}
+    _report(progress, LandedBatch(0, 2, 1, ("orders", 0, 1, hostile)), 2)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(r"partition 0: '\x1b[2J\r\n0 violations\u202e' is not an integer")
+
+
 def test_a_batch_of_a_pipeline_names_what_did_not_arrive(capsys: pytest.CaptureFixture[str]) -> None:
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     batches.put(MediatedBatch("incoming", 0, 5, {"first": 3, "others": 1}, 1, 2, False, seconds=3.41))

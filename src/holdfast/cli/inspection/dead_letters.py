@@ -19,6 +19,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
+from holdfast.client.terminal_text import LINES, shown
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -107,7 +108,7 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
         one[name] = datetime.fromtimestamp(one[name], UTC).isoformat(timespec="seconds") if one[name] else None
     print_one(one)
     for name, text in texts:
-        click.echo(f"\n{name}:\n{_visible(text)}" if text else f"\n{name}: none")
+        click.echo(f"\n{name}:\n{shown(text, keep=LINES)}" if text else f"\n{name}: none")
 
 
 def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: bool) -> tuple[int, int]:
@@ -214,8 +215,3 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         age_text(max(0.0, now - one["failed_at"]) if one["failed_at"] else None),
         error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}…",
     ]
-
-
-def _visible(text: str) -> str:
-    """Escape the control characters in a text of several lines."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)

@@ -17,6 +17,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
+from holdfast.client.terminal_text import LINES, shown
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def show(store: str | None, message: str | None, admin: str | None, as_json: boo
     one["age"] = max(0.0, time.time() - float(one.pop("stored_at")))
     print_one(one)
     for part, text in texts:
-        click.echo(f"\n{part}:\n{_visible(text)}" if text else f"\n{part}: none")
+        click.echo(f"\n{part}:\n{shown(text, keep=LINES)}" if text else f"\n{part}: none")
 
 
 @outbox.command()
@@ -187,8 +188,3 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         f"{one['bytes']:,}",
         age_text(max(0.0, now - one["stored_at"])),
     ]
-
-
-def _visible(text: str) -> str:
-    """Escape the control characters in a text of several lines."""
-    return "".join(one if one.isprintable() or one in "\n\t" else repr(one)[1:-1] for one in text)

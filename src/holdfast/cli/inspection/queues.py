@@ -13,8 +13,9 @@ import click
 from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_options, tell, yes_option
-from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table, shown
+from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
 from holdfast.client.command_options import away_option, own_words
+from holdfast.client.terminal_text import shown
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient

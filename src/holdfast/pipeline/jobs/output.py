@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.client.terminal_text import shown
+
 if TYPE_CHECKING:
     from holdfast.pipeline.landing.tables import LandedBatch
 
@@ -28,12 +30,12 @@ def tell(text: str, **line: Any) -> None:
     """Print what has happened.
 
     Args:
-        text: The sentence.
+        text: The sentence. What a peer may have made up in it does not steer the terminal.
         line: The same as fields of a line of JSON, with all details.
     """
     context = click.get_current_context(silent=True)
     is_json = context is not None and context.meta.get(__name__, False)
-    click.echo(json.dumps(line) if is_json else text)
+    click.echo(json.dumps(line) if is_json else shown(text))
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
