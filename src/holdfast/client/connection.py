@@ -77,11 +77,11 @@ class Connection:
         """
         status, answer = self._request("GET", f"/nodes?{urlencode({'sink': sink})}" if sink else "/nodes")
         if status in (404, 405):  # it is older than this client
-            answer = {"workers": [], "partitions": 1}
-        answer = self._checked(200 if status in (404, 405) else status, answer)
+            status, answer = 200, {"workers": [], "partitions": 1}
+        answer = self._checked(status, answer)
         with understood(self._broker):
             workers = tuple(reachable(one, self._broker) for one in answer["workers"])
-            found = Nodes(int(answer["partitions"]), workers, answer.get("sink"))
+            found = Nodes(answer["partitions"], workers, answer.get("sink"))
         if not workers and len(self._addresses) > 1:
             raise PipelineError(
                 f"option broker names several servers, but {self._broker} is not a node of a cluster",

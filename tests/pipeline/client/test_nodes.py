@@ -6,6 +6,7 @@ Covers client/nodes.py and client/owners.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fake_server import FakeServer, record
@@ -94,6 +95,31 @@ def test_servers_that_are_no_cluster_are_not_read_as_one(server: FakeServer) -> 
     assert DataPlane(server.url).nodes() is None
     with pytest.raises(PipelineError, match="is not a node of a cluster"):
         DataPlane(f"{server.url},http://127.0.0.1:1").nodes()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": 0},
+        {"partitions": -1},
+        {"partitions": 1e400},
+        {"partitions": "2"},
+        {"sink": "0"},
+        {"sink": [0]},
+        {"workers": None},
+        {"workers": [5]},
+        {"workers": ["http://[::1"]},
+        {"workers": ["http://a.example:99999"]},
+        {"workers": ["http://"]},
+        {"workers": ["http://a.example,http://b.example"]},
+    ],
+    ids=repr,
+)
+def test_an_answer_about_nodes_that_makes_no_sense_is_an_error(server: FakeServer, wrong: dict[str, Any]) -> None:
+    server.nodes = {"v": 1, "url": server.url, "partitions": 2, "workers": [None], "sink": 0} | wrong
+    with pytest.raises(PipelineError, match="does not understand the response") as caught:
+        DataPlane(server.url).nodes("out")
+    assert not isinstance(caught.value, ServerAway)
 
 
 @pytest.mark.parametrize(
