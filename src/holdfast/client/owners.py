@@ -20,12 +20,12 @@ class OwnerPlanes:
     """Reads each partition from the node that has it. Not for two threads.
 
     Args:
-        any_node: The data plane of any node.
+        any_node: The data plane of any node, also for requests without records.
         nodes: Who had the partitions a moment ago; None: the server is no node of a cluster.
     """
 
     def __init__(self, any_node: DataPlane, nodes: Nodes | None) -> None:
-        self._any = any_node
+        self.any_node = any_node
         self._nodes = nodes
         self._is_stale = False
         self._planes: dict[str, DataPlane] = {}
@@ -43,23 +43,19 @@ class OwnerPlanes:
         with self._at_owner(queue, part.partition) as plane:
             yield from plane.records(queue, epoch, part, known, without)
 
-    def check_range(self, queue: str, epoch: str, part: Range, known: Iterable[Known] = ()) -> None:
-        """Check that every record of a range exists, as :meth:`DataPlane.check_range`."""
-        self._any.check_range(queue, epoch, part, known)
-
     @contextmanager
     def _at_owner(self, queue: str, partition: int) -> Iterator[DataPlane]:
         if self._nodes is None:
-            yield self._any
+            yield self.any_node
             return
         try:
             if self._is_stale:
-                self._nodes = self._any.nodes() or self._nodes
+                self._nodes = self.any_node.nodes() or self._nodes
                 self._is_stale = False
             url = self._nodes.of_partition(partition)
             if url is not None and url not in self._planes:
-                self._planes[url] = self._any.at(url)
-            yield self._any if url is None else self._planes[url]
+                self._planes[url] = self.any_node.at(url)
+            yield self.any_node if url is None else self._planes[url]
         except ServerAway as error:
             self._is_stale = True
             what = f"queue {queue!r} partition {partition} cannot be read now: {error.message}"

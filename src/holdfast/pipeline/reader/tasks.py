@@ -92,7 +92,7 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
     patience = Patience(options.away)
     try:
         for part in partition.parts:
-            for batch in _read_part(options, plane, owners, patience, part):
+            for batch in _read_part(options, owners, patience, part):
                 narrowed = _narrowed(batch, options, part)
                 if narrowed.num_rows:
                     yield narrowed
@@ -101,9 +101,7 @@ def read_task(options: ReadOptions, partition: InputPartition) -> Iterator[pa.Re
         plane.close()
 
 
-def _read_part(
-    options: ReadOptions, plane: DataPlane, owners: OwnerPlanes, patience: Patience, part: Part
-) -> Iterator[pa.RecordBatch]:
+def _read_part(options: ReadOptions, owners: OwnerPlanes, patience: Patience, part: Part) -> Iterator[pa.RecordBatch]:
     """Yield every record of the range, except those deleted meanwhile, if the options tolerate that."""
     wanted = part.range
     while wanted.start < wanted.end:
@@ -114,7 +112,7 @@ def _read_part(
         except RecordsTrimmed:
             if options.fail_on_loss:
                 raise
-            first = patience.call(lambda: plane.ends(part.queue)).firsts[wanted.partition]
+            first = patience.call(lambda: owners.any_node.ends(part.queue)).firsts[wanted.partition]
             gone = Range(wanted.partition, wanted.start, min(max(first, wanted.start + 1), wanted.end))
             refuse_or_tell([(part.queue, gone)], options, "this task has to read")
             wanted = Range(wanted.partition, gone.end, wanted.end)
@@ -128,7 +126,7 @@ def _batches(options: ReadOptions, owners: OwnerPlanes, patience: Patience, part
         blocks = read_range(owners, part.queue, part.epoch, asked, patience, part.known, builder.unused)
         yield from builder.batches(blocks)
     else:
-        patience.call(lambda: owners.check_range(part.queue, part.epoch, asked, part.known))
+        patience.call(lambda: owners.any_node.check_range(part.queue, part.epoch, asked, part.known))
         yield from builder.positions(asked.start, asked.end)
 
 
