@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from guides import blocks, environment, run
+from guides import blocks, run, served
 
 GUIDE = "certificates.md"
 
@@ -19,22 +18,9 @@ def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path
     send, check, encrypt, two_certificates, named, issuers, *_ = blocks(GUIDE, "python")
     subprocess.run(["sh", "-ec", make], cwd=tmp_path, check=True, capture_output=True)
     (tmp_path / "orders.py").write_text(check, encoding="utf-8")
-    arguments = serve.replace("8080", "0").split()[1:]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().rpartition(" ")[2].strip()
+    with served(tmp_path, serve) as (url, printed):
         assert run(tmp_path, "-c", send.replace("https://shop.example/orders", url)) == "acknowledged\n"
-        assert process.stdout.readline() == "CN=alice,O=Example {urn:shop}order\n"
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        assert printed.readline() == "CN=alice,O=Example {urn:shop}order\n"
     authority = make.splitlines()[0].replace("shop", "authority")
     subprocess.run(["sh", "-ec", authority], cwd=tmp_path, check=True, capture_output=True)
     run(tmp_path, "-c", encrypt)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from guides import blocks, environment, run
+from guides import blocks, run, served
 from saml import signed, unsigned
 from signers import issue
 
@@ -22,20 +20,8 @@ def test_the_programs_of_the_guide_send_and_check_assertions(tmp_path: Path) -> 
         (tmp_path / name).write_bytes(issuer.pem)
     (tmp_path / "assertion.xml").write_bytes(signed(unsigned("2.0", time.time()), issuer))
     (tmp_path / "orders.py").write_text(check, encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *serve.replace("8080", "0").split()[1:]],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().rpartition(" ")[2].strip()
+    with served(tmp_path, serve) as (url, printed):
         assert run(tmp_path, "-c", send.replace("https://shop.example/orders", url)) == "acknowledged\n"
-        assert process.stdout.readline() == "alice {urn:shop}order\n"
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+        assert printed.readline() == "alice {urn:shop}order\n"
     for program in (vouched, attributes):
         run(tmp_path, "-c", program)

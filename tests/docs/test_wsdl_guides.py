@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from guides import blocks, environment, run
+from guides import blocks, run, served
 from order_service import WSDL
 
 ADDRESS = "http://localhost:8080/"
@@ -26,14 +25,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
     command = next(
         line for text in blocks("offer-operations.md", "bash") for line in text.splitlines() if "serve" in line
     )
-    arguments = command.replace("8080", "0").split()[1:]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *arguments], cwd=place, env=environment(), stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    yield process.stdout.readline().rpartition(" ")[2].strip(), tmp_path_factory.mktemp("client")
-    process.terminate()
-    process.communicate(timeout=60)
+    with served(place, command) as (url, _):
+        yield url, tmp_path_factory.mktemp("client")
 
 
 def at(url: str, text: str) -> str:

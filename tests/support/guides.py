@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDES = ROOT / "docs" / "how-to"
@@ -31,3 +34,21 @@ def run(place: Path, *arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextlib.contextmanager
+def served(place: Path, command: str) -> Iterator[tuple[str, IO[str]]]:
+    """Run a guide's ``holdfast serve`` in a directory, at a free port; its URL, and what it prints after that."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast", *command.replace("8080", "0").split()[1:]],
+        cwd=place,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().rpartition(" ")[2].strip(), process.stdout
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
