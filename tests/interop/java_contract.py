@@ -187,6 +187,15 @@ async def source_to(
         yield source
 
 
+async def poll_replies(url: str, store: Path, versions: holdfast.Versions, count: int) -> None:
+    """Make calls whose replies the source fetches by MakeConnection."""
+    async with source_to(url, store, versions, http=holdfast.SourceHTTP(poll=True)) as source:
+        for number in range(1, count + 1):
+            reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            assert values(reply) == correct_reply(number)
+            reply.done()
+
+
 @asynccontextmanager
 async def broker_before(
     url: str,

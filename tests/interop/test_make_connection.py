@@ -9,18 +9,15 @@ import pytest
 from interop_cells import cell
 from java_contract import (
     CLEAN,
-    HURRIED,
     LIVE,
     LOSS,
     PATIENCE,
     Shop,
-    body,
     connected,
-    correct_reply,
+    poll_replies,
     served,
-    values,
 )
-from java_peer import NAMESPACE, JavaPeer
+from java_peer import JavaPeer
 from java_stacks import sandesha as words
 from served_process import Served
 from waiting import until
@@ -90,12 +87,5 @@ async def test_a_source_polls_a_slow_sandesha_service_for_its_replies(
 ) -> None:
     service = await served(sandesha, tmp_path / "log", **words(versions, polls=True, sleep=1500))
     async with LossyProxy(service.url, faults, seed=3) as proxy:
-        http = holdfast.SourceHTTP(poll=True)
-        async with holdfast.Source(
-            proxy.url, tmp_path / "outbox", versions=versions, http=http, policy=HURRIED
-        ) as source:
-            for number in range(1, SOME + 1):
-                reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-                assert values(reply) == correct_reply(number)
-                reply.done()
+        await poll_replies(proxy.url, tmp_path / "outbox", versions, SOME)
     assert service.delivered("echo") == list(range(1, SOME + 1))

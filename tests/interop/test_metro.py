@@ -22,11 +22,14 @@ from java_contract import (
     body,
     connected,
     correct_reply,
+    exchange,
     served,
+    source_to,
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
 from java_stacks import metro as words
+from metro_grid import VERSIONS, every_network, every_operation, every_version
 from waiting import until
 from wcf.destination import running_destination
 
@@ -34,13 +37,6 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro")]
-
-VERSIONS = [holdfast.Versions(rm, "2005/08", soap) for rm in ("1.0", "1.1") for soap in ("1.1", "1.2")]
-every_version = pytest.mark.parametrize(
-    "versions", VERSIONS, ids=[f"rm{v.rm.value}-soap{v.soap.value}" for v in VERSIONS]
-)
-every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
-every_network = pytest.mark.parametrize("faults", [CLEAN, BAD], ids=["clean", "bad"])
 
 
 @every_version
@@ -101,15 +97,9 @@ async def test_holdfast_sends_to_metro(
     service = await served(metro, tmp_path / "log", **words(versions))
     async with (
         LossyProxy(service.url, faults, seed=5) as proxy,
-        holdfast.Source(proxy.url, store=tmp_path / "outbox", versions=versions, policy=HURRIED) as source,
+        source_to(proxy.url, tmp_path / "outbox", versions) as source,
     ):
-        for number in range(1, COUNT + 1):
-            if operation == "notify":
-                await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
-            else:
-                reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-                assert values(reply) == correct_reply(number)
-        await source.flush(PATIENCE)
+        await exchange(source, operation, range(1, COUNT + 1))
         await until(lambda: len(service.delivered(operation)) >= COUNT, PATIENCE)
         await source.end(timeout=PATIENCE)
     assert service.delivered(operation) == list(range(1, COUNT + 1))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from attachment_shop import SIZE, AttachmentShop, exchange
 from interop_cells import cell
-from java_contract import BAD, CLEAN, COUNT, LIVE, PATIENCE, Operation, connected, served, source_to
+from java_contract import BAD, COUNT, LIVE, PATIENCE, Operation, connected, served, source_to
 from java_peer import JavaPeer
 from java_stacks import metro as words
+from metro_grid import VERSIONS, every_network, every_operation, every_version
 from waiting import until
 from wcf.destination import running_destination
 
@@ -17,13 +18,6 @@ import holdfast
 from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro", setup="MTOM")]
-
-VERSIONS = [holdfast.Versions(rm, "2005/08", soap) for rm in ("1.0", "1.1") for soap in ("1.1", "1.2")]
-every_version = pytest.mark.parametrize(
-    "versions", VERSIONS, ids=[f"rm{v.rm.value}-soap{v.soap.value}" for v in VERSIONS]
-)
-every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
-every_network = pytest.mark.parametrize("faults", [CLEAN, BAD], ids=["clean", "bad"])
 
 
 @every_version

@@ -6,18 +6,8 @@ from pathlib import Path
 
 import pytest
 from interop_cells import cell
-from java_contract import (
-    HURRIED,
-    LIVE,
-    PATIENCE,
-    Shop,
-    body,
-    connected,
-    correct_reply,
-    served,
-    values,
-)
-from java_peer import NAMESPACE, JavaPeer
+from java_contract import LIVE, Shop, connected, poll_replies, served
+from java_peer import JavaPeer
 from java_stacks import metro as words
 from wcf.destination import running_destination
 
@@ -50,12 +40,5 @@ async def test_a_source_polls_a_slow_metro_service_for_its_replies(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
     service = await served(metro, tmp_path / "log", **words(versions, polls=True, sleep=1500))
-    http = holdfast.SourceHTTP(poll=True)
-    async with holdfast.Source(
-        service.url, tmp_path / "outbox", versions=versions, http=http, policy=HURRIED
-    ) as source:
-        for number in range(1, SOME + 1):
-            reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-            assert values(reply) == correct_reply(number)
-            reply.done()
+    await poll_replies(service.url, tmp_path / "outbox", versions, SOME)
     assert service.delivered("echo") == list(range(1, SOME + 1))
