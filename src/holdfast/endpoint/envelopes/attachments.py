@@ -25,7 +25,8 @@ STORED_FROM: Final = 1 << 20
 """Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
 _SMALL = 64 << 10
 MOST_IN_MEMORY: Final = 256 << 20
-"""Bytes of all attachments of a message that is sent in a transaction of the application's: its record has them."""
+"""Bytes of all attachments of a message that is sent in a transaction of the application's or from a store in Kafka:
+its record has them."""
 LEAST_VALUE: Final = 1024
 """Bytes of a value that travels as an attachment. WCF and CXF read smaller ones in base64, which costs less."""
 DEFAULT_MEDIA_TYPE: Final = "application/octet-stream"
