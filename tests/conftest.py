@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -222,7 +223,7 @@ def database(request: pytest.FixtureRequest, servers: Callable[[str], Server]) -
 def kafka_nodes(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Any]]:
     """Gives a Kafka cluster of so many nodes, started when it is first asked for."""
     kafka = pytest.importorskip("kafka_nodes", reason="confluent-kafka is not installed: pip install 'holdfast[kafka]'")
-    running: dict[int, Any] = {}
+    running, stack = dict[int, Any](), contextlib.ExitStack()
 
     def cluster(nodes: int = 1) -> Any:
         if reason := maven_build.available():
@@ -232,12 +233,11 @@ def kafka_nodes(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Any]]:
                 one = kafka.KafkaNodes(pytestconfig.cache.mkdir("kafka-server"), nodes)
             except maven_build.Unavailable as error:
                 pytest.skip(str(error))
-            running[nodes] = one.__enter__()
+            running[nodes] = stack.enter_context(one)
         return running[nodes]
 
-    yield cluster
-    for one in running.values():
-        one.__exit__()
+    with stack:
+        yield cluster
 
 
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------
