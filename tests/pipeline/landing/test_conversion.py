@@ -232,9 +232,9 @@ def test_the_command_prints_the_rows_before_and_after_of_each_table(
 
     monkeypatch.setattr(convert_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(conversion, "convert", converted)
-    tables = [str(tmp_path / "one"), str(tmp_path / "two")]
-    for table in tables:
-        Path(table).mkdir()
+    tables = [str(tmp_path / "one"), f"file:{tmp_path}/two"]
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
     result = CliRunner().invoke(convert_job.convert_command, [*tables, "--json"])
     assert result.exit_code == 0, result.output
     told = [json.loads(line) for line in result.stdout.splitlines()]

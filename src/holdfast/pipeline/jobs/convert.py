@@ -8,6 +8,7 @@ import click
 
 from holdfast.pipeline.jobs.command import command_session, spark_options
 from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.spark import files
 
 
 @click.command()
@@ -31,7 +32,7 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
     from holdfast.pipeline.landing.layout import nothing
 
     for table in tables:  # before Spark starts, which takes a while
-        if "://" not in table and not Path(table).exists():
+        if not files.names_system(table) and not Path(table).exists():
             raise nothing(table)
     remedy = "no row is lost; run the command again"
     with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:

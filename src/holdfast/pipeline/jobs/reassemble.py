@@ -30,7 +30,7 @@ SHOWN = 10
 DEFAULT_INTERVAL = 10.0
 """Seconds: a batch is a directory of files, and a larger batch needs less state work for each message."""
 
-_ELSEWHERE = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]+:/|[*?\[{]")
+_PATTERN = re.compile(r"[*?\[{]")
 
 
 @click.command()
@@ -104,7 +104,7 @@ def _check(arguments: dict[str, Any]) -> None:
     if report is not None:
         check_writable(report)
     for path in arguments["capture"]:
-        is_here = not _ELSEWHERE.search(path)  # Spark must check other file systems and patterns
+        is_here = not (files.names_system(path) or _PATTERN.search(path))  # Spark must check the others
         if is_here and not Path(path).exists():
             raise ConfigurationError(f"the capture {path} does not exist", remedy="name an existing file or directory")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 _RENAME_KEEPS_OTHERS_OUT = ("file", "hdfs")
 """File systems that rename a directory in one step, so that only one of two writers succeeds; object stores do not."""
+
+_WITH_SYSTEM = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def names_system(path: str) -> bool:
+    """Return whether a path names its file system, as ``file:/tmp/x`` and ``s3://bucket/x`` do: only Spark can look."""
+    return _WITH_SYSTEM.match(path) is not None
 
 
 def names(spark: SparkSession, directory: str) -> list[str]:
