@@ -396,6 +396,14 @@ def test_a_namespace_declared_in_an_id_is_no_value() -> None:
     assert agrees(secured(block.replace(b"urn:1", b"urn:2"))) is None
 
 
+@pytest.mark.parametrize("inserted", [b"", b" Id=", b" c='1' d=", b" xmlns:o='urn:v' d=", b" not well-formed "])
+def test_an_attribute_whose_value_looks_like_an_id_is_no_id(inserted: bytes) -> None:
+    block = SECURITY.replace(b'kept="1"', b'a=" Id=" b=" Id="')
+    learn_secured(block)
+    assert agrees(secured(block)) is not None
+    assert agrees(secured(block.replace(b'" b=" Id="', b'"' + inserted + b'" Id="'))) is None
+
+
 @settings(max_examples=examples(400))
 @given(st.data())
 def test_a_damaged_security_header_of_a_known_form_is_read_alike(draw: st.DataObject) -> None:

@@ -89,7 +89,7 @@ def write_duration(seconds: float) -> str:
 _ONLY_VALUES = re.compile(r"[\t\n -%'-~]*").fullmatch
 _VALUE = r"[\t\n -%'-;=?-~]*+"
 _QUOTED_VALUE = "[ !#-%'-;=?-~]*+"
-_ID = re.compile(r"""((?<=\s)(?!xmlns:)(?:[\w.\-]+:)?Id\s*=\s*")[^"]*""")
+_ENDS_IN_ID = re.compile(r"\s(?!xmlns:)(?:[\w.\-]+:)?Id\s*=\s*\Z").search
 
 
 def block_pattern(block: str, *, groups: bool = False) -> str | None:
@@ -113,8 +113,7 @@ def block_pattern(block: str, *, groups: bool = False) -> str | None:
         # A quote that stays open: the value has a ">", which does not end the tag.
         if tag[:1] in ("!", "?") or "'" in tag or tag.count('"') % 2:
             return None
-        pieces = [tag] if number == 0 else _ID.split(tag)
-        literals = ["".join(pieces[at : at + 2]) for at in range(0, len(pieces), 2)]
+        literals = [tag] if number == 0 else _without_ids(tag)
         is_start = tag[:1] != "/"
         is_empty = tag[-1:] == "/"
         text = (f"(){_VALUE}" if is_empty else f"({_VALUE})") if groups and is_start else _VALUE
@@ -124,7 +123,26 @@ def block_pattern(block: str, *, groups: bool = False) -> str | None:
 
 def names_of(block: str) -> str:
     """Return what :func:`block_pattern` has of an element: its tags, without texts and Ids."""
-    return re.sub(r">[^<]*", ">", _ID.sub(r"\1", block))
+    tags = [token.partition(">")[0] for token in block.split("<")[1:]]
+    return "".join(f"<{''.join(_without_ids(tag))}>" for tag in tags)
+
+
+def _without_ids(tag: str) -> list[str]:
+    """Return the text of a tag before, between and after the values of its attributes called Id.
+
+    The value of another attribute may look like an Id: ``a=" Id="``.
+    """
+    first, *others = tag.split('"')
+    literals = [first]
+    before = first
+    for value, after in zip(others[::2], others[1::2], strict=True):
+        if _ENDS_IN_ID(before):
+            literals[-1] += '"'
+            literals.append(f'"{after}')
+        else:
+            literals[-1] += f'"{value}"{after}'
+        before = after
+    return literals
 
 
 # --- namespaces that a slice of a document needs ----------------------------------------------------------------------
