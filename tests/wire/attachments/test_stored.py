@@ -16,7 +16,7 @@ from holdfast.exceptions import EnvelopeError, LimitExceeded, StoreError
 from holdfast.store.contents import DirectoryContents
 from holdfast.wire import DEFAULT, ArrivingPackage, MissingPart, pack, receive_package
 from holdfast.wire.attachments.package import decode_package
-from holdfast.wire.attachments.stored import StoredPackage, open_decoded, open_part
+from holdfast.wire.attachments.stored import PIECE, StoredPackage, open_decoded, open_part
 
 SOAP = "http://www.w3.org/2003/05/soap-envelope"
 INCLUDE = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a@b"/>'
@@ -73,6 +73,14 @@ def test_an_encoded_part_is_decoded_piece_by_piece(writer, encoding):
     (part,) = decode_package(envelope.attachments).parts
     with open_decoded(part, writer.hold) as file:
         assert file.read() == expected
+
+
+def test_a_quoted_printable_part_without_lines_does_not_fill_the_memory(writer):
+    head = "Content-ID: <a@b>\r\nContent-Transfer-Encoding: quoted-printable"
+    envelope, _ = arrived(writer, multipart((head, b"a" * 3 * PIECE)), 100_000)
+    (part,) = decode_package(envelope.attachments).parts
+    with pytest.raises(EnvelopeError, match="a line of a quoted-printable"):
+        open_decoded(part, writer.hold)
 
 
 def test_what_is_wrong_is_said_as_for_a_package_in_memory(writer, tmp_path):

@@ -250,13 +250,19 @@ def open_decoded(part: Part, hold: Hold | None) -> BinaryIO:
     if encoding in IDENTITY:
         return file
     decoded = cast(BinaryIO, TemporaryFile())  # noqa: SIM115 - the caller closes it
-    with file:
-        rest = b""
-        while piece := file.read(PIECE):
-            rest, whole = _at_a_border(encoding, rest + piece)
-            decoded.write(decoded_content(fields, whole))
-        decoded.write(decoded_content(fields, rest))
-    decoded.seek(0)
+    try:
+        with file:
+            rest = b""
+            while piece := file.read(PIECE):
+                rest, whole = _at_a_border(encoding, rest + piece)
+                if len(rest) > PIECE:  # they have 76 bytes at most (RFC 2045, 6.7)
+                    raise EnvelopeError(f"a line of a quoted-printable MIME part has more than {PIECE} bytes")
+                decoded.write(decoded_content(fields, whole))
+            decoded.write(decoded_content(fields, rest))
+        decoded.seek(0)
+    except BaseException:
+        decoded.close()
+        raise
     return decoded
 
 
