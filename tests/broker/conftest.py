@@ -14,11 +14,13 @@ import holdfast
 from holdfast import Destination
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ListenConfig
+from holdfast.broker.config_file import read_config
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 
 RunBroker = Callable[..., Awaitable[Broker]]
 RunService = Callable[..., Awaitable[Service]]
+Start = Callable[[str], Awaitable[Broker]]
 
 
 @pytest.fixture
@@ -34,6 +36,24 @@ async def run_broker(tmp_path: Any) -> AsyncIterator[RunBroker]:
             "partitions": 2,
         } | told
         broker = Broker(BrokerConfig(**told))
+        brokers.append(broker)
+        await broker.service.start()
+        return broker
+
+    yield run
+    for broker in brokers:
+        await broker.service.close(0.5)
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts brokers by the text of ``broker.toml`` until the test is over; the file may then be written again."""
+    brokers: list[Broker] = []
+
+    async def run(text: str) -> Broker:
+        file = tmp_path / "broker.toml"
+        file.write_text(text)
+        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
         brokers.append(broker)
         await broker.service.start()
         return broker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from signers import Issued, issue
 from waiting import until
 
 import holdfast
-from holdfast.broker.broker import Broker
 from holdfast.broker.config_file import read_config
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -42,23 +41,6 @@ queues = "orders"
 queues = "other"
 """
 Start = Callable[[str], Any]
-
-
-@pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    brokers: list[Broker] = []
-
-    async def run(text: str) -> Broker:
-        file = tmp_path / "broker.toml"
-        file.write_text(text)
-        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
-        await broker.service.start()
-        brokers.append(broker)
-        return broker
-
-    yield run
-    for broker in brokers:
-        await broker.service.close(0.5)
 
 
 def assertion(subject: str = "alice", by: Issued = IDP, **changed: Any) -> bytes:

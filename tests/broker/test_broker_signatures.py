@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from waiting import until
 
 import holdfast
 from holdfast import X509, Destination, Encryption, Message, MessageContext, Processor
-from holdfast.broker.broker import Broker
 from holdfast.broker.config_file import read_config
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -61,24 +60,6 @@ class Shop:
     def _echo(self, message: Message) -> str:
         self.got.append(message)
         return f"<echoed>{message.body.text}</echoed>"
-
-
-@pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a broker by a file, which may then be written again."""
-    brokers: list[Broker] = []
-
-    async def run(text: str) -> Broker:
-        file = tmp_path / "broker.toml"
-        file.write_text(text)
-        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
-        await broker.service.start()
-        brokers.append(broker)
-        return broker
-
-    yield run
-    for broker in brokers:
-        await broker.service.close(0.5)
 
 
 def signature(table: str, own: Files, trusted: Path, more: str = "") -> str:

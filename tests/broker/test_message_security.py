@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from waiting import until
 import holdfast
 from holdfast import Destination, Message, MessageContext, Processor, UsernameToken, UsernameTokenValidator
 from holdfast.broker.broker import Broker
-from holdfast.broker.config_file import read_config
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import SECURITY, WSSE, WSU
@@ -102,26 +101,13 @@ class Shop:
         return [message.body.text for message in self.got]
 
 
-@pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a broker by a file, which may then be written again; with the users alice and bob."""
-    brokers: list[Broker] = []
+@pytest.fixture(autouse=True)
+def _passwords(tmp_path: Path) -> None:
+    """The files of the users alice and bob, and of the forwarders' password."""
     (tmp_path / "users").write_text("alice:secret\nbob:hunter2\n")
     (tmp_path / "inner").write_text("inner\n")
     for name in ("users", "inner"):
         (tmp_path / name).chmod(0o600)
-
-    async def run(text: str) -> Broker:
-        file = tmp_path / "broker.toml"
-        file.write_text(text)
-        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
-        await broker.service.start()
-        brokers.append(broker)
-        return broker
-
-    yield run
-    for broker in brokers:
-        await broker.service.close(0.5)
 
 
 def forwarder(url: str, more: str = "", password: str = "inner", digest: str = "true") -> str:

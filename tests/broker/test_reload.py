@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from waiting import until
 import holdfast
 from holdfast import Destination, DestinationHTTP
 from holdfast.broker.broker import Broker
-from holdfast.broker.config_file import read_config
 from holdfast.broker.forwarders import PAUSED, UNCONFIGURED, forwarder_key
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
@@ -33,24 +32,6 @@ admin.port = 0
 """
 
 Start = Callable[[str], Any]
-
-
-@pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts a broker by a file, which is then written again."""
-    brokers = []
-
-    async def run(text: str) -> Broker:
-        file = tmp_path / "broker.toml"
-        file.write_text(text)
-        broker = Broker(read_config(file), read_again=lambda config: read_config(file, running=config))
-        brokers.append(broker)
-        await broker.service.start()
-        return broker
-
-    yield run
-    for broker in brokers:
-        await broker.service.close(0.5)
 
 
 def ends(broker: Broker) -> dict[str, int]:
