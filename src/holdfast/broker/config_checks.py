@@ -224,7 +224,7 @@ def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder:
 def _of_assertions(path: KeyPath, one: AssertionsConfig | None) -> Iterator[Wrong]:
     try:
         if one is not None:
-            one.arguments()
+            one.processor()
     except ConfigurationError as error:
         yield path, error.message, error.remedy
 

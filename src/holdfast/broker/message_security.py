@@ -21,7 +21,7 @@ from holdfast.security.users import Users, nonces_of
 from holdfast.store import is_sql
 
 if TYPE_CHECKING:
-    from holdfast.security.saml.saml_token import SamlToken
+    from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
     from holdfast.security.x509 import X509
 
     SentToken = UsernameToken | SecureConversation | SamlToken
@@ -52,12 +52,16 @@ class MessageSecurity:
             signatures[_LISTENER] = config.security.signature
         nonces: str | Path | None = None
         users = {to: one for to, one in secured.items() if one.signature is None}
-        if self._users is not None or signatures or any(one.conversation for one in users.values()):
+        wanted = config.security.assertions
+        if self._users is not None or signatures or wanted or any(one.conversation for one in users.values()):
             nonces = config.security.nonces or _memory(config)
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
-        self._assertions = _assertions(config, running)
+        checks: AssertionCheck | None = None if running is None else running._assertions
+        self._assertions: AssertionCheck | None = None
+        if wanted is not None:
+            self._assertions = _assertions(wanted, config, nonces, checks)
         sent: ForwarderTokens | None = None if running is None else running._tokens
         tokens = {to: _token(one, nonces, None if sent is None else sent.of(to)) for to, one in users.items()}
         self._tokens: ForwarderTokens | None = ForwarderTokens(tokens) if tokens else None
@@ -108,17 +112,13 @@ class AssertionCheck(Processor):
     """Accepts the assertions of senders. What destinations answer does not concern it.
 
     Args:
-        config: The settings.
-        skew: Seconds that a clock may be ahead or behind.
-        nonces: The file that remembers assertions for one use; None: memory.
+        checks: Checks an assertion.
     """
 
     understands = (SECURITY,)
 
-    def __init__(self, config: AssertionsConfig, skew: float, nonces: str | Path | None) -> None:
-        from holdfast.security.saml.saml_token import SamlTokenValidator
-
-        self._checks = SamlTokenValidator(**config.arguments(), skew=skew, nonces=nonces)
+    def __init__(self, checks: SamlTokenValidator) -> None:
+        self._checks = checks
 
     def remember_with(self, other: AssertionCheck) -> None:
         """Remember assertions together with another, which it replaces."""
@@ -239,18 +239,6 @@ def _memory(config: BrokerConfig) -> str | Path | None:
     return config.store_location() if is_node else nonces_of(config.store)
 
 
-def _assertions(config: BrokerConfig, running: MessageSecurity | None) -> AssertionCheck | None:
-    """Return what checks the assertions of senders; the running one where its settings are the same."""
-    wanted = config.security.assertions
-    if wanted is None:
-        return None
-    known = None if running is None else running._assertions
-    checks = AssertionCheck(wanted, config.security.skew, config.security.nonces or _memory(config))
-    if known is not None:
-        checks.remember_with(known)
-    return checks
-
-
 def _may_have_security(context: MessageContext) -> bool:
     return any(_HINT in block for block in context.envelope.headers)
 
@@ -275,3 +263,13 @@ def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | 
     if before is not None:
         signer.remember_with(before)
     return signer
+
+
+def _assertions(
+    config: AssertionsConfig, broker: BrokerConfig, nonces: str | Path | None, before: AssertionCheck | None
+) -> AssertionCheck:
+    """Return what checks the assertions of senders. It reads the certificates again, which may be others by now."""
+    checks = AssertionCheck(config.processor(nonces=nonces, skew=broker.security.skew))
+    if before is not None:
+        checks.remember_with(before)
+    return checks

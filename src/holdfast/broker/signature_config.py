@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 from holdfast.config.values import Kind, one_of
 from holdfast.exceptions import ConfigurationError
@@ -15,6 +15,7 @@ from holdfast.security.username_token import LIFE, SKEW
 from holdfast.settings import File
 
 if TYPE_CHECKING:
+    from holdfast.security.saml.saml_token import SamlTokenValidator
     from holdfast.security.x509 import X509, Encryption
 
 _SUITE: Kind = one_of(get_args(SuiteName))
@@ -140,8 +141,8 @@ class AssertionsConfig:
     confirmations: tuple[Annotated[str, _CONFIRMATION], ...] = ("bearer", "holder-of-key")
     attesters: File | None = None
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the processor that checks them.
+    def processor(self, *, nonces: str | Path | None = None, skew: float = SKEW) -> SamlTokenValidator:
+        """Return the processor that checks them.
 
         Raises:
             ConfigurationError: A file has no usable certificate, the settings contradict each other, or the extra
@@ -149,11 +150,11 @@ class AssertionsConfig:
         """
         from holdfast.security.saml.saml_token import SamlTokenValidator
 
-        found: dict[str, Any] = {
-            "issuers": self.issuers,
-            "audience": self.audience,
-            "confirmations": self.confirmations,
-            "attesters": self.attesters,
-        }
-        SamlTokenValidator(**found)
-        return found
+        return SamlTokenValidator(
+            self.issuers,
+            audience=self.audience,
+            confirmations=cast(tuple[Confirmation, ...], self.confirmations),
+            attesters=self.attesters,
+            nonces=nonces,
+            skew=skew,
+        )
