@@ -21,7 +21,7 @@ from holdfast.endpoint.workers.relays import Relays
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Response
 from holdfast.http.server.binding import bind
 from holdfast.http.server.server import HTTPServer
@@ -35,11 +35,12 @@ class Host:
     Attributes:
         held: Requests that its workers have received and not answered.
         answers: Whether its workers answer at once, with the content of the request.
+        asked: How many requests its workers have received.
     """
 
     def __init__(self, directory: Path, name: str, secret: NodeProof | None = PROOF) -> None:
         self.name, self.held, self.answers = name, list[Exchange](), True
-        self.status = 200
+        self.status, self.asked = 200, 0
         self.placements = Placements()
         self._paths = tuple(str(directory / f"{name}{number}") for number in range(2))
         self._workers = [HTTPServer(), HTTPServer()]
@@ -70,6 +71,7 @@ class Host:
 
     def _work(self, exchange: Exchange) -> None:
         self.held.append(exchange)
+        self.asked += 1
         if self.answers:
             self.answer()
 
@@ -109,6 +111,15 @@ async def test_a_worker_here_or_at_another_node_answers(hosts: tuple[Host, Host]
     answer = await a.ask()
     assert (answer.status, answer.body, answer.content_type) == (200, b"hello at b", "text/plain")
     assert answer.headers["x-other"] == "1"
+
+
+async def test_a_conflict_at_another_node_is_an_answer_and_not_asked_again(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    b.placements.set(HERE)
+    b.status = 409
+    told = await a.client.fetch(0, "POST", "admin/x", encode_request(Request("POST", "/", {}, b"{}", None, False)))
+    assert (told.status, told.body, b.asked) == (409, b"{} at b", 1)
 
 
 async def test_a_request_to_a_worker_that_moves_does_not_wait_for_its_old_place(hosts: tuple[Host, Host]) -> None:

@@ -25,8 +25,9 @@ LOOK_SECONDS: Final = 0.1
 """Between two looks at where the workers of unanswered requests are."""
 MISDIRECTED: Final = 421
 """Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
-STALE: Final = 409
-"""Status of an answer to a request with a stamp that is not new; the content is the present challenge."""
+STALE: Final = 425
+"""Status of an answer to a request with a stamp that is not new; the content is the present challenge. No
+worker has another use for this status (RFC 8470)."""
 MOST_STAMPS: Final = 3
 """Attempts of one request, each with another stamp."""
 
