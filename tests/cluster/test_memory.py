@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cluster.memory import SAVE_SECONDS, NodeMemory
+from holdfast.cluster.memory import LONGEST_FILE, SAVE_SECONDS, NodeMemory
 
 
 def test_what_was_seen_twice_is_remembered_after_a_restart(tmp_path: Path) -> None:
@@ -56,7 +56,25 @@ def test_a_restored_database_may_have_less() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"cluster": "c"}', '{"cluster": "c", "batches": {"0": [1]}}', "\xff"]
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"cluster": "c"}',
+        '{"cluster": "c", "batches": {"0": [1]}}',
+        '{"cluster": "c", "batches": {"0": [1, Infinity]}}',
+        '{"cluster": "c", "batches": {"0": [1, 1e999]}}',
+        '{"cluster": "c", "batches": {"0": [1, "2"]}}',
+        '{"cluster": "c", "batches": {"0": [1, -2]}}',
+        '{"cluster": "c", "batches": {"0": [1, 9223372036854775808]}}',
+        '{"cluster": null, "batches": {}}',
+        '{"batches": {"0": [1, 2]}}',
+        '{"cluster": "c", "batches": {}' + " " * LONGEST_FILE + "}",
+        "\xff",
+    ],
+    ids=lambda content: content[:50].strip(),
 )
 def test_a_file_that_cannot_be_read_is_a_trouble_and_is_replaced(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_bytes(content.encode("latin-1"))

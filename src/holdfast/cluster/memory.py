@@ -7,17 +7,29 @@ starts creates no cluster in a database that is being restored, and finds that a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 Batches = Mapping[int, tuple[int, int]]
 """Partition -> the epoch of its store, and the number of its last batch. Neither ever falls."""
 
 SAVE_SECONDS: Final = 1.0
 """Between two writes of the file, at least."""
+LONGEST_FILE: Final = 1 << 20
+"""Bytes of the file that are read: many times what all partitions of a cluster need."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Content(msgspec.Struct):
+    """The content of the file."""
+
+    cluster: str
+    batches: dict[_Number, tuple[_Number, _Number]]
 
 
 class NodeMemory:
@@ -46,13 +58,14 @@ class NodeMemory:
 
     def _load(self, file: Path) -> None:
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-            self._batches = {int(one): (int(epoch), int(batch)) for one, (epoch, batch) in content["batches"].items()}
-            self.cluster = str(content["cluster"])
+            with file.open("rb") as opened:
+                content = msgspec.json.decode(opened.read(LONGEST_FILE), type=_Content)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.trouble = f"{file} cannot be read: {error or type(error).__name__}"
+        except (OSError, ValueError, RecursionError) as error:
+            self.trouble = f"{file} cannot be read: {error}"
+        else:
+            self.cluster, self._batches = content.cluster, content.batches
 
     def forget_batches(self) -> None:
         """Forget the batches: the operator restored the database from a copy."""
@@ -98,11 +111,11 @@ class NodeMemory:
         if self.file is None:
             return
         self._take_own()
-        content = {"cluster": self.cluster, "batches": {str(one): batch for one, batch in self._batches.items()}}
+        content = msgspec.json.encode(_Content(self.cluster, self._batches)) + b"\n"
         new = self.file.with_suffix(".new")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            new.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            new.write_bytes(content)
             os.replace(new, self.file)
             self.trouble = ""
         except OSError as error:
