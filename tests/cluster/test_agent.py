@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from databases import PostgreSQL
@@ -277,6 +278,23 @@ def test_a_number_of_partitions_out_of_bounds_is_refused(partitions: int) -> Non
 
 def test_the_location_is_not_shown() -> None:
     assert "secret" not in repr(AgentSettings("postgresql://u:secret@db/x", "a", "http://a/"))
+
+
+def test_a_memory_that_cannot_be_read_is_reported_before_it_is_replaced(server: PostgreSQL, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{")
+    settings = AgentSettings(server.new_url(), "a", "http://a/", 1, memory=str(tmp_path))
+    memory, reported = NodeMemory(settings.memory, "a"), list[str]()
+    database = LeaseDatabase(settings.location, "a", settings.url, 1, settings.policy, memory=memory)
+    ours, theirs = socket.socketpair()
+
+    def report(level: str, event: str, **fields: object) -> None:
+        reported.append(event)
+        if event == "cluster.joined":
+            ours.close()
+
+    assert _Agent(settings, database, theirs, Trust(1), report, memory).run() == 1
+    assert "cluster.memory_failed" in reported and memory.trouble == ""
+    database.close()
 
 
 def test_a_partition_that_no_view_had_needs_no_report_of_its_end() -> None:

@@ -176,6 +176,7 @@ class _Agent:
         self._done.setblocking(False)
 
     def run(self) -> int:
+        self._report_memory()  # the first answer replaces a file that cannot be read
         threading.Thread(target=self._serve, name="holdfast-leases", daemon=True).start()
         while not self._membership.is_over and not self._is_alone:
             self._send()
@@ -222,10 +223,7 @@ class _Agent:
         """Process the outcome of the request that ran."""
         outcome = self._outcomes.get()
         self._abort_at = None
-        if self._memory.trouble != self._memory_trouble:
-            self._memory_trouble = self._memory.trouble
-            if self._memory_trouble:
-                self._report("warning", "cluster.memory_failed", error=self._memory_trouble)
+        self._report_memory()
         now = trust_clock()
         if isinstance(outcome.answer, ClusterRefused):
             self._membership.refused(outcome.answer)
@@ -235,6 +233,12 @@ class _Agent:
             before = self._membership.view
             self._membership.answered(outcome.request, outcome.answer, outcome.sent, now)
             self._tell(outcome.request, outcome.answer, before)
+
+    def _report_memory(self) -> None:
+        if self._memory.trouble != self._memory_trouble:
+            self._memory_trouble = self._memory.trouble
+            if self._memory_trouble:
+                self._report("warning", "cluster.memory_failed", error=self._memory_trouble)
 
     def _lost(self, why: NoAnswer) -> None:
         now = trust_clock()
