@@ -46,7 +46,7 @@ class Content:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def apply(self, found: Written) -> None:
-        copied, changes = decode_write(found.data)
+        copied, changes = decode_write(found.data, "the log")
         if found.has_copy:
             self.values.update(copied)
         self.change(changes)

@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from log_world import Broken, Process, World, explore, wander
 
 from holdfast.exceptions import StoreDamaged, StoreFormatError
-from holdfast.store.kafka.frames import Claim, Copies, Part, decode, encode_claim, encode_parts, encode_write
+from holdfast.store.kafka.frames import (
+    Claim,
+    Copies,
+    Part,
+    decode,
+    decode_write,
+    encode_claim,
+    encode_parts,
+    encode_write,
+)
 from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Found, Replay, Written
 from holdfast.store.kafka.states import OWNER_TABLE, OwnerAction, OwnerEvent, OwnerState
@@ -251,6 +261,54 @@ def test_a_record_of_a_newer_format_is_refused() -> None:
 def test_a_changed_record_is_damage(record: bytes) -> None:
     with pytest.raises(StoreDamaged, match="cannot be read"):
         Replay(Checkpoint(), "the log").read(0, b"hf\x00\x01" + record)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("claim", "1", "a", b"a", 0.0),
+        ("claim", 1, "a", b"a", 0.0, 0),
+        ("write", 0, "1", 0, 1, 1, b"x"),
+        ("write", 0, 1, 0, "1", 1, b"x"),
+        ("write", 0, 1, 0, 1, "1", b"x"),
+        ("write", 0, 1, 0, 1, 1, "x"),
+    ],
+)
+def test_a_record_with_a_value_of_another_type_is_damage(values: tuple[object, ...]) -> None:
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        Replay(Checkpoint(), "the log").read(0, b"hf\x00\x01" + msgspec.msgpack.encode(values))
+
+
+def test_the_bytes_of_a_write_are_read_again() -> None:
+    copied, changes = [(b"a", b"1")], [(b"b",), (b"c", b"2"), (b"d", b"e", True)]
+    assert decode_write(encode_write(changes, copied), "the log") == (copied, changes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x92\x90",
+        b"\x92\x90\xdd\xff\xff\xff\xff",
+        b"\x91" * 100_000,
+        encode_write([(b"key", b"value")])[:-1],
+        *map(
+            msgspec.msgpack.encode,
+            [
+                1,
+                ([], []) * 2,
+                ([(b"key",)], []),
+                ([], [()]),
+                ([], [(b"key", True)]),
+                ([], [("key", b"value")]),
+                ([], [(b"a", b"b", True, True)]),
+            ],
+        ),
+    ],
+)
+def test_a_changed_write_is_damage(data: bytes) -> None:
+    with pytest.raises(StoreDamaged, match="cannot be read"):
+        decode_write(data, "the log")
 
 
 def test_a_log_with_a_gap_or_with_a_wrong_beginning_is_damaged() -> None:

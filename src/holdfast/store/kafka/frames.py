@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -31,6 +31,10 @@ _CLAIM: Final = "claim"
 _WRITE: Final = "write"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+_decode_write = msgspec.msgpack.Decoder(tuple[list[Put], list[tuple[bytes | bool, ...]]]).decode
+_CLAIM_VALUES: Final = tuple[int, str, bytes, float]
+_PART_VALUES: Final = tuple[int, int, int, int, int, bytes]
+_CHANGES: Final = {(bytes,), (bytes, bytes), (bytes, bytes, bool)}
 
 
 class Copies(IntFlag):
@@ -114,9 +118,9 @@ def decode(record: bytes | None, place: str) -> Claim | Part | None:
     try:
         kind, *values = _decode(memoryview(record)[len(_MARK) + 1 :])
         if kind == _CLAIM:
-            return Claim(*values)
+            return Claim(*msgspec.convert(values, _CLAIM_VALUES))
         if kind == _WRITE:
-            epoch, serial, part, parts, copies, data = values
+            epoch, serial, part, parts, copies, data = msgspec.convert(values, _PART_VALUES)
             return Part(epoch, serial, part, parts, Copies(copies), data)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
         raise _changed(place) from error
@@ -133,10 +137,23 @@ def encode_write(changes: Iterable[Change], copied: Iterable[Put] = ()) -> bytes
     return _encode((list(copied), list(changes)))
 
 
-def decode_write(data: bytes) -> tuple[list[Put], list[Change]]:
-    """Return the copied keys and the changes of a write."""
-    copied, changes = _decode(data)
-    return [(key, value) for key, value in copied], [tuple(change) for change in changes]
+def decode_write(data: bytes, place: str) -> tuple[list[Put], list[Change]]:
+    """Return the copied keys and the changes of a write.
+
+    Args:
+        data: The bytes that :func:`encode_write` returned.
+        place: The log, for errors.
+
+    Raises:
+        StoreDamaged: They are changed.
+    """
+    try:
+        copied, changes = _decode_write(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _changed(place) from error
+    if not {tuple(map(type, change)) for change in changes} <= _CHANGES:
+        raise _changed(place)
+    return copied, cast("list[Change]", changes)
 
 
 def size_of(items: Iterable[Put]) -> int:

@@ -481,7 +481,7 @@ class _Applied:
         self.is_whole = False
 
     def add(self, found: Written) -> None:
-        copied, changes = decode_write(found.data)
+        copied, changes = decode_write(found.data, self._store.shown)
         if found.has_copy:
             for key, value in copied:
                 self._batch.put(key, value)
