@@ -15,6 +15,7 @@ from waiting import until
 
 from holdfast.core.records import Batch, ContentWriter, content_name, content_size, own_bytes, with_content
 from holdfast.exceptions import StoreDamaged, StoreError
+from holdfast.store.references import References
 from holdfast.store.rocksdb.checking import check_store
 from holdfast.store.rocksdb.repair import repair_store
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -122,6 +123,32 @@ def test_a_record_that_comes_and_goes_in_one_batch_names_nothing(opened, record)
     writer = written(opened.store)
     opened.store.commit(Batch(appends=[("q", 0, 0, naming(record(1), writer))], trims={("q", 0): 1}))
     assert not opened.store.contents.is_named(writer.hold.name)
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 9])
+def test_a_queue_is_trimmed_in_steps_of_any_size(opened, record, step):
+    store, names = opened.store, {}
+    for offset in range(9):
+        one = record(offset + 1)
+        if offset % 3:
+            one = naming(one, written(store, b"%d" % offset))
+            names[offset] = content_name(one.attachments)
+        store.commit(Batch(appends=[("q", 0, offset, one)]))
+    for first in range(step, 10, step):
+        store.commit(Batch(trims={("q", 0): first}))
+        named = {offset for offset, name in names.items() if store.contents.is_named(name)}
+        assert named == {offset for offset in names if offset >= first}
+
+
+class Unsearched(dict[int, bytes]):
+    def __iter__(self):
+        raise AssertionError("all references were searched")
+
+
+def test_a_small_step_of_a_trim_does_not_search_all_references():
+    references = References()
+    references._names["q", 0] = Unsearched(dict.fromkeys(range(10, 1000), b""))
+    assert references.below(("q", 0), 8, 12) == [10, 11]
 
 
 def test_a_content_may_be_empty(opened, record):

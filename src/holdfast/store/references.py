@@ -30,6 +30,16 @@ class References:
         """Return the names that the records of a partition, or the held messages of a Sequence, have."""
         return self._names.get(where, {})
 
+    def below(self, where: Where, before: int, first: int) -> list[int]:
+        """Return the offsets of the records that a partition loses as its first offset moves.
+
+        The time depends on the shorter of both: a queue with many references is trimmed in many small steps.
+        """
+        here = self.within(where)
+        if first - before < len(here):
+            return [offset for offset in range(before, first) if offset in here]
+        return [offset for offset in here if offset < first]
+
     def add(self, place: Place, name: bytes) -> None:
         """Add a record."""
         where, number = place
@@ -81,8 +91,8 @@ class ReferenceChanges:
         return bool(self.added or self.removed)
 
     def _remove(self, references: References, plan: Plan) -> None:
-        for where, (_, first) in plan.trims.items():
-            self.removed += [(where, offset) for offset in references.within(where) if offset < first]
+        for where, (before, first) in plan.trims.items():
+            self.removed += [(where, offset) for offset in references.below(where, before, first)]
         for where in plan.deletes:
             self.removed += [(where, offset) for offset in references.within(where)]
         for sequence, numbers in plan.held.items():
