@@ -40,6 +40,7 @@ def test_senders_count_apart_and_a_huge_number_costs_nothing() -> None:
     assert [freshness.admit(f"{challenge}.{sender}.1", 0.0) for sender in "aba"] == [True, True, False]
     assert freshness.admit(f"{challenge}.a.{10**17}", 0.0)
     assert [freshness.admit(f"{challenge}.a.{10**17 - n}", 0.0) for n in (1, WINDOW - 1, WINDOW)] == [True, True, False]
+    assert not freshness.admit(f"{challenge}.a.1", 0.0)
 
 
 def test_a_challenge_counts_for_two_periods_and_its_numbers_are_remembered_as_long() -> None:

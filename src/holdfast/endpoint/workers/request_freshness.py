@@ -35,10 +35,10 @@ class _Window:
             self.seen = (self.seen << min(number - self.highest, WINDOW) | 1) & ((1 << WINDOW) - 1)
             self.highest = number
             return True
-        bit = 1 << (self.highest - number)
-        if self.highest - number >= WINDOW or self.seen & bit:
+        below = self.highest - number
+        if below >= WINDOW or self.seen >> below & 1:
             return False
-        self.seen |= bit
+        self.seen |= 1 << below
         return True
 
 
