@@ -311,13 +311,13 @@ def test_a_partition_that_no_view_had_needs_no_report_of_its_end() -> None:
         (Look(7, False), Picture(True, True, nodes, free)),
     ):
         membership.answered(request, answer, 0.0, 0.0)
-    agent._out = b'{"view": '  # the rest of a view that the socket did not take
+    agent._supervisor._out = b'{"view": '  # the rest of a view that the socket did not take
     membership.answered(Claim(7, (0,), 1), {0: 2}, 0.0, 0.0)
     agent._publish()
     membership.answered(Look(7, True), Picture(False, True, (), ()), 0.0, 0.0)
     agent._publish()
     assert membership.ending == [0]
-    agent._out = b""
+    agent._supervisor._out = b""
     agent._publish()
     assert membership.ending == []
     ours.close()

@@ -141,6 +141,69 @@ class _Outcome:
     answer: Answer | NoAnswer | ClusterRefused
 
 
+class SupervisorLink:
+    """The agent's end of the link to its supervisor: an object of JSON in each line, both ways.
+
+    Args:
+        link: The socket.
+
+    Attributes:
+        is_gone: Whether the supervisor is gone, or wrote what is no line.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._in, self._out = b"", b""
+        self.is_gone = False
+        link.setblocking(False)
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether the supervisor has not taken everything yet."""
+        return bool(self._out)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._link.fileno()
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Send a message, now or at the next :meth:`flush`."""
+        self._out += json.dumps(message).encode() + b"\n"
+        self.flush()
+
+    def flush(self, wait: float = 0.0) -> None:
+        """Send the rest; wait so many seconds at most."""
+        if not self._out or self.is_gone:
+            return
+        self._link.settimeout(wait)
+        try:
+            if wait:
+                self._link.sendall(self._out)
+                self._out = b""
+            else:
+                self._out = self._out[self._link.send(self._out) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.is_gone = True
+        finally:
+            self._link.settimeout(0.0)
+
+    def heard(self) -> list[dict[str, Any]]:
+        """Return the messages that have arrived. Never waits."""
+        try:
+            told = self._link.recv(LONGEST_LINE)
+        except BlockingIOError:
+            return []
+        except OSError:
+            told = b""
+        *lines, self._in = (self._in + told).split(b"\n")
+        if not told or len(self._in) > LONGEST_LINE:
+            self.is_gone = True
+            return []
+        return [json.loads(line) for line in lines]
+
+
 class _Agent:
     def __init__(
         self,
@@ -154,7 +217,7 @@ class _Agent:
         self._settings = settings
         self._memory, self._memory_trouble = memory, ""
         self._database = database
-        self._link = link
+        self._supervisor = SupervisorLink(link)
         self._trust = trust
         self._report = report
         self._membership = Membership(
@@ -168,17 +231,14 @@ class _Agent:
         self._sent_view: View | None = None
         self._known: set[int] = set()
         """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
-        self._in, self._out = b"", b""
-        self._is_alone = False
         self._away_since: float | None = None
         self._trouble = ""
-        link.setblocking(False)
         self._done.setblocking(False)
 
     def run(self) -> int:
         self._report_memory()  # the first answer replaces a file that cannot be read
         threading.Thread(target=self._serve, name="holdfast-leases", daemon=True).start()
-        while not self._membership.is_over and not self._is_alone:
+        while not self._membership.is_over and not self._supervisor.is_gone:
             self._send()
             self._publish()
             self._wait()
@@ -186,17 +246,11 @@ class _Agent:
         self._publish()
         if refusal is not None:
             self._report("error", "cluster.refused", reason=refusal.message, remedy=refusal.remedy)
-            self._out += _line({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
-        elif not self._is_alone:
+            self._supervisor.tell({"refused": {"problem": refusal.message, "remedy": refusal.remedy}})
+        elif not self._supervisor.is_gone:
             self._report("info", "cluster.left", node=self._settings.node)
-        self._link.setblocking(True)
-        if self._out and not self._is_alone:
-            self._link.settimeout(self._settings.policy.lease)
-            try:
-                self._link.sendall(self._out)
-            except OSError:
-                self._is_alone = True
-        return 1 if refusal is not None or self._is_alone else 0
+        self._supervisor.flush(wait=self._settings.policy.lease)
+        return 1 if refusal is not None or self._supervisor.is_gone else 0
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -274,38 +328,15 @@ class _Agent:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
         for partition in range(self._settings.partitions):
             self._trust.set(partition, self._membership.trusted_until(partition))
-        if self._out:
+        if self._supervisor.has_unsent:
             return
         view = replace(self._membership.view, trouble=self._trouble)
         if view != self._sent_view:
             self._sent_view = view
             self._known |= view.mine.keys()
-            self._out = _line({"view": view.to_json()})
-            self._flush()
+            self._supervisor.tell({"view": view.to_json()})
         # While the supervisor read nothing, a partition may have come and gone without a view.
         self._membership.stopped(set(self._membership.ending) - self._known)
-
-    def _flush(self) -> None:
-        try:
-            self._out = self._out[self._link.send(self._out) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._is_alone = True
-
-    def _receive(self) -> None:
-        try:
-            told = self._link.recv(LONGEST_LINE)
-        except BlockingIOError:
-            return
-        except OSError:
-            told = b""
-        *lines, self._in = (self._in + told).split(b"\n")
-        if not told or len(self._in) > LONGEST_LINE:
-            self._is_alone = True
-            return
-        for line in lines:
-            self._follow(json.loads(line))
 
     def _follow(self, told: dict[str, Any]) -> None:
         if "stopped" in told:
@@ -329,18 +360,19 @@ class _Agent:
         idle = self._database.fileno() if self._abort_at is None else None
         times = [time for time in (self._membership.wake_at(), self._abort_at) if time not in (None, math.inf)]
         with selectors.DefaultSelector() as selector:
-            writes = selectors.EVENT_WRITE if self._out else 0
-            selector.register(self._link, selectors.EVENT_READ | writes)
+            writes = selectors.EVENT_WRITE if self._supervisor.has_unsent else 0
+            selector.register(self._supervisor, selectors.EVENT_READ | writes)
             selector.register(self._done, selectors.EVENT_READ)
             if idle is not None:
                 selector.register(idle, selectors.EVENT_READ)
             timeout = max(0.0, min(times) - trust_clock()) if times else None
             ready = {key.fd: events for key, events in selector.select(timeout)}
-        events = ready.get(self._link.fileno(), 0)
+        events = ready.get(self._supervisor.fileno(), 0)
         if events & selectors.EVENT_WRITE:
-            self._flush()
+            self._supervisor.flush()
         if events & selectors.EVENT_READ:
-            self._receive()
+            for told in self._supervisor.heard():
+                self._follow(told)
         if self._done.fileno() in ready:
             self._done.recv(1)
             self._finish()
@@ -357,7 +389,3 @@ class _Agent:
                 self._membership.notified(trust_clock())
         except (NoAnswer, ClusterRefused) as error:
             self._lost(error if isinstance(error, NoAnswer) else NoAnswer(error.message))
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"

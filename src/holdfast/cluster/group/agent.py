@@ -7,7 +7,6 @@ It exchanges the same lines with the supervisor as :mod:`holdfast.cluster.agent`
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import time
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from holdfast.cluster.agent import LONGEST_LINE, AgentSettings, Report
+from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.pictures import client_id, group_of, picture_of
 from holdfast.cluster.trust import Trust, trust_clock
@@ -64,7 +63,8 @@ class _GroupAgent:
         self._membership = GroupMembership(
             settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
         )
-        self._supervisor = _SupervisorLink(link)
+        self._supervisor = SupervisorLink(link)
+        self._is_told_to_end = False
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
         self._asked: tuple[Any, float] | None = None
@@ -76,11 +76,16 @@ class _GroupAgent:
         self._away_since: float | None = None
         self._trouble = ""
 
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the supervisor wants the end, or is gone."""
+        return self._is_told_to_end or self._supervisor.is_gone
+
     def run(self) -> int:
         try:
             self._require_topic()
             self._join()
-            while self._membership.refusal is None and not self._supervisor.is_ending:
+            while self._membership.refusal is None and not self._is_ending:
                 self._poll()
                 self._tick()
             self._leave()
@@ -122,7 +127,7 @@ class _GroupAgent:
         while trust_clock() < until:
             time.sleep(_POLL)
             self._listen()
-            if self._supervisor.is_ending:
+            if self._is_ending:
                 raise _Ended
 
     # --- the group --------------------------------------------------------------------------------------------------
@@ -264,61 +269,10 @@ class _GroupAgent:
             self._supervisor.tell({"view": view.to_json()})
 
     def _listen(self) -> None:
-        stopped, failed = self._supervisor.heard()
-        self._membership.stopped(stopped)
-        self._membership.failed(failed, trust_clock())
+        messages = self._supervisor.heard()
+        self._is_told_to_end |= any(told.get("end", False) for told in messages)
+        self._membership.stopped([partition for told in messages for partition in told.get("stopped", ())])
+        self._membership.failed(
+            [int(partition) for told in messages for partition in told.get("failed", ())], trust_clock()
+        )
         self._supervisor.flush()
-
-
-class _SupervisorLink:
-    """The lines from and to the supervisor.
-
-    Attributes:
-        is_ending: Whether the agent must end: the supervisor wants it, or is gone.
-        is_gone: Whether the supervisor is gone.
-    """
-
-    def __init__(self, link: socket.socket) -> None:
-        self._link = link
-        self._in, self._out = b"", b""
-        self.is_ending = self.is_gone = False
-        link.setblocking(False)
-
-    def tell(self, message: dict[str, Any]) -> None:
-        """Send a message, now or at the next :meth:`flush`."""
-        self._out += json.dumps(message).encode() + b"\n"
-        self.flush()
-
-    def flush(self, wait: float = 0.0) -> None:
-        """Send the rest; wait so many seconds at most."""
-        if not self._out or self.is_gone:
-            return
-        self._link.settimeout(wait)
-        try:
-            if wait:
-                self._link.sendall(self._out)
-                self._out = b""
-            else:
-                self._out = self._out[self._link.send(self._out) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.is_gone = self.is_ending = True
-
-    def heard(self) -> tuple[list[int], list[int]]:
-        """Return the partitions with ended workers, and those with workers that cannot be started. Never waits."""
-        try:
-            told = self._link.recv(LONGEST_LINE)
-        except BlockingIOError:
-            return [], []
-        except OSError:
-            told = b""
-        *lines, self._in = (self._in + told).split(b"\n")
-        if not told or len(self._in) > LONGEST_LINE:
-            self.is_gone = self.is_ending = True
-            return [], []
-        messages = [json.loads(line) for line in lines]
-        self.is_ending = self.is_ending or any(message.get("end") for message in messages)
-        stopped = [partition for message in messages for partition in message.get("stopped", ())]
-        failed = [int(partition) for message in messages for partition in message.get("failed", ())]
-        return stopped, failed
