@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.records import ContentWriter
-from holdfast.exceptions import EnvelopeError, LimitExceeded, StoreError
+from holdfast.exceptions import EnvelopeError, LimitExceeded, StoreDamaged, StoreError
 from holdfast.store.contents import DirectoryContents
 from holdfast.wire import DEFAULT, ArrivingPackage, MissingPart, pack, receive_package
 from holdfast.wire.attachments.package import decode_package
@@ -110,6 +110,19 @@ def test_a_bare_envelope_in_the_type_of_a_package_is_read_and_bounded(writer, tm
     assert (envelope.attachments, root) == (b"", plain)
     with pytest.raises(LimitExceeded, match="more than 90 bytes"):
         arrived(DirectoryContents(tmp_path).create(), plain, 64, limits=replace(DEFAULT, max_bytes=90))
+
+
+@pytest.mark.parametrize("left", [0, 3, 900_000])
+def test_a_content_that_is_cut_off_is_damage_and_not_a_shorter_part(writer, tmp_path, left):
+    envelope, root = arrived(writer, multipart(("Content-ID: <a@b>", DATA)), 70_000)
+    (part,) = decode_package(envelope.attachments).parts
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:left])
+    with open_part(part, writer.hold) as opened, pytest.raises(StoreDamaged, match="cut off"):
+        opened.read()
+    _, packed = pack(envelope, root)
+    with pytest.raises(StoreDamaged, match="cut off"):
+        list(packed)
 
 
 def test_only_the_process_that_has_the_store_can_send_the_parts(writer):

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter, Hold, with_content
-from holdfast.exceptions import EnvelopeError, LimitExceeded
+from holdfast.exceptions import EnvelopeError, LimitExceeded, StoreDamaged
 from holdfast.wire.attachments.mime import Range, Splitter, media_type
 from holdfast.wire.attachments.package import (
     IDENTITY,
@@ -212,7 +212,13 @@ class _Section(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         target = memoryview(buffer).cast("B")
         self._file.seek(self._start + self._at)
-        data = self._file.read(max(0, min(len(target), self._size - self._at)))
+        wanted = max(0, min(len(target), self._size - self._at))
+        data = self._file.read(wanted)
+        if wanted and not data:
+            raise StoreDamaged(
+                "The attachments of a message in the store are cut off.",
+                remedy="Restore them from a copy of the store.",
+            )
         target[: len(data)] = data
         self._at += len(data)
         return len(data)
