@@ -189,6 +189,7 @@ def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, c
         ("missing.toml", None, "'missing.toml' is neither a file nor the URL of a database"),
         ("broker.toml", 'store = "inbox"\n', "the brokers of broker.toml are no cluster"),
         ("broker.toml", 'store = "kafka://h:1/t?cache=/c"\n', "keep their cluster in Kafka"),
+        ("kafka://u:pass-word@h:1/t?cache=/c", None, "keep their cluster in Kafka"),
         ("mysql://u:pass-word@host/db", None, "'mysql://u@host/db' is not the URL of a PostgreSQL database"),
     ],
 )

@@ -234,21 +234,21 @@ def location_of(cluster: str) -> str:
     Raises:
         ConfigurationError: The file names no database.
     """
-    from holdfast.store.address import is_kafka, is_sql, shown
+    from holdfast.store.address import is_kafka, is_remote, is_sql, shown
 
-    if is_sql(cluster):
-        return cluster
-    if not Path(cluster).is_file():
-        raise ConfigurationError(
-            f"{shown(cluster)!r} is neither a file nor the URL of a database",
-            remedy="Give the brokers' configuration file, or postgresql://user@host/database",
-        )
-    from holdfast.broker.config_file import read_store_location
+    store = cluster
+    if not is_remote(cluster):
+        if not Path(cluster).is_file():
+            raise ConfigurationError(
+                f"{shown(cluster)!r} is neither a file nor the URL of a database",
+                remedy="Give the brokers' configuration file, or postgresql://user@host/database",
+            )
+        from holdfast.broker.config_file import read_store_location
 
-    store = read_store_location(cluster)  # not the secret of the nodes, which operators need not be able to read
+        store = read_store_location(cluster)  # not the secret of the nodes, which operators need not be able to read
     if is_kafka(store):
         raise ConfigurationError(
-            f"the brokers of {cluster} keep their cluster in Kafka, and this command reads only PostgreSQL",
+            f"the brokers of {shown(cluster)} keep their cluster in Kafka, and this command reads only PostgreSQL",
             remedy="Ask Kafka: kafka-consumer-groups --describe --members --verbose --group TOPIC-nodes",
         )
     if not is_sql(store):
