@@ -356,6 +356,7 @@ class TestRefusedSource:
 
     def test_a_refused_repeat_is_followed_by_another_offer(self) -> None:
         endpoint = self.asking()
+        endpoint.protocol.failed(endpoint.transmitted[-1], endpoint.now)
         self.pump(endpoint, 60.0)
         self.refuse(endpoint)
         first, repeated, another = self.offers(endpoint)

@@ -261,7 +261,8 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: S, event: V
     one.bring_to(state)
     source = one.source
     if event is V.TURN and action in SHOWN_BY_ITS_STATE:
-        source.control.due = one.now
+        source.control.begin(one.now)
+        source.control.open_creations = 0  # what brought it here left it without an answer
     if event is V.TURN and state in IN_DOUBT:
         source.flight[2].due = one.now
         source.flight.hurry(source.flight[2], one.now)

@@ -288,6 +288,7 @@ class Chain:
         self.choices = [(self.versions, offers)]
         self.requester.on_start = self._open
         self._open()
+        self.settle()
 
     def _handle(self, record: Record) -> Record | None:
         self.handled.append(record)

@@ -95,6 +95,11 @@ class Sending:
         self.now += seconds
         return self.take()
 
+    def lose(self, sent: Transmit) -> None:
+        """Its exchange ends without an answer."""
+        self.protocol.failed(sent, self.now)
+        self.settle()
+
     def answer(self, sent: Transmit, **fields: Any) -> None:
         envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
         envelope.relates_to = sent.envelope.message_id

@@ -25,6 +25,27 @@ def test_only_a_scheduled_request_is_hurried_and_only_forward() -> None:
     assert control.due == 2.0
 
 
+def test_create_sequence_is_not_repeated_before_its_exchanges_end() -> None:
+    control = ControlRequests()
+    control.begin(1.0)
+    control.open_creations = 2
+    control.creation_ended(3.0)
+    assert control.deadline is None and not control.is_due(1e9)
+    control.creation_ended(4.0)
+    assert control.deadline == 4.0 and control.is_due(4.0) and not control.is_due(3.9)
+    control.creation_ended(2.0)
+    assert control.deadline == 4.0, "one that ends late changes nothing"
+
+
+def test_an_open_exchange_of_create_sequence_holds_no_later_request_back() -> None:
+    control = ControlRequests()
+    control.begin(1.0)
+    control.open_creations = 1
+    control.stop()
+    control.begin(2.0)
+    assert control.is_due(2.0)
+
+
 def test_a_repeat_measures_no_round_trip_unless_its_answer_is_its_own() -> None:
     control = ControlRequests()
     assert control.left(1.0, is_timed=False) == 1 and control.request_sent_at == 1.0

@@ -338,3 +338,27 @@ def test_a_last_message_that_is_answered_but_never_acknowledged_ends_the_sequenc
         sending.protocol.received(sent, None, sending.now)
         (sent,) = sending.take() or sending.wait(STEADY.cap)
     assert isinstance(sent.envelope.control, TerminateSequence)
+
+
+def test_create_sequence_is_not_repeated_while_its_exchange_is_open() -> None:
+    """CXF, starting slowly, loses the Sequence of which it processes several copies at once."""
+    sending = Sending()
+    sending.submit(sending.open(), "1")
+    (create,) = sending.take()
+    assert not sending.wait(600.0) and sending.protocol.deadline() is None
+    sending.lose(create)
+    (repeat,) = sending.wait(STEADY.floor)
+    assert repeat.envelope.message_id == create.envelope.message_id
+    assert not sending.wait(600.0)
+    sending.grant(repeat, "urn:s")
+    (message,) = sending.take()
+    assert message.number == 1
+
+
+def test_create_sequence_that_is_answered_without_a_grant_is_repeated() -> None:
+    sending = Sending()
+    sending.submit(sending.open(), "1")
+    (create,) = sending.take()
+    for _ in range(3):
+        sending.protocol.received(create, None, sending.now)
+        (create,) = sending.wait(STEADY.cap)

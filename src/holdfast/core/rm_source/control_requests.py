@@ -9,7 +9,7 @@ ANSWERED_ENOUGH = 3
 class ControlRequests:
     """The request that the state of one outbound Sequence calls for, repeated until its answer arrives."""
 
-    __slots__ = ("attempts", "due", "message_ids", "request_sent_at")
+    __slots__ = ("attempts", "due", "message_ids", "open_creations", "request_sent_at")
 
     def __init__(self) -> None:
         self.due: float | None = None
@@ -18,6 +18,8 @@ class ControlRequests:
         """Number of transmissions of the request."""
         self.request_sent_at: float | None = None
         """When the newest AckRequested left, or the first lifecycle request, to measure the round trip; else None."""
+        self.open_creations = 0
+        """Open HTTP exchanges that carry CreateSequence. It is not repeated before they end."""
         self.message_ids: dict[str, str] = {}
         """MessageIDs of the requests, the same in every repeat."""
 
@@ -30,10 +32,23 @@ class ControlRequests:
         """Send no request."""
         self.attempts = 0
         self.due = None
+        self.open_creations = 0
+
+    @property
+    def deadline(self) -> float | None:
+        """When the request leaves, in seconds; None: not before an exchange ends, or no request is scheduled."""
+        return None if self.open_creations else self.due
 
     def is_due(self, now: float) -> bool:
         """Whether the request leaves now."""
-        return self.due is not None and self.due <= now
+        due = self.deadline
+        return due is not None and due <= now
+
+    def creation_ended(self, least: float) -> None:
+        """Record the end of an exchange that carried CreateSequence, which is not repeated before ``least``."""
+        self.open_creations = max(0, self.open_creations - 1)
+        if self.due is not None:
+            self.due = max(self.due, least)
 
     def hurry(self, due: float) -> None:
         """Send a scheduled request at ``due`` at the latest."""

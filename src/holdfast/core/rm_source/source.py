@@ -376,6 +376,7 @@ class RMSource(OutboundSequence):
         # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
         attempt = control.left(now, is_timed=request is Request.ACK_REQUESTED)
         control.due = now + self.pace.round_trip.delay(attempt, jitter)
+        control.open_creations += request is Request.CREATE
         return request
 
     def _poll_at(self) -> float | None:
@@ -391,8 +392,8 @@ class RMSource(OutboundSequence):
         expires_at = self.life.expires_at
         times = [] if expires_at is None else [expires_at]
         if self.state in REQUESTS:
-            if self.control.due is not None:
-                times.append(self.control.due)
+            if self.control.deadline is not None:
+                times.append(self.control.deadline)
         elif self.is_open:
             poll = self._poll_at() if not self.doubt.is_open else self.control.due
             if poll is not None:

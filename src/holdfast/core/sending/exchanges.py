@@ -2,13 +2,15 @@
 
 A request is not retransmitted while an exchange that carries it is open, because its reply may still come back on that
 exchange. A destination that has the request answers a repeat with an acknowledgement alone (CXF does), which would mean
-that there is no reply. The shell ends every exchange, after its own timeout at the latest.
+that there is no reply. Neither is CreateSequence: a service that starts slowly would process several copies at once,
+and CXF with a store then loses the Sequence that it grants (seen live). The shell ends every exchange, after its own
+timeout at the latest.
 """
 
 from __future__ import annotations
 
 from holdfast.core.events import Incident, Transmit, Unheard
-from holdfast.core.messages import Fault, RequestAcknowledgement
+from holdfast.core.messages import CreateSequence, Fault, RequestAcknowledgement
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
@@ -49,8 +51,12 @@ class Exchanges:
         outbox, source = found
         if not sent.number:
             self._context.pollers.asked(source)
+        least = now + source.policy.retransmission.floor
+        if isinstance(sent.envelope.control, CreateSequence):
+            source.control.creation_ended(least)
+            outbox.ready()
         is_request = sent.number in source.waiting.unreplied
-        source.flight.ended(sent.number, now + source.policy.retransmission.floor if is_request else None)
+        source.flight.ended(sent.number, least if is_request else None)
         if is_request:
             outbox.ready()
 
