@@ -43,7 +43,7 @@ hypothesis.settings.load_profile(PROFILE)
 
 
 # --- Tests of one JVM share one worker: it takes seconds to start, and Spark's a gigabyte to keep -----------------
-# So do tests with the live WCF client: two at a time would run thirty-six clients. And so does a file that makes
+# So do tests with the live WCF client: two at a time would run eighteen clients. And so does a file that makes
 # something for all its tests: each worker with a test of it would make it again.
 
 # The marker of those tests, and the words by which xdist's controller, which collects no test, knows their files.

@@ -1,8 +1,9 @@
 """Microsoft's WCF client in all its versions and with each kind of contract, under each condition.
 
-Eighteen clients run at once: one for each of six combinations of versions and for contracts of one-way operations, of
-calls, and of both. A process of the client costs a second of processor time. Conditions that the network or the
-handlers bring about therefore share the clients: each condition is a session of its own, and a test of its own.
+Many clients run at once: nine by default, in which contracts of one-way operations, of calls, and of both meet each
+version of each specification; in the nightly suite all eighteen combinations. A process of the client costs a second of
+processor time. Conditions that the network or the handlers bring about therefore share the clients: each condition is a
+session of its own, and a test of its own.
 
 ``WCF_CLIENT`` names the program; without it all of this is skipped.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, running_destination
-from wcf.live_client import Ledger, Line, cells, grid, needs_the_client
+from wcf.live_client import Cell, Ledger, Line, cells, grid, half_grid, needs_the_client
 from wcf.orders import Orders
 from wcf.outage import Outage, restart
 
@@ -39,7 +40,8 @@ pytestmark = [
     cell(peer="WCF", role="destination", pattern=("one-way", "request/reply", "mixed"), versions=SIX),
 ]
 
-KEYS = sorted(cell.key for cell in grid())
+CLIENTS = [pytest.param(half_grid(), id="half"), pytest.param(grid(), id="all", marks=pytest.mark.nightly)]
+Clients = Sequence[Cell]
 
 # --- the conditions ------------------------------------------------------------------------------------------------
 
@@ -54,9 +56,9 @@ class Condition:
     """The numbers that the service's handlers receive, by contract."""
     faults: Faults = field(default_factory=Faults)
 
-    def expected(self) -> dict[str, list[int]]:
+    def expected(self, clients: Clients) -> dict[str, list[int]]:
         """The numbers that the service's handlers receive, by the client's key."""
-        return {cell.key: self.numbers[cell.contract] for cell in grid()}
+        return {cell.key: self.numbers[cell.contract] for cell in clients}
 
     def received(self, ledger: Ledger) -> dict[str, list[int]]:
         """The numbers that they did receive."""
@@ -100,8 +102,9 @@ def scripts_of(conditions: list[Condition]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Run:
-    """What a run of all clients came to."""
+    """What a run of the clients came to."""
 
+    clients: Clients
     ledger: Ledger = field(default_factory=Ledger)
     said: dict[str, list[list[Line]]] = field(default_factory=dict)
     aborted: dict[str, str] = field(default_factory=dict)
@@ -121,7 +124,8 @@ class Run:
     def check(self, place: int, condition: Condition) -> None:
         """Assert that the session at this place met its condition."""
         assert {key: sessions[place] for key, sessions in self.said.items() if failures_in(sessions[place])} == {}
-        assert condition.received(self.ledger) == condition.expected()
+        assert len(self.said) == len(self.clients)
+        assert condition.received(self.ledger) == condition.expected(self.clients)
 
 
 def failures_in(lines: list[Line]) -> list[Line]:
@@ -129,10 +133,10 @@ def failures_in(lines: list[Line]) -> list[Line]:
     return [line for line in lines if "failed" in line]
 
 
-async def all_handled(ledger: Callable[[], Ledger], conditions: list[Condition]) -> None:
+async def all_handled(ledger: Callable[[], Ledger], conditions: list[Condition], clients: Clients) -> None:
     """Wait until the handlers have received every message. A message that is missing is for the tests to report."""
     with contextlib.suppress(TimeoutError):
-        await until(lambda: all(one.received(ledger()) == one.expected() for one in conditions))
+        await until(lambda: all(one.received(ledger()) == one.expected(clients) for one in conditions))
 
 
 def open_sequences(app: Inspected) -> list[str]:
@@ -157,8 +161,8 @@ async def all_ended(left: Callable[[], list[str]]) -> list[str]:
 DIRECT = [CLEAN, TWICE, SLOW, ABORT, LOSS]
 
 
-async def run_direct() -> Run:
-    run = Run()
+async def run_direct(clients: Clients) -> Run:
+    run = Run(clients)
 
     async def handled(message: holdfast.Message) -> None:
         await asyncio.sleep(SECONDS.get(run.note(message), 0.0))
@@ -166,17 +170,17 @@ async def run_direct() -> Run:
     app = contract_app(":memory:", handled, handling=holdfast.HandlingPolicy(concurrency=64))
     async with running_destination(app) as url:
         # In such a network, eight repeats of one message may all get lost.
-        run.said = await cells(url, scripts_of(DIRECT), [one.faults for one in DIRECT], retries="50")
-        await all_handled(lambda: run.ledger, DIRECT)
+        run.said = await cells(url, scripts_of(DIRECT), [one.faults for one in DIRECT], clients, retries="50")
+        await all_handled(lambda: run.ledger, DIRECT, clients)
         run.left_open = await all_ended(lambda: [name for name in open_sequences(app.running) if name in run.aborted])
         run.incidents = list(app.incidents)
     return run
 
 
-@pytest.fixture(scope="module")
-def direct() -> Run:
-    """All clients before one service, in a session under each of the conditions."""
-    return asyncio.run(run_direct())
+@pytest.fixture(scope="module", params=CLIENTS)
+def direct(request: pytest.FixtureRequest) -> Run:
+    """The clients before one service, in a session under each of the conditions."""
+    return asyncio.run(run_direct(request.param))
 
 
 def test_every_message_of_every_client_arrives_once_and_in_order(direct: Run) -> None:
@@ -224,38 +228,38 @@ def outages(directory: Path) -> Iterator[Outage]:
         yield Outage(directory, monkeypatch, "policy.expires = 240")
 
 
-async def every_client_has_sent(outage: Outage, condition: Condition, share: float) -> None:
+async def every_client_has_sent(outage: Outage, condition: Condition, clients: Clients, share: float) -> None:
     """Wait until the service has received the first message of every client, and this share of all messages."""
-    total = share * sum(map(len, condition.expected().values()))
+    total = share * sum(map(len, condition.expected(clients).values()))
 
     def is_reached() -> bool:
         received = condition.received(outage.ledger)
-        return len(list(filter(None, received.values()))) == len(KEYS) and sum(map(len, received.values())) >= total
+        return len(list(filter(None, received.values()))) == len(clients) and sum(map(len, received.values())) >= total
 
     await until(is_reached, 240)
 
 
-async def run_with_outages(outage: Outage, first: Process, victims: Victims) -> Run:
-    """All clients before the ``first`` process while others are killed: twice in a session, when a quarter and when a
+async def run_with_outages(outage: Outage, first: Process, clients: Clients, victims: Victims) -> Run:
+    """The clients before the ``first`` process while others are killed: twice in a session, when a quarter and when a
     half of its messages have arrived, or once for forty seconds."""
-    run, conditions = Run(), [condition for condition, _ in victims]
+    run, conditions = Run(clients), [condition for condition, _ in victims]
 
     async def interfere() -> None:
         for condition, victim in victims:
             if victim is None:
                 continue
             for share, seconds in [(0.0, 40.0)] if condition is AWAY else [(0.25, 1.0), (0.5, 1.0)]:
-                await every_client_has_sent(outage, condition, share)
+                await every_client_has_sent(outage, condition, clients, share)
                 run.kills += 1
                 await restart(victim, seconds)
 
     processes = [outage.service] if first is outage.service else [outage.service, outage.broker]
     async with outage.running(*processes):
         interfering = asyncio.create_task(interfere())
-        run.said = await cells(first.url, scripts_of(conditions))
+        run.said = await cells(first.url, scripts_of(conditions), clients=clients)
         with contextlib.suppress(TimeoutError):  # where a message is missing, which the tests report
             await asyncio.wait_for(interfering, 60)
-        await all_handled(lambda: outage.ledger, conditions)
+        await all_handled(lambda: outage.ledger, conditions, clients)
         if first is outage.broker:
             run.left_open = await all_ended(lambda: left_open(outage))
     run.ledger = outage.ledger
@@ -272,20 +276,22 @@ def left_open(outage: Outage) -> list[str]:
 
 
 @pytest.mark.crash
+@pytest.mark.parametrize("clients", CLIENTS)
 @cell(fault="Holdfast killed")
-async def test_no_client_notices_that_the_service_is_killed(tmp_path: Path) -> None:
+async def test_no_client_notices_that_the_service_is_killed(tmp_path: Path, clients: Clients) -> None:
     with outages(tmp_path) as outage:
-        run = await run_with_outages(outage, outage.service, [(KILL, outage.service)])
+        run = await run_with_outages(outage, outage.service, clients, [(KILL, outage.service)])
     run.check(0, KILL)
     assert run.kills == 2
 
 
-@pytest.fixture(scope="module")
-def behind_the_broker(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """All clients before a broker: in the last session it is killed, in two before this the service behind it."""
+@pytest.fixture(scope="module", params=CLIENTS)
+def behind_the_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The clients before a broker: in the last session it is killed, in two before this the service behind it."""
     with outages(tmp_path_factory.mktemp("outages")) as outage:
         victims: Victims = [(CLEAN, None), (ABORT, None), (KILL, outage.service), (AWAY, outage.service)]
-        return asyncio.run(run_with_outages(outage, outage.broker, [*victims, (BROKER_KILL, outage.broker)]))
+        victims.append((BROKER_KILL, outage.broker))
+        return asyncio.run(run_with_outages(outage, outage.broker, request.param, victims))
 
 
 @cell(broker="broker")
