@@ -32,6 +32,14 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def lives(pid: int) -> bool:
+    """Whether a process still runs. One that has ended may stay a zombie: not every first process waits for orphans."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Crew:
     """A supervisor and its workers.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew import Crew
+from crew import Crew, lives
 from databases import PostgreSQL
 from scripted_nodes import Cluster
 from waiting import until
@@ -173,7 +173,7 @@ async def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_after_a_r
     pids = server.pids
     server.process.kill()
     await asyncio.to_thread(server.process.wait, 60)
-    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    await until(lambda: not any(map(lives, pids)))
     before = shop.asked[1]
     url = await asyncio.to_thread(broker().url)
     await until(lambda: shop.lost or shop.asked[1] >= before + 2)

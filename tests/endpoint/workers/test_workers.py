@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import trustme
-from crew import Crew, stored, texts, wait_until
+from crew import Crew, lives, stored, texts, wait_until
 
 import holdfast
 from holdfast.client.data_plane import DataPlane, Patience, read_range
@@ -143,7 +143,7 @@ def test_workers_end_with_a_supervisor_that_is_killed_and_their_messages_stay(cr
     assert len(pids) == 2
     server.process.kill()
     server.process.wait(60)
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until(lambda: not any(map(lives, pids)))
     again = crew("--workers", "2")
     send(again.url(), 1, 5)
     assert again.end() == 0
@@ -167,7 +167,7 @@ def test_a_second_signal_ends_all_at_once(crew: Start) -> None:
     wait_until(lambda: "stopping" in server.errors.read_text())
     server.process.send_signal(signal.SIGINT)
     assert server.process.wait(60) == 130
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(map(lives, pids))
 
 
 def test_fewer_workers_than_have_stores_are_refused(crew: Start, tmp_path: Path) -> None:
