@@ -105,9 +105,9 @@ def drain(directory: Path, count: int) -> dict[str, Any]:
     started, cpu = time.perf_counter(), time.process_time()
     protocol.recover(store.load(), time.time())
     outbox = protocol.outbound.open("", TO, [(VERSIONS, False)])
-    first = outbox.first
+    first = outbox.records.first
     protocol.pump(time.time())
-    while outbox.first - first < count:
+    while outbox.records.first - first < count:
         sent: Transmit | None = None
         for effect in protocol.take_effects():
             if isinstance(effect, Transmit):

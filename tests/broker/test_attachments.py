@@ -70,7 +70,7 @@ async def test_a_broker_forwards_attachments_byte_for_byte_and_the_same_again(ru
             proxy.faults = Faults()
             every = broker.destination.running.engine.protocol.outbound.outboxes.values()
             outboxes = [one for one in every if one.forwarding is not None]
-            await until(lambda: all(one.is_empty for one in outboxes))
+            await until(lambda: all(one.records.is_empty for one in outboxes))
     assert app.got == [[b"%d" % number + DATA] for number in range(3)]
     bodies: dict[int, set[tuple[str, bytes]]] = {}
     for media, body in app.posted:

@@ -86,12 +86,12 @@ async def test_a_forwarder_removed_from_the_file_sends_nothing_and_keeps_its_bac
     again = await run_broker()
     outboxes = again.destination.running.engine.protocol.outbound.outboxes
     kept = [outboxes[forwarder_key("next", partition)] for partition in range(2)]
-    assert {one.suspended for one in kept} == {UNCONFIGURED}
-    assert sum(one.durable_end - one.first for one in kept) == 1
+    assert {one.lifecycle.suspended for one in kept} == {UNCONFIGURED}
+    assert sum(one.records.durable_end - one.records.first for one in kept) == 1
     await again.service.close(0.5)
     back = await run_broker(forwarders=(ForwarderConfig("next", "inbox", to),))
     outboxes = back.destination.running.engine.protocol.outbound.outboxes
-    assert {outboxes[forwarder_key("next", partition)].suspended for partition in range(2)} == {None}
+    assert {outboxes[forwarder_key("next", partition)].lifecycle.suspended for partition in range(2)} == {None}
 
 
 async def test_a_queue_with_messages_that_is_not_configured_any_more_stops_the_start(run_broker):

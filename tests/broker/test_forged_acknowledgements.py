@@ -63,7 +63,7 @@ async def test_who_posts_a_forged_acknowledgement_to_a_broker_deletes_nothing(ru
         forwarders = [outbox for key, outbox in outboxes.items() if key.startswith("forwarder/")]
 
         def waiting() -> int:
-            return sum(outbox.waiting for outbox in forwarders)
+            return sum(outbox.records.waiting for outbox in forwarders)
 
         async with holdfast.Source(broker.service.url, ":memory:", policy=SourcePolicy(retransmission=QUICK)) as source:
             for body in ("<a/>", "<b/>"):

@@ -86,9 +86,9 @@ async def test_a_request_without_a_reply_to_gets_its_reply_as_its_route_says(run
     (outbox,) = [
         one
         for one in broker.destination.running.engine.protocol.outbound.outboxes.values()
-        if one.forwarding is not None and one.queue.records.ends[one.partition]
+        if one.forwarding is not None and one.records.queue.records.ends[one.records.partition]
     ]
-    await until(lambda: outbox.is_empty)
+    await until(lambda: outbox.records.is_empty)
     assert await ask() is (expects is not Expects.ONE_WAY)
 
 

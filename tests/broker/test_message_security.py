@@ -245,7 +245,7 @@ async def test_a_wrong_password_stops_a_forwarder_until_it_is_corrected(
         await anybody.flush(60)
     await until(lambda: shop.app.incidents[REFUSED] > 0)
     outboxes = broker.destination.running.engine.protocol.outbound.outboxes.values()
-    await until(lambda: any(one.stopped for one in outboxes))
+    await until(lambda: any(one.lifecycle.stopped for one in outboxes))
     (tmp_path / "wrong").write_text("inner\n")
     assert broker.reload() == ["forwarders.shop.security.password_file"]
     async with httpx.AsyncClient(timeout=60) as client:

@@ -98,7 +98,7 @@ async def test_forwarders_come_pause_go_on_and_go(start: Start, tmp_path: Path) 
             outbox = broker.destination.running.engine.protocol.outbound.outboxes[forwarder_key("next", 0)]
             write(BASE + forwarder + "paused = true")
             assert broker.reload() == ["forwarders.next.paused"]
-            assert outbox.suspended == PAUSED
+            assert outbox.lifecycle.suspended == PAUSED
             await send(source, "<n>2</n>")
             write(BASE + forwarder + "timeout = 5\npolicy.sending.window = 3\n")
             assert broker.reload() == [f"forwarders.next.{key}" for key in ("paused", "timeout", "policy")]
@@ -106,7 +106,7 @@ async def test_forwarders_come_pause_go_on_and_go(start: Start, tmp_path: Path) 
             assert outbox.policy.window == 3
             write(BASE)
             assert broker.reload() == ["forwarders.next"]
-            assert outbox.suspended == UNCONFIGURED
+            assert outbox.lifecycle.suspended == UNCONFIGURED
             await send(source, "<n>3</n>")
             write(BASE + forwarder)
             broker.reload()

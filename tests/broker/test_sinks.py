@@ -201,7 +201,7 @@ async def test_a_restored_broker_forwards_each_row_of_its_store_once(
             await writer.moved()
         outboxes = running.destination.running.engine.protocol.outbound.outboxes
         async with asyncio.timeout(60):
-            while told is config and any(one.waiting for one in outboxes.values()):
+            while told is config and any(one.records.waiting for one in outboxes.values()):
                 await asyncio.sleep(0.01)
         await running.service.close(5.0)
 

@@ -108,7 +108,7 @@ async def test_a_suspended_forwarder_stays_suspended_over_a_restart_until_resume
 
 
 def is_all_sent(broker: Broker) -> bool:
-    return all(one.is_empty for one in broker.destination.running.engine.protocol.outbound.outboxes.values())
+    return all(one.records.is_empty for one in broker.destination.running.engine.protocol.outbound.outboxes.values())
 
 
 async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(

@@ -133,8 +133,14 @@ def test_a_doubt_moves_as_its_cell_says(state: DoubtState) -> None:
 def test_an_outbox_moves_as_its_cell_says(state: OutboxState) -> None:
     for event in OutboxEvent:
         made = outbox()
-        made.state = state
-        check(OUTBOX_TABLE.get((state, event)), state, event, made.handle, lambda made=made: made.state)
+        made.lifecycle.state = state
+        check(
+            OUTBOX_TABLE.get((state, event)),
+            state,
+            event,
+            made.lifecycle.handle,
+            lambda made=made: made.lifecycle.state,
+        )
 
 
 @pytest.mark.parametrize("state", WithdrawalState)

@@ -172,9 +172,9 @@ class Outbound:
             source.want_end()
             self.outbox._proceed(source, self.now)
         elif event is V.RESUMED:
-            self.outbox.set_stopped("in this test")
+            self.outbox.lifecycle.stop("in this test")
             self.now += 1.0
-            self.outbox.resume(self.outbox.choices, self.now)
+            self.outbox.resume(self.outbox.lifecycle.choices, self.now)
         else:
             self.outbox.happen(source, event, self.now, Why("code", "reason", limit=1))
 
@@ -302,16 +302,16 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     if state in (OS.STOPPED, OS.STOPPED_ENDING):
         outbox.stop("before", "in this test", one.now)
     elif state in (OS.SUSPENDED, OS.SUSPENDED_ENDING):
-        outbox.suspend("before")
+        outbox.lifecycle.suspend("before")
         outbox.save()
     if event is OV.EMPTIED:
-        outbox.first = outbox.end
+        outbox.records.first = outbox.records.end
         outbox.drop(one.now)
     while one.protocol.wants_commit:
         one.store.commit(one.protocol.take_batch())
         one.protocol.commit.durable(one.now)
     one.protocol.take_effects()
-    assert outbox.state is state
+    assert outbox.lifecycle.state is state
 
     if event in (OV.TURN, OV.EMPTIED):
         outbox.ready()
@@ -326,10 +326,10 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     elif event is OV.SUSPEND:
         with pytest.raises(NotSteered, match="already stopped"):
             Steering(one.protocol).suspend(outbox, "now")
-        assert outbox.suspend("now") is action
+        assert outbox.lifecycle.suspend("now") is action
     else:
-        outbox.resume(outbox.choices, one.now)
-    assert outbox.state is after
+        outbox.resume(outbox.lifecycle.choices, one.now)
+    assert outbox.lifecycle.state is after
     is_saved = one.protocol.wants_commit
     while one.protocol.wants_commit:
         one.store.commit(one.protocol.take_batch())
@@ -337,15 +337,15 @@ def test_what_an_outbox_does_is_what_its_cell_says(cell: tuple[OS, OV], outcome:
     kinds = {type(effect) for effect in one.protocol.take_effects()}
     shown: dict[OA, tuple[set[type], bool, str]] = {
         OA.SEND: ({Transmit}, False, ""),
-        OA.END: (set(), True, outbox.stopped),
+        OA.END: (set(), True, outbox.lifecycle.stopped),
         OA.TELL_ENDED: ({Ended}, False, ""),
         OA.HOLD_BACK: (set(), True, ""),
         OA.TELL_STOPPED: ({Stopped}, True, "now"),
         OA.GO_ON: (set(), True, ""),
-        OA.NOTHING: (set(), False, outbox.stopped),
+        OA.NOTHING: (set(), False, outbox.lifecycle.stopped),
     }
-    assert (kinds, is_saved, outbox.stopped) == shown[action]
+    assert (kinds, is_saved, outbox.lifecycle.stopped) == shown[action]
     is_held = after in (OS.SUSPENDED, OS.SUSPENDED_ENDING)
-    assert outbox.suspended == (("now" if action is OA.HOLD_BACK else "before") if is_held else None)
+    assert outbox.lifecycle.suspended == (("now" if action is OA.HOLD_BACK else "before") if is_held else None)
     if action is OA.END:
         assert one.source.end is EndState.WANTED

@@ -49,16 +49,16 @@ def test_a_suspended_forwarder_sends_nothing_over_a_restart_and_then_continues()
     relay.come("m1")
     assert bodies(relay, 60.0) == [], "not even again"
     relay.acknowledge(first, (1, 1))
-    assert outbox_of(relay).first == 1, "what is acknowledged is taken in"
+    assert outbox_of(relay).records.first == 1, "what is acknowledged is taken in"
 
     relay = Relay(relay)
-    assert outbox_of(relay).suspended == "the partner is being moved"
+    assert outbox_of(relay).lifecycle.suspended == "the partner is being moved"
     assert bodies(relay, 60.0) == []
     steer(relay).resume(outbox_of(relay), relay.now)
     *_, second = said(relay.take())  # the first one, too: that it is acknowledged is saved now and then only
     assert second[1:] == (2, b"m1")
     assert second[0] == said([first])[0][0], "in the same Sequence"
-    assert Relay(relay).protocol.outbound.outboxes["next"].suspended is None
+    assert Relay(relay).protocol.outbound.outboxes["next"].lifecycle.suspended is None
 
 
 def test_a_resumed_forwarder_does_not_decide_about_doubtful_messages() -> None:
@@ -75,7 +75,7 @@ def test_a_resumed_forwarder_does_not_decide_about_doubtful_messages() -> None:
     ):
         with pytest.raises(NotSteered, match="stopped"):
             verb()
-    assert outbox_of(relay).stopped == "given up"
+    assert outbox_of(relay).lifecycle.stopped == "given up"
 
 
 def test_a_sequence_closed_by_an_operator_leaves_the_rest_to_the_next() -> None:
@@ -105,7 +105,7 @@ def test_a_terminated_outbound_sequence_leaves_what_may_have_arrived_to_somebody
     (stopped,) = [one for one in relay.told if isinstance(one, Stopped)]
     assert "1 messages" in stopped.reason
     assert bodies(relay, 60.0) == []
-    outbox_of(relay).resume(outbox_of(relay).choices, relay.now)
+    outbox_of(relay).resume(outbox_of(relay).lifecycle.choices, relay.now)
     assert bodies(relay) == [b"m0"], "m1 is known to have arrived"
 
 
@@ -115,7 +115,7 @@ def test_a_forwarder_goes_back_in_a_new_sequence_from_number_one() -> None:
     relay.forward()
     sent = relay.take()
     relay.acknowledge(sent[0], (1, 4))
-    assert outbox_of(relay).first == 4
+    assert outbox_of(relay).records.first == 4
     assert steer(relay).reset(outbox_of(relay), 2, relay.now) == 2
     relay.settle()
     again = said(relay.take())
@@ -123,7 +123,7 @@ def test_a_forwarder_goes_back_in_a_new_sequence_from_number_one() -> None:
     assert again[0][0] != said(sent)[0][0], "its numbers are another Sequence's"
 
     relay = Relay(relay)
-    assert outbox_of(relay).first == 2
+    assert outbox_of(relay).records.first == 2
     assert said(relay.take())[:3] == again, "and the same after a crash"
 
 
@@ -140,7 +140,7 @@ def test_a_forwarder_moved_ahead_discards_what_never_left_in_its_sequence() -> N
     steer(relay).resume(outbox_of(relay), relay.now)
     relay.settle()
     assert bodies(relay) == [b"m3"]
-    assert outbox_of(relay).stopped == ""
+    assert outbox_of(relay).lifecycle.stopped == ""
 
 
 def test_a_forwarder_moved_past_what_left_stops_if_more_may_have_arrived() -> None:
@@ -150,10 +150,10 @@ def test_a_forwarder_moved_past_what_left_stops_if_more_may_have_arrived() -> No
     assert len(relay.take()) == 4
     steer(relay).reset(outbox_of(relay), 2, relay.now)
     relay.settle()
-    assert outbox_of(relay).stopped
+    assert outbox_of(relay).lifecycle.stopped
     assert outbox_of(relay).source is None
     assert bodies(relay, 60.0) == []
-    outbox_of(relay).resume(outbox_of(relay).choices, relay.now)
+    outbox_of(relay).resume(outbox_of(relay).lifecycle.choices, relay.now)
     assert bodies(relay) == [b"m2", b"m3"]
 
 
@@ -182,7 +182,7 @@ def test_records_are_kept_no_longer_for_a_deleted_suspended_forwarder() -> None:
     assert list(relay.protocol.outbound.outboxes) == ["other"]
     relay.come("m2")
     other = relay.protocol.outbound.outboxes["other"]
-    while not other.is_empty:
+    while not other.records.is_empty:
         for sent in relay.take(1.0):
             assert sent.envelope.sequence is not None
             relay.acknowledge(sent, (1, sent.number))

@@ -63,11 +63,11 @@ async def test_why_replies_are_stopped_is_shown_of_a_running_destination(serve: 
     async with Source((await serve(app)).url, ":memory:", offer=True) as source:
         await source.request("<a/>", action=ACTION, timeout=60)
         (replies,) = app.running.engine.protocol.outbound.outboxes.values()
-        replies.set_stopped("Sender")
+        replies.lifecycle.stop("Sender")
         described = describe_protocol(app.running.engine.protocol, app.running.engine.clock())
         (shown,) = [one for one in described if one["role"] == "source"]
         assert (shown["key"], shown["suspended"]) == (replies.key, "Sender")
-        replies.set_resumed()
+        replies.lifecycle.resume()
 
 
 async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason(

@@ -39,6 +39,7 @@ from holdfast.core.rm_source.transmissions import Transmissions
 from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.sending.transmission_mark import TransmissionMarks
 from holdfast.core.sinks.staging import Sinks
 from holdfast.core.states.inbound import SETTLING_TABLE, DestinationState, SettlingAction, SettlingEvent, SettlingState
@@ -99,8 +100,8 @@ def acknowledge_before_store(monkeypatch: pytest.MonkeyPatch) -> None:
 def transmit_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     def submit(self: Outbox, record: Record) -> int:
         offset = original(self, record)
-        self.queue.partitions[self.partition].durable_end = self.end
-        self.update_available()
+        self.records.queue.partitions[self.records.partition].durable_end = self.records.end
+        self.records.update_available()
         self.ready()
         return offset
 
@@ -138,16 +139,15 @@ def take_the_mark_for_less_than_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @mutant("NothingUnacknowledgedDropped")
 def let_go_of_what_is_forwarded_once_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pass_acknowledged(self: Outbox) -> bool:
+    def pass_acknowledged(self: OutboxRecords) -> bool:
         found: bool = original(self)
-        if self.key.startswith(FORWARD) and self.source is not None:
-            self.first = max(
-                self.first, min(self.source.numbers.start + self.source.numbers.highest_sent, self.durable_end)
-            )
+        if self.cursor.startswith(OUTBOUND + FORWARD) and self.source is not None:
+            numbers = self.source.numbers
+            self.first = max(self.first, min(numbers.start + numbers.highest_sent, self.durable_end))
             return True
         return found
 
-    original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)
+    original = replace(monkeypatch, OutboxRecords, "pass_acknowledged", pass_acknowledged)
 
 
 @mutant("NumbersNeverReused", "TransmittedIsDurable")
@@ -275,13 +275,13 @@ def forget_over_a_crash_that_a_reply_is_awaited(monkeypatch: pytest.MonkeyPatch)
 
 @mutant("NothingUnacknowledgedDropped")
 def trim_the_outbox_beyond_what_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pass_acknowledged(self: Outbox) -> Any:
+    def pass_acknowledged(self: OutboxRecords) -> Any:
         is_to_be_saved = original(self)
         if self.source is not None:
             self.queue.records.delete_below(0, self.source.numbers.start + self.source.acknowledged.highest)
         return is_to_be_saved
 
-    original = replace(monkeypatch, Outbox, "pass_acknowledged", pass_acknowledged)
+    original = replace(monkeypatch, OutboxRecords, "pass_acknowledged", pass_acknowledged)
 
 
 @mutant("FinalIsFinal", "Liveness")
@@ -522,7 +522,7 @@ def bury_a_message_at_its_first_refusal(monkeypatch: pytest.MonkeyPatch) -> None
 @mutant("NothingUnacknowledgedDropped", "Liveness")
 def pass_a_refused_message_without_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     def _bury(self: UndeliverableMessages, outbox: Outbox, offset: int, fault: Any, times: int, now: float) -> None:
-        self._answer(outbox.here[offset], fault, now)
+        self._answer(outbox.records.here[offset], fault, now)
 
     replace(monkeypatch, UndeliverableMessages, "_bury", _bury)
 

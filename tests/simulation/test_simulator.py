@@ -25,7 +25,7 @@ from worlds import worlds
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.rm_destination.destination import RMDestination
-from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import OutboxRecords
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.simulation.nodes.clock import EPOCH, SimClock
@@ -138,7 +138,7 @@ def test_successive_sessions_of_a_broker_share_no_sequence_whoever_crashes(
     for seed in range(15):
         counts.update(Simulator(seed, with_sessions(seed)).run().counts)
     assert counts["crashes"] > 15 and counts["sequence.created"] > 60
-    monkeypatch.setattr(Outbox, "cut", lambda _self: False)
+    monkeypatch.setattr(OutboxRecords, "cut", lambda _self: False)
     found = set()
     for seed in range(15):
         try:

@@ -23,7 +23,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.retraction import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.versions import Addressing, Versions
 from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.store import MemoryStore

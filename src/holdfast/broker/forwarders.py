@@ -103,8 +103,8 @@ class Forwarders:
             if first is None or forwarder_key(config.name, partition) in outboxes:
                 continue  # it was deleted, or follows that partition already
             self._begin_one(destination, config, partition)
-            if first.suspended is not None:
-                Steering(protocol).suspend(outboxes[forwarder_key(config.name, partition)], first.suspended)
+            if first.lifecycle.suspended is not None:
+                Steering(protocol).suspend(outboxes[forwarder_key(config.name, partition)], first.lifecycle.suspended)
 
     def check(self, destination: RunningDestination) -> None:
         """Check that the store has none of these forwarders with other ends.
@@ -124,12 +124,12 @@ class Forwarders:
         steering = Steering(destination.engine.protocol)
         for key, outbox in destination.engine.protocol.outbound.outboxes.items():
             name = forwarder_of(key)
-            if name is not None and name not in self.configs and not outbox.stopped and outbox.suspended is None:
+            if name is not None and name not in self.configs and not outbox.lifecycle.is_held_back:
                 steering.suspend(outbox, UNCONFIGURED)
                 log.warning(
                     "forwarder.not_configured",
                     forwarder=name,
-                    waiting=outbox.durable_end - outbox.first,
+                    waiting=outbox.records.durable_end - outbox.records.first,
                     what="the forwarder is suspended; the broker keeps its unsent messages",
                     remedy="add it to the configuration again, or delete it: holdfast forwarders delete",
                 )
@@ -151,9 +151,9 @@ class Forwarders:
 
     @staticmethod
     def _pause(steering: Steering, config: ForwarderConfig, outbox: Outbox, now: float) -> None:
-        if config.paused and not outbox.stopped and outbox.suspended is None:
+        if config.paused and not outbox.lifecycle.is_held_back:
             steering.suspend(outbox, PAUSED)
-        elif not config.paused and outbox.suspended in (PAUSED, UNCONFIGURED):
+        elif not config.paused and outbox.lifecycle.suspended in (PAUSED, UNCONFIGURED):
             steering.resume(outbox, now)
 
     def replying(self, queue: str) -> bool:
@@ -171,9 +171,9 @@ class Forwarders:
 
 
 def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
-    if outbox.queue is not queue:
+    if (stored := outbox.records.queue) is not queue:
         raise ConfigurationError(
-            f"in the store, the forwarder {config.name!r} reads the queue {outbox.queue.name!r}, not {queue.name!r}",
+            f"in the store, the forwarder {config.name!r} reads the queue {stored.name!r}, not {queue.name!r}",
             remedy="Give the forwarder of the other queue a new name. The broker keeps the unsent messages of the "
             "old one.",
         )

@@ -109,12 +109,12 @@ class Steering:
             NotSteered: the outbox is stopped for another reason, or answers requests, which only the requester ends.
         """
         self._check_ours(outbox)
-        if outbox.stopped:
+        if outbox.lifecycle.stopped:
             raise NotSteered(
-                f"{outbox.key!r} is already stopped: {outbox.stopped}",
+                f"{outbox.key!r} is already stopped: {outbox.lifecycle.stopped}",
                 remedy="It sends nothing until you decide: holdfast outbox retry.",
             )
-        outbox.suspend(reason)
+        outbox.lifecycle.suspend(reason)
         outbox.save()
         outbox.ready()  # requesters wait
         self._tell(Incident("sending.suspended"), key=outbox.key, reason=reason)
@@ -126,14 +126,14 @@ class Steering:
             NotSteered: the outbox is not suspended, is stopped and needs a decision, or answers requests.
         """
         self._check_ours(outbox)
-        if outbox.stopped:
+        if outbox.lifecycle.stopped:
             raise NotSteered(
-                f"{outbox.key!r} is stopped, not suspended: {outbox.stopped}",
+                f"{outbox.key!r} is stopped, not suspended: {outbox.lifecycle.stopped}",
                 remedy="Some of its messages may have arrived. To send them again anyway: holdfast outbox retry.",
             )
-        if outbox.suspended is None:
+        if outbox.lifecycle.suspended is None:
             raise NotSteered(f"{outbox.key!r} is not suspended", remedy="There is nothing to resume.")
-        outbox.resume(outbox.choices, now)
+        outbox.resume(outbox.lifecycle.choices, now)
         if outbox.source is not None:
             self._commit.save(outbox.source.local_id, outbox.source)
         self._tell(Incident("sending.resumed"), key=outbox.key)
@@ -157,7 +157,7 @@ class Steering:
         if source is None or source.identifier is None:
             raise NotSteered(f"{outbox.key!r} has no open Sequence", remedy="There is no Sequence to end.")
         if terminate:
-            self._give_up_sequence(outbox, outbox.in_doubt(), now)
+            self._give_up_sequence(outbox, outbox.records.in_doubt(), now)
         else:
             left = max(source.numbers.highest_sent, min(source.numbers.sent_before, source.numbers.available))
             source.numbers.limit = min(source.numbers.limit, left)  # it ends like a Sequence without free numbers
@@ -178,9 +178,9 @@ class Steering:
             NotSteered: the outbox answers requests.
         """
         self._check_ours(outbox)
-        records = outbox.queue.partitions[outbox.partition]
+        records = outbox.records.queue.partitions[outbox.records.partition]
         offset = min(max(offset, records.first), records.durable_end)
-        before = outbox.first
+        before = outbox.records.first
         if offset < before:
             if outbox.source is not None:
                 outbox.drop(now)
@@ -189,26 +189,29 @@ class Steering:
             self._pass_over(outbox, offset, now)
         outbox.save()
         self._tell(
-            Incident("outbox.moved"), key=outbox.key, partition=outbox.partition, **{"from": before, "to": offset}
+            Incident("outbox.moved"),
+            key=outbox.key,
+            partition=outbox.records.partition,
+            **{"from": before, "to": offset},
         )
         outbox.ready()
         return offset
 
     def _pass_over(self, outbox: Outbox, offset: int, now: float) -> None:
-        if outbox.may_have_left(outbox.first):
-            self._give_up_sequence(outbox, outbox.in_doubt(offset), now)
-        outbox.leave_out(outbox.first, offset - 1)
+        if outbox.records.may_have_left(outbox.records.first):
+            self._give_up_sequence(outbox, outbox.records.in_doubt(offset), now)
+        outbox.records.leave_out(outbox.records.first, offset - 1)
         if outbox.source is not None:
             self._commit.save(outbox.source.local_id, outbox.source)
-        outbox.save_place(now)
+        outbox.records.save_place(now)
 
     def _give_up_sequence(self, outbox: Outbox, in_doubt: int, now: float) -> None:
         """Abandon the Sequence. If messages may have arrived and duplicates are not allowed, the operator decides."""
         assert outbox.source is not None
-        outbox.leave_out_arrived()
+        outbox.records.leave_out_arrived()
         outbox.drop(now)
         allows_duplicates = outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE
-        if in_doubt and not outbox.stopped and not allows_duplicates:
+        if in_doubt and not outbox.lifecycle.stopped and not allows_duplicates:
             outbox.stop(GIVEN_UP, f"{in_doubt} messages of its Sequence may have arrived", now)
 
     def delete(self, outbox: Outbox, now: float) -> int:
@@ -224,7 +227,7 @@ class Steering:
             NotSteered: see :meth:`check_deletable`.
         """
         self.check_deletable(outbox)
-        waiting = outbox.waiting
+        waiting = outbox.records.waiting
         self._outbound.close_outbox(outbox.key, now)
         self._tell(Incident("forwarder.deleted"), key=outbox.key, waiting=waiting)
         return waiting
@@ -237,12 +240,12 @@ class Steering:
                 answers requests.
         """
         self._check_ours(outbox)
-        if outbox.queue.description.kind == OUTBOX:
+        if outbox.records.queue.description.kind == OUTBOX:
             raise NotSteered(
                 f"{outbox.key!r} has its own queue, which an application fills",
                 remedy="To discard messages: holdfast outbox discard.",
             )
-        if outbox.suspended is None and not outbox.stopped:
+        if outbox.lifecycle.suspended is None and not outbox.lifecycle.stopped:
             raise NotSteered(
                 f"{outbox.key!r} is sending",
                 remedy="Suspend it with holdfast forwarders suspend, and remove it from the configuration.",
@@ -325,7 +328,7 @@ class Steering:
         """Return a cursor's current offset. An outbox moves its cursor only occasionally, so ask the outbox."""
         cursor = queue.cursors[name]
         outbox = self._outbound.outboxes.get(name.removeprefix("outbound/")) if cursor.is_outbound else None
-        return outbox.first if outbox is not None else cursor.offsets[partition]
+        return outbox.records.first if outbox is not None else cursor.offsets[partition]
 
     def tell_requesters(
         self,
@@ -345,7 +348,7 @@ class Steering:
         return [
             one
             for one in self._outbound.outboxes.values()
-            if one.queue is queue and one.partition == partition and one.first < below
+            if one.records.queue is queue and one.records.partition == partition and one.records.first < below
         ]
 
     def give_up(self, queue: Queue, partition: int, records: list[tuple[int, Record]], now: float) -> int:

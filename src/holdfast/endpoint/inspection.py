@@ -100,9 +100,12 @@ def describe_parts(
         snapshot.sequences[destination.identifier] = destination.to_state()
         snapshot.held[destination.identifier] = list(destination.held)
     for outbox in outboxes:
-        where = outbox.queue.name, outbox.partition
-        snapshot.bounds[where] = (outbox.queue.partitions[outbox.partition].first, outbox.durable_end)
-        snapshot.cursors[*where, outbox.cursor] = outbox.about() | {"offset": outbox.first}
+        where = outbox.records.queue.name, outbox.records.partition
+        snapshot.bounds[where] = (
+            outbox.records.queue.partitions[outbox.records.partition].first,
+            outbox.records.durable_end,
+        )
+        snapshot.cursors[*where, outbox.records.cursor] = outbox.about() | {"offset": outbox.records.first}
         if outbox.source is not None:
             snapshot.sequences[outbox.source.local_id] = outbox.source.to_state()
     return describe_snapshot(snapshot, now)

@@ -318,7 +318,7 @@ class Simulator:
             return
         broker = self.world.nodes[1]
         for outbox in broker.protocol.outbound.outboxes.values():
-            if outbox.stopped:
+            if outbox.lifecycle.stopped:
                 self.world.note(lambda: "an operator resumes a forwarder of the broker")
                 outbox.resume([*broker.setup.choices], broker.now)
 
@@ -327,12 +327,12 @@ class Simulator:
         node, world = self.world.nodes[0], self.world
         outbox = node.outbox
         assert outbox is not None
-        if not outbox.stopped:
+        if not outbox.lifecycle.stopped:
             return
         if not self.options.may_stop:
-            raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.stopped}")
+            raise InvariantViolation("Liveness", f"the outbox stopped without cause: {outbox.lifecycle.stopped}")
         world.note(lambda: "an operator resumes the outbox")
-        world.ledger.doubt(outbox.first, outbox.end)
+        world.ledger.doubt(outbox.records.first, outbox.records.end)
         outbox.resume([*node.setup.choices], node.now)
         node.end()
         world.settle(node)

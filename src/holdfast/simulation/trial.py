@@ -232,7 +232,7 @@ class _Run:
             if self.now > LONGEST:
                 break
             event()
-        outcome.is_complete = self._outbox.waiting == 0 and len(outcome.latencies) == trial.messages
+        outcome.is_complete = self._outbox.records.waiting == 0 and len(outcome.latencies) == trial.messages
         return outcome
 
     # --- the source -----------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class Twin(SecondWorld):
 
     def missing(self) -> str | None:
         """Describe a message that has not arrived; None if every message has."""
-        if not self.open().is_empty:
+        if not self.open().records.is_empty:
             return "the source awaits acknowledgements from the second destination"
         disk = self.world.ledger.disks[1]
         there = {queued.body for records in disk.queues.values() for queued in records}

@@ -9,7 +9,7 @@ from holdfast.core.events import Acknowledged, Delivered, Ended, Handle, Inciden
 from holdfast.core.messages import Envelope, SequenceAcknowledgement
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
-from holdfast.core.sending.outboxes.retraction import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.simulation.nodes.clock import SimClock
 from holdfast.simulation.nodes.ledger import DurableState, Ledger, Words
 from holdfast.simulation.nodes.node import (

@@ -224,7 +224,7 @@ def test_only_a_decision_sends_twice_to_a_peer_that_forgot_the_sequence(
         for one in left:
             peer.answer(one, fates.pop() if fates else "answered")
         left = sending.wait(STEADY.cap)
-        if sending.stopped or outbox.first == 6:
+        if sending.stopped or outbox.records.first == 6:
             break
     assert len(set(peer.taken)) == len(peer.taken), "nobody filters duplicates over two Sequences"
     if not sending.stopped:

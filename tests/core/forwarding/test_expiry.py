@@ -49,7 +49,7 @@ def test_an_expired_message_is_never_sent_and_its_requester_gets_a_fault(on_expi
         assert chain.letters[7].origin == LetterOrigin("inbox", 0, 7, "forward/x/0", "expired")
     sequences = {one.sequence.identifier for _, to, one in chain.journeys if to == SERVICE and one.sequence}
     assert len(sequences) == 1, "however many were too old"
-    assert chain.forwarder.is_empty and chain.outbox.is_empty
+    assert chain.forwarder.records.is_empty and chain.outbox.records.is_empty
 
 
 WAIT = {"all anonymous": {}, "nobody offers": {"offers": False, "forwarder_offers": False}}
@@ -100,7 +100,7 @@ def test_a_request_is_not_sent_on_when_its_requester_has_given_up(fate: str) -> 
     if fate == "it asks again":
         assert chain.replies == [("urn:m:m0", "re m0")] and chain.bodies == ["m0"]
     else:
-        assert chain.bodies == [] and chain.forwarder.is_empty
+        assert chain.bodies == [] and chain.forwarder.records.is_empty
         assert [letter.origin.code for letter in chain.letters if letter.origin] == ["given up"]
 
 
@@ -118,7 +118,7 @@ def test_what_may_have_been_transmitted_never_expires() -> None:
     chain.service.is_up = True
     chain.go(300.0)
     assert "m1" in chain.bodies and len(set(chain.bodies)) == len(chain.bodies)
-    assert len(chain.replies) == 102 and chain.forwarder.is_empty
+    assert len(chain.replies) == 102 and chain.forwarder.records.is_empty
     assert len(chain.bodies) + len(chain.letters) == 102
 
 
@@ -149,7 +149,7 @@ def stopped(**told: Any) -> Chain:
     chain.service.answers = grants_nothing
     chain.ask("first", wants_reply=False)
     chain.go(100.0)
-    assert chain.forwarder.stopped == CREATE_SEQUENCE_REFUSED
+    assert chain.forwarder.lifecycle.stopped == CREATE_SEQUENCE_REFUSED
     return chain
 
 
@@ -184,7 +184,7 @@ def test_a_stopped_forwarder_answers_each_request_at_once_and_says_why(way: str,
     assert [letter.record.body for letter in chain.letters] == [b"one", b"two"]
     told = [one.detail for one in chain.broker.incidents if one.name == "requests.returned"]
     assert [detail and detail["count"] for detail in told] == [1, 1]
-    assert chain.forwarder.is_empty
+    assert chain.forwarder.records.is_empty
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
@@ -192,10 +192,10 @@ def test_requests_that_wait_when_their_forwarder_stops_are_answered_then(is_kill
     chain = Chain(policy=forwarding(patience=20.0))
     chain.service.answers = grants_nothing
     chain.ask("one", "two")
-    chain.go(until=lambda: chain.forwarder.unwelcome is not None)
+    chain.go(until=lambda: chain.forwarder.lifecycle.unwelcome is not None)
     if is_killed:
         chain.broker.kill()
-    chain.go(until=lambda: bool(chain.forwarder.stopped))
+    chain.go(until=lambda: bool(chain.forwarder.lifecycle.stopped))
     chain.go(1.0)
     assert sorted(chain.replies) == [("urn:m:one", STOPPED), ("urn:m:two", STOPPED)]
     chain.go(200.0)
@@ -217,7 +217,7 @@ def test_one_way_messages_in_front_of_a_request_do_not_keep_its_requester_waitin
     chain.refuse("poison")
     chain.ask("poison", wants_reply=False)
     chain.go(100.0)
-    assert chain.forwarder.stopped == "Poison" and chain.forwarder.source is not None
+    assert chain.forwarder.lifecycle.stopped == "Poison" and chain.forwarder.source is not None
     for number in range(3):
         chain.ask(*(f"{number}.{one}" for one in range(100)), wants_reply=False)
         chain.ask(f"asked{number}")
@@ -236,7 +236,7 @@ def test_what_a_stopped_forwarder_leaves_out_is_bounded(monkeypatch: pytest.Monk
         chain.ask(f"{number}", wants_reply=False)
         chain.ask(f"asked{number}")
         chain.go(1.0)
-    assert len(chain.replies) == 5 and len(chain.forwarder.left_out) == 5
+    assert len(chain.replies) == 5 and len(chain.forwarder.records.left_out) == 5
     resume(chain)
     chain.go()
     assert len(chain.replies) == 9 and len(chain.bodies) == 1 + 9 + 4
@@ -359,5 +359,5 @@ def test_a_requester_is_answered_in_time_while_its_service_grants_no_sequence() 
     chain.go(400.0)
     chain.ask("two")
     chain.go(58.0)
-    assert not chain.forwarder.stopped
+    assert not chain.forwarder.lifecycle.stopped
     assert chain.replies == [("urn:m:one", EXPIRED), ("urn:m:two", EXPIRED)]

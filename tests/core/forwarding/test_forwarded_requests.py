@@ -40,7 +40,7 @@ def test_a_reply_comes_back_to_who_asked_in_whatever_way_the_two_speak(way: str)
     chain.ask("one", "two", "three")
     chain.go()
     assert sorted(chain.replies) == [(f"urn:m:{body}", f"re {body}") for body in ("one", "three", "two")]
-    assert chain.outbox.is_empty and chain.forwarder.is_empty
+    assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty
     assert [record.body for record in chain.broker.kept] == [b"one", b"two", b"three"], "replies are in no queue"
 
 
@@ -56,7 +56,7 @@ def test_whoever_is_killed_at_any_step_each_requester_gets_exactly_one_reply(way
         chain.ask("one", "two")
         chain.go(400.0)
         assert sorted(chain.replies) == [("urn:m:one", "re one"), ("urn:m:two", "re two")], (way, step)
-        assert chain.outbox.is_empty and chain.forwarder.is_empty, (way, step)
+        assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty, (way, step)
         if party.run == 1:
             break
     assert step > 10
@@ -93,12 +93,12 @@ def test_a_request_that_is_not_in_memory_is_read_before_its_reply_is_taken(forwa
     chain = Chain(forwarder_offers=forwarder_offers, handler=reply)
     chain.ask("one")
     chain.go(until=lambda: bool(chain.handled))
-    chain.forwarder.here.release()
+    chain.forwarder.records.here.release()
     reads = chain.broker.reads
     chain.go()
     assert chain.broker.reads > reads
     assert chain.replies == [("urn:m:one", "re one" if reply is echo else NO_REPLY)]
-    assert chain.outbox.is_empty and chain.forwarder.is_empty
+    assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -108,7 +108,7 @@ def test_a_request_that_the_service_does_not_answer_is_answered_with_a_fault(way
     chain.ask("one")
     chain.go(chain.policy.patience + 60.0)  # where replies go to an address, one may still come
     assert chain.replies == [("urn:m:one", NO_REPLY)]
-    assert chain.outbox.is_empty and chain.forwarder.is_empty
+    assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty
     (told,) = [one for one in chain.broker.incidents if one.level == "warning"]
     assert (told.name, told.detail["forwarder"]) == ("request.no_reply", "forward/x/0")
 
@@ -127,7 +127,7 @@ def test_a_fault_as_reply_goes_back_as_one_and_as_one_of_the_requesters_own_soap
     chain.go()
     # What a service wrote is passed on as it is, if the requester can read it.
     assert chain.replies == [("urn:m:one", "re one" if soap == "1.2" else "fault Broken: it broke")]
-    assert chain.forwarder.is_empty
+    assert chain.forwarder.records.is_empty
 
 
 def as_fault(envelope: Envelope) -> None:
@@ -179,7 +179,7 @@ def test_a_fault_of_the_services_addressing_goes_back_in_that_of_the_requester(
     else:
         assert reply.action == f"urn:fault:{requester.value}"
         assert reply.body == b"fault ActionNotSupported: no such operation"
-    assert chain.forwarder.is_empty
+    assert chain.forwarder.records.is_empty
 
 
 @each_pair
@@ -210,7 +210,7 @@ def test_a_reply_to_a_requester_whose_sequence_is_gone_is_dropped_and_told() -> 
     chain.go()
     told = [(one.name, one.identifier, one.number) for one in chain.broker.incidents if one.level == "warning"]
     assert told == [("reply.dropped", identifier, 1)]
-    assert chain.forwarder.is_empty
+    assert chain.forwarder.records.is_empty
 
 
 @pytest.mark.parametrize("assurance", ["at-least-once", "exactly-once"])
@@ -275,7 +275,9 @@ def test_a_request_in_doubt_is_answered_once_whoever_is_killed_meanwhile(assuran
         executed = [f"urn:m:{body}" for body in chain.bodies]
         assert len(executed) == len(set(executed)), step
         assert {key for key, said in chain.replies if said != IN_DOUBT} <= set(executed), step
-        assert chain.forwarder.is_empty and not chain.forwarder.stopped and chain.forwarder.doubt is None, step
+        assert (
+            chain.forwarder.records.is_empty and not chain.forwarder.lifecycle.stopped and chain.forwarder.doubt is None
+        ), step
         if chain.broker.run == 1:
             break
     assert step > 10
@@ -385,7 +387,7 @@ def test_without_a_reply_to_the_repeat_of_a_message_gets_the_reply(
     chain.broker.kill()
     chain.go(5.0)
     assert requester.ask(message_id=message_id) == (b"re 1", ((1, 1),), message_id)
-    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert chain.bodies == ["1"] and chain.forwarder.records.is_empty
     (sent,) = requests_to_the_service(chain)
     assert (sent.message_id, sent.reply_to) == (message_id, None), "the service sees what the sender wrote"
 
@@ -396,7 +398,7 @@ def test_a_one_way_message_without_a_reply_to_is_acknowledged_whenever_it_comes(
     requester = Plain(chain, offers=offers)
     for _ in range(3):
         assert requester.ask() == (b"", ((1, 1),), None)
-    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert chain.bodies == ["1"] and chain.forwarder.records.is_empty
     assert [one.name for one in chain.broker.incidents if one.level == "warning"] == []
 
 
@@ -407,7 +409,7 @@ def test_a_forwarder_with_an_address_brings_replies_to_requests_only(expects: Ex
     assert requester.ask(expects=expects)[0] == (b"" if expects is None else b"re 1")
     chain.go(5.0)
     assert requester.ask(expects=expects)[0] == (b"" if expects is None else b"re 1")
-    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert chain.bodies == ["1"] and chain.forwarder.records.is_empty
 
 
 @offers_or_not
@@ -430,7 +432,7 @@ def test_a_route_says_that_its_messages_are_one_way_and_no_reply_is_kept(offers:
     requester = Plain(chain, offers=offers)
     for _ in range(3):
         assert requester.ask(expects=Expects.ONE_WAY, reply_to=reply_to) == (b"", ((1, 1),), None)
-    assert chain.bodies == ["1"] and chain.forwarder.is_empty
+    assert chain.bodies == ["1"] and chain.forwarder.records.is_empty
     assert [record.reply_to for record in chain.broker.kept] == ["none"]
 
 

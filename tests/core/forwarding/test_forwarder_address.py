@@ -72,7 +72,7 @@ def test_a_request_unanswered_after_the_patience_is_a_fault_for_its_requester(
     assert chain.replies == [("urn:m:one", NO_REPLY)], "a request that only waits for its reply keeps none from going"
     chain.go(60.0)
     assert chain.replies == [("urn:m:one", NO_REPLY), ("urn:m:two", NO_REPLY)]
-    assert chain.forwarder.is_empty and chain.outbox.is_empty
+    assert chain.forwarder.records.is_empty and chain.outbox.records.is_empty
     chain.service.is_handling = True
     chain.service.kill()
     chain.go()
@@ -136,7 +136,7 @@ def test_a_reply_after_the_patience_counts_unless_its_request_was_acknowledged(i
     chain.service.is_up = False
     chain.ask("one")
     chain.go(200.0)
-    assert not chain.forwarder.is_empty
+    assert not chain.forwarder.records.is_empty
     chain.service.is_up = True
     if is_acknowledged:
         acknowledge_at_the_address(chain, 2)

@@ -205,7 +205,7 @@ def test_messages_are_forwarded_without_a_copy_and_a_crash_changes_no_number() -
     relay = Relay(relay)
     assert said(relay.take()) == said(before), "what is not known to be acknowledged goes again, as it was"
     relay.acknowledge(before[0], (1, 4))
-    assert relay.protocol.outbound.outboxes["next"].is_empty
+    assert relay.protocol.outbound.outboxes["next"].records.is_empty
     assert Relay(relay).take(60.0) == []
     assert relay.appended == [("inbox", b"m%d" % n) for n in range(4)]
     assert not [effect for effect in relay.told if isinstance(effect, Submitted)], "nobody here submitted them"
@@ -342,9 +342,11 @@ def test_partitions_are_forwarded_each_by_itself() -> None:
     assert len({identifier for identifier, _, _ in said(sent)}) == len(list(filter(None, relay.queue.records.ends))) > 1
     for one in sent:
         relay.acknowledge(one, (1, one.number))
-    assert all(outbox.is_empty for outbox in outboxes)
+    assert all(outbox.records.is_empty for outbox in outboxes)
     relay = Relay(relay)
-    assert [relay.protocol.outbound.outboxes[outbox.key].first for outbox in outboxes] == relay.queue.records.ends
+    assert [
+        relay.protocol.outbound.outboxes[outbox.key].records.first for outbox in outboxes
+    ] == relay.queue.records.ends
 
 
 def test_a_message_that_a_forwarder_gives_up_stays_in_the_queue_for_others() -> None:
@@ -354,17 +356,17 @@ def test_a_message_that_a_forwarder_gives_up_stays_in_the_queue_for_others() -> 
     discard(relay.protocol.outbound, outbox, 0, relay.now)
     assert said(relay.take())[0][1:] == (1, b"m1")
     assert relay.kept == range(2)
-    assert Relay(relay).protocol.outbound.outboxes["next"].first == 1
+    assert Relay(relay).protocol.outbound.outboxes["next"].records.first == 1
 
 
 def test_no_reader_can_move_the_cursor_of_a_forwarder() -> None:
     relay = Relay()
     relay.come("m0")
     outbox = relay.forward()
-    for name in (outbox.cursor, HANDLER):
+    for name in (outbox.records.cursor, HANDLER):
         with pytest.raises(ConfigurationError):
             relay.queue.advance(name, {0: 1}, relay.now)
-    assert not relay.queue.drop_cursor(outbox.cursor, relay.now)
+    assert not relay.queue.drop_cursor(outbox.records.cursor, relay.now)
     described = relay.queue.describe(relay.now, {})["cursors"]
     assert [(one["kind"], one["lag"]) for one in described] == [("outbound", 1)]
 
@@ -396,7 +398,7 @@ def test_what_is_in_doubt_is_settled_once_it_is_read_if_it_is_not_in_memory() ->
     relay.protocol.failed(first, relay.now, "its answer was lost")
     relay.protocol.failed(second, relay.now, "its answer was lost")
     again, _ = relay.take(STEADY.cap)
-    outbox.here.release()
+    outbox.records.here.release()
     turns = Counter[str]()
     turn = relay.protocol.outbound._give_turn
 
@@ -408,7 +410,7 @@ def test_what_is_in_doubt_is_settled_once_it_is_read_if_it_is_not_in_memory() ->
     relay.protocol.outbound._give_turn = counted  # type: ignore[method-assign]
     assert again.envelope.sequence is not None
     relay.answer(again, fault=sequence_fault(UNKNOWN_SEQUENCE, again.envelope.sequence.identifier))
-    assert outbox.stopped == UNKNOWN_SEQUENCE
+    assert outbox.lifecycle.stopped == UNKNOWN_SEQUENCE
     assert outbox.doubt is None
 
 
@@ -473,7 +475,7 @@ def test_whatever_happens_all_that_came_arrives_and_nothing_goes_that_somebody_n
         assert not options["is_handled"] or first <= handled
         assert has_reader or options["retention"] or options["drops_passed"] or first == 0
     for _ in range(1000):
-        if outbox.is_empty:
+        if outbox.records.is_empty:
             break
         for sent in relay.take() or relay.take(1.0):
             (identifier, number, body) = said([sent])[0]

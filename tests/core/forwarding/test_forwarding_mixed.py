@@ -200,12 +200,12 @@ class Mixed(Chain):
 
     def held_back(self) -> None:
         outbox = self.chance.choice(self.forwarders)
-        if self.broker.is_up and outbox.suspended is None:
+        if self.broker.is_up and outbox.lifecycle.suspended is None:
             self.steering.suspend(outbox, "somebody said so")
 
     def let_go(self) -> None:
         for outbox in self.forwarders:
-            if self.broker.is_up and outbox.suspended is not None:
+            if self.broker.is_up and outbox.lifecycle.suspended is not None:
                 self.steering.resume(outbox, self.now)
 
     def reloaded(self) -> None:
@@ -244,12 +244,12 @@ class Mixed(Chain):
             return
         found = [
             offset
-            for offset in range(outbox.first, outbox.durable_end)
-            if not outbox.is_acknowledged(offset) and not outbox.may_have_left(offset)
+            for offset in range(outbox.records.first, outbox.records.durable_end)
+            if not outbox.records.is_acknowledged(offset) and not outbox.records.may_have_left(offset)
         ]
         if found and outbox.source is not None:
             offset = self.chance.choice(found)
-            record = self.broker.queue.records.look(outbox.partition, offset)
+            record = self.broker.queue.records.look(outbox.records.partition, offset)
             assert record is not None
             self.given_up.add(record.body.decode())
             discard(self.broker.protocol.outbound, outbox, offset, self.now)
@@ -286,7 +286,10 @@ class Mixed(Chain):
                 times = arrived[body] + letters[name, body]
                 assert times == 1 or (times == 0 and name == "y" and body in self.given_up), (name, body, times)
         for outbox in self.forwarders:
-            assert outbox.is_empty and not outbox.stopped and outbox.waiting == 0, (outbox.key, outbox.stopped)
+            assert outbox.records.is_empty and not outbox.lifecycle.stopped and outbox.records.waiting == 0, (
+                outbox.key,
+                outbox.lifecycle.stopped,
+            )
         replies = Counter(to for to, _ in self.replies)
         assert replies == Counter(f"urn:m:{body}" for body in self.wanted)
 
@@ -368,7 +371,7 @@ def test_a_retried_dead_letter_goes_only_to_the_forwarder_that_gave_it_up() -> N
         chain.go(100.0)
         for party in (chain.service, chain.parties[OTHER]):
             assert sorted(record.body for record in party.kept) == [b"m0", b"m1", b"m2", b"m3"], (party.address, step)
-        assert all(one.waiting == 0 for one in chain.broker.protocol.outbound.outboxes.values())
+        assert all(one.records.waiting == 0 for one in chain.broker.protocol.outbound.outboxes.values())
         if chain.broker.run == 3:
             break
     assert step > 5
@@ -392,7 +395,7 @@ def test_losses_after_a_permanently_refused_message_are_retransmitted(
     chain.service.is_up = True
     chain.go(300.0)
     assert sorted(chain.bodies) == sorted(f"m{number}" for number in range(12) if number != 4)
-    assert len(chain.letters) == 1 and chain.forwarder.is_empty
+    assert len(chain.letters) == 1 and chain.forwarder.records.is_empty
 
 
 def test_what_has_arrived_behind_a_gap_does_not_expire() -> None:
@@ -403,13 +406,13 @@ def test_what_has_arrived_behind_a_gap_does_not_expire() -> None:
     chain.go(1.0)
     assert sorted(chain.bodies) == ["m0", "m2", "m3"]
     outbox = chain.forwarder
-    outbox.leave_out(2, 3)
+    outbox.records.leave_out(2, 3)
     Steering(chain.broker.protocol).suspend(outbox, "somebody said so")
-    outbox.leave_out_arrived()
+    outbox.records.leave_out_arrived()
     assert outbox.source is not None
     outbox.drop(chain.now)
     for offset, record in chain.broker.store.read("inbox", 0, 0, 4):
-        outbox.here.put(offset, record)
+        outbox.records.here.put(offset, record)
     chain.go(200.0)
     assert [one.record.body for one in chain.letters] == [b"m1"], "what was delivered is no letter"
 
@@ -423,24 +426,24 @@ def test_a_forwarder_deleted_while_it_reads_delays_no_other() -> None:
         mixed.ask(f"m{number}", wants_reply=False, key="abcd"[number % 4])
     mixed.go(300.0)
     outbound = mixed.broker.protocol.outbound
-    waiting = [one for one in mixed.forwarders if one.to == SERVICE and one.waiting]
+    waiting = [one for one in mixed.forwarders if one.to == SERVICE and one.records.waiting]
     assert len(waiting) > 1
     for outbox in waiting[:-1]:
-        outbox.here.release()
-        outbox.front = outbox.first
+        outbox.records.here.release()
+        outbox.records.front = outbox.records.first
         outbound.reading.ask(outbox)
         mixed.steering.suspend(outbox, "it goes")
         mixed.steering.delete(outbox, mixed.now)
     mixed.parties[SERVICE].start()
     mixed.settle()
     mixed.go(300.0)
-    assert waiting[-1].is_empty
+    assert waiting[-1].records.is_empty
 
 
 def test_a_forwarder_without_expiring_messages_reads_nothing_for_expiry() -> None:
     chain = Chain(policy=ForwardingPolicy(sending=HASTY.sending, expires=600.0))
     chain.ask("m0", wants_reply=False)
-    chain.go(0.0, until=lambda: chain.forwarder.front is not None)
+    chain.go(0.0, until=lambda: chain.forwarder.records.front is not None)
     chain.policy = HASTY
     chain._forward()
     chain.go(10.0)
@@ -464,6 +467,6 @@ def test_a_refused_message_that_had_arrived_is_no_dead_letter(wants_reply: bool)
     chain.go(30.0)
     chain.refuse()
     chain.go(600.0)
-    assert chain.letters == [] and chain.forwarder.is_empty and not chain.forwarder.stopped
+    assert chain.letters == [] and chain.forwarder.records.is_empty and not chain.forwarder.lifecycle.stopped
     assert [record.body for record in chain.service.kept] == [b"m0", b"m1"]
     assert chain.replies == ([("urn:m:m1", "re m1")] if wants_reply else [])

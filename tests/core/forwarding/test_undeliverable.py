@@ -81,13 +81,13 @@ def test_a_message_that_is_refused_for_good_becomes_a_letter_and_the_rest_goes_o
     assert letter.record.body == poison.encode() and letter.reason == "it cannot be read"
     assert letter.attempts == 1 if wants_reply else letter.attempts >= 3
     assert letter.origin == LetterOrigin("inbox", 0, int(poison[1:]), "forward/x/0", "Poison")
-    assert chain.forwarder.is_empty and not chain.forwarder.stopped
+    assert chain.forwarder.records.is_empty and not chain.forwarder.lifecycle.stopped
     if wants_reply:
         told = {f"urn:m:{body}": f"re {body}" for body in others} | {
             f"urn:m:{poison}": "fault Poison: it cannot be read"
         }
         assert sorted(chain.replies) == sorted(told.items())
-        assert chain.outbox.is_empty
+        assert chain.outbox.records.is_empty
 
 
 @pytest.mark.parametrize("assurance", ["exactly-once", "at-least-once"])
@@ -100,7 +100,7 @@ def test_requests_that_an_ordering_service_may_hold_are_not_repeated(service: st
     chain.go(400.0)
     if assurance == "at-least-once":
         assert {*chain.bodies} == {"m1", "m2"} and len(chain.letters) == 1
-        assert len(chain.replies) == len(dict(chain.replies)) == 3 and chain.forwarder.is_empty
+        assert len(chain.replies) == len(dict(chain.replies)) == 3 and chain.forwarder.records.is_empty
         return
     assert chain.bodies == [] and chain.letters == []
     (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
@@ -117,7 +117,7 @@ def test_a_resumed_forwarder_sends_every_refused_message_again(service: str) -> 
     chain.refuse("m0", "m2")
     chain.ask("m0", "m1", "m2")
     chain.go(400.0)
-    assert chain.forwarder.stopped and chain.letters == []
+    assert chain.forwarder.lifecycle.stopped and chain.letters == []
     chain.refuse()
     chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.go()
@@ -143,7 +143,7 @@ def test_whoever_is_killed_at_any_step_nothing_is_lost_and_nothing_arrives_twice
         assert [letter.record.body for letter in chain.letters] == [b"m1"], step
         if wants_reply:
             assert len(chain.replies) == len(dict(chain.replies)) == 4, step
-        assert chain.outbox.is_empty and chain.forwarder.is_empty, step
+        assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty, step
         if chain.broker.run == 1:
             break
     assert step > 20
@@ -173,7 +173,7 @@ def test_in_order_it_waits_for_somebody_unless_the_forwarder_may_decide() -> Non
     chain.refuse("m1")
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(300.0)
-    assert chain.letters == [] and chain.forwarder.stopped == "Poison"
+    assert chain.letters == [] and chain.forwarder.lifecycle.stopped == "Poison"
 
 
 @pytest.mark.parametrize("address", ["", BROKER])
@@ -207,7 +207,7 @@ def test_a_request_that_is_refused_goes_back_to_its_requester_at_once(
     chain.ask("m0")
     chain.go(1.0)
     assert chain.replies == [("urn:m:m0", "fault Poison: it cannot be read")]
-    assert not chain.forwarder.stopped and chain.forwarder.is_empty
+    assert not chain.forwarder.lifecycle.stopped and chain.forwarder.records.is_empty
     assert [letter.attempts for letter in chain.letters] == [1]
     assert refusals_told(chain) == [("warning", 1, {"forwarder": "forward/x/0", "action": "urn:a"} | POISON)]
     chain.ask("m1")
@@ -316,7 +316,7 @@ def test_a_service_that_discards_everything_at_a_gap_is_left_to_somebody() -> No
     chain.refuse("m1")
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(300.0)
-    assert chain.forwarder.stopped == "Poison" and chain.letters == []
+    assert chain.forwarder.lifecycle.stopped == "Poison" and chain.letters == []
 
 
 def test_what_cannot_be_written_is_a_letter_at_once() -> None:
@@ -358,14 +358,14 @@ def test_a_destination_that_grants_no_sequence_for_a_while_gets_everything_later
     chain.service.answers = grants_nothing
     chain.ask("m0", "m1", wants_reply=False)
     chain.go(2.0)
-    assert chain.forwarder.unwelcome is not None and not chain.forwarder.stopped
+    assert chain.forwarder.lifecycle.unwelcome is not None and not chain.forwarder.lifecycle.stopped
     told = [one for one in chain.broker.incidents if one.name == "sequence.refused"]
     assert told[0].detail["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.2"
     assert not [one for one in chain.broker.told if isinstance(one, Stopped)]
     chain.service.answers = lambda _envelope: None
     chain.go(100.0)
     assert chain.bodies == ["m0", "m1"]
-    assert chain.forwarder.unwelcome is None
+    assert chain.forwarder.lifecycle.unwelcome is None
 
 
 def test_no_granted_sequence_within_the_patience_stops_the_forwarder() -> None:
@@ -424,7 +424,9 @@ def test_a_message_acknowledged_but_refused_by_the_service_is_a_dead_letter(rm: 
     told = [one for one in chain.broker.incidents if one.name == "message.refused_by_service"]
     assert [(one.level, one.number) for one in told] == [("warning", 2)]
     assert told[0].detail is not None and told[0].detail["message_id"] == "urn:m:2"
-    assert chain.bodies == ["1", "2", "3"] and chain.forwarder.is_empty and not chain.forwarder.stopped
+    assert (
+        chain.bodies == ["1", "2", "3"] and chain.forwarder.records.is_empty and not chain.forwarder.lifecycle.stopped
+    )
 
 
 def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decides() -> None:
@@ -440,4 +442,4 @@ def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decide
     chain.forwarder.resume([*chain.forwarder_choices], chain.now)
     chain.broker.settle()
     chain.go()
-    assert chain.bodies == ["1", "2"] and chain.forwarder.is_empty and len(chain.letters) == 1
+    assert chain.bodies == ["1", "2"] and chain.forwarder.records.is_empty and len(chain.letters) == 1

@@ -51,7 +51,7 @@ class Forwarder:
     def refuse(self, number: int) -> None:
         """The destination refuses a message, for good."""
         self.flight[number].faults = self.flight[number].attempts
-        self.outbox.refusals[self.outbox.offset_of(number)] = Refusal(self.now, POISON, 1)
+        self.outbox.refusals[self.outbox.records.offset_of(number)] = Refusal(self.now, POISON, 1)
         self.withdrawals.refused(self.outbox, self.source, number, self.now)
 
     def happen(self, event: V) -> None:
@@ -91,7 +91,7 @@ class Forwarder:
         elif event in (V.UNREAD, V.CERTAIN):
             self.source.replied(REQUEST, self.now)
         if event is V.UNREAD:
-            self.outbox.here.drop(self.outbox.offset_of(REFUSED))
+            self.outbox.records.here.drop(self.outbox.records.offset_of(REFUSED))
 
     def done(self) -> set[A]:
         """What was done, told from what came out of it, and from what the Sequence remembers."""
@@ -102,9 +102,9 @@ class Forwarder:
             done.add(A.DEAD_LETTER)
         elif any(isinstance(one, ReadWanted) for one in effects):
             done.add(A.READ)
-        elif self.outbox.stopped:
+        elif self.outbox.lifecycle.stopped:
             assert not parked and [*self.flight] == [REFUSED, OTHER, REQUEST, NEXT] and not self.outbox.refusals
-            done.add(A.STOP_UNREPLIED if "1 requests" in self.outbox.stopped_for else A.STOP)
+            done.add(A.STOP_UNREPLIED if "1 requests" in self.outbox.lifecycle.stopped_for else A.STOP)
         elif OTHER not in self.flight:
             assert NEXT not in self.flight and REQUEST in self.flight
             done.add(A.AWAIT_REPLIES)
@@ -148,7 +148,7 @@ def test_with_at_least_once_silence_and_requests_without_a_reply_stop_nothing() 
     one = Forwarder(S.ASKED, "at-least-once")
     one.look()
     one.happen(V.SILENT)
-    assert one.withdrawal.state is S.ASKED and not one.outbox.stopped and not one.source.doubt.is_open
+    assert one.withdrawal.state is S.ASKED and not one.outbox.lifecycle.stopped and not one.source.doubt.is_open
     one.happen(V.UNREPLIED_TOO_LONG)
     assert one.outbox.withdrawal is None and one.done() == {A.DEAD_LETTER}
     assert not one.flight, "everything goes again in the next Sequence"

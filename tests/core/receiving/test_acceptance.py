@@ -177,7 +177,7 @@ def test_a_requester_with_an_address_gets_that_fault_there(offer: Offer | None, 
         (create,) = [one.envelope for one in endpoint.transmitted if isinstance(one.envelope.control, CreateSequence)]
         assert create.to == HERE.address  # of the Sequence that brings the reply
         (outbox,) = endpoint.protocol.outbound.outboxes.values()
-        assert outbox.waiting == 1
+        assert outbox.records.waiting == 1
     else:
         (reply,) = [one for one in endpoint.transmitted if one.number]
         assert (reply.to, reply.envelope.body, reply.envelope.relates_to) == (HERE.address, b"NoReply", "urn:m")

@@ -122,7 +122,7 @@ def test_every_address_that_a_peer_is_told_has_the_secret_and_each_peer_has_its_
     sending = Sending(local=LOCAL, initial_window=1)
     for key, to in (("a", TO), ("b", OTHER), ("c", TO)):
         outbox = sending.open(key, to)
-        outbox.choices = [(NEW, True)]
+        outbox.lifecycle.choices = [(NEW, True)]
         sending.submit(outbox, "1", wants_reply=True)
     creating = sending.take()
     secrets = []
@@ -265,7 +265,7 @@ def test_replies_of_a_forgotten_sequence_are_still_acknowledged_by_who_asked_onl
     if is_restarted:
         endpoint = endpoint.restart()
     (outbox,) = endpoint.protocol.outbound.outboxes.values()
-    assert outbox.source is not None and not outbox.is_empty
+    assert outbox.source is not None and not outbox.records.is_empty
     acknowledgement = SequenceAcknowledgement("urn:o", ((1, 1),))
     envelope = endpoint.envelope(control=Acknowledge(), acknowledgements=(acknowledgement,))
     if origin.address:

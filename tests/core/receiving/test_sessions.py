@@ -170,11 +170,11 @@ def test_idle_sessions_that_come_and_go_are_remembered_up_to_a_limit() -> None:
     chain.ask("a1", key="a")
     chain.go(1.0)
     outbox = chain.broker.protocol.outbound.outboxes["forward/x/1"]
-    outbox.suspend("held back")
+    outbox.lifecycle.suspend("held back")
     for _ in range(MOST_CUTS + 10):
-        outbox._records.end += 1
-        outbox.cut()
-    assert len(outbox.cuts) == MOST_CUTS and outbox.run_end(0) == outbox.durable_end
+        outbox.records._records.end += 1
+        outbox.records.cut()
+    assert len(outbox.records.cuts) == MOST_CUTS and outbox.records.run_end(0) == outbox.records.durable_end
 
 
 class Taker:

@@ -13,7 +13,7 @@ from holdfast.core.messages import Acknowledge, Envelope, SequenceAcknowledgemen
 from holdfast.core.origin import Origin
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.acknowledgement_history import MOST_RANGES, AcknowledgementHistory
-from holdfast.core.sending.outboxes.retraction import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 
 
 def test_less_than_before_is_a_loss_if_asked_after_the_wider_acknowledgement() -> None:

@@ -199,7 +199,7 @@ def test_a_destination_that_is_back_is_not_run_over_and_gets_everything() -> Non
             together, fleet.sent = fleet.sent, []
             if not together:
                 due = fleet.protocol.deadline()
-                if due is None or all(outbox.is_empty for outbox in fleet.protocol.outbound.outboxes.values()):
+                if due is None or all(outbox.records.is_empty for outbox in fleet.protocol.outbound.outboxes.values()):
                     return
                 fleet.now = max(fleet.now, due)
                 continue
@@ -209,7 +209,7 @@ def test_a_destination_that_is_back_is_not_run_over_and_gets_everything() -> Non
                 fleet.exchange(sent)
 
     answer_in_rounds()
-    assert all(outbox.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
+    assert all(outbox.records.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
     assert sizes[0] == 1
     assert all(later <= 4 * earlier for earlier, later in itertools.pairwise(sizes)), sizes
     assert fleet.incidents[-1] == "circuit.closed" and fleet.circuit.state is CircuitState.CLOSED
@@ -243,7 +243,7 @@ def test_a_retry_after_opens_the_circuit_for_as_long_as_it_says() -> None:
     fleet.run(60.0)
     assert min(at for at, _, _ in fleet.arrived if at > asked) == asked + 300.0
     assert fleet.incidents == ["circuit.opened", "circuit.closed"]
-    assert all(outbox.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
+    assert all(outbox.records.is_empty for outbox in fleet.protocol.outbound.outboxes.values())
 
 
 def test_an_outbox_that_is_stopped_held_back_or_empty_leaves_the_trying_to_another() -> None:
@@ -260,12 +260,12 @@ def test_an_outbox_that_is_stopped_held_back_or_empty_leaves_the_trying_to_anoth
     assert late == {"f/2", "f/3"}
     fleet.is_up = True
     fleet.run(120.0)
-    assert outboxes[2].is_empty and outboxes[3].is_empty
+    assert outboxes[2].records.is_empty and outboxes[3].records.is_empty
     assert fleet.circuit.state is CircuitState.CLOSED
     steering.resume(outboxes[0], fleet.now)
-    outboxes[1].resume([*outboxes[1].choices], fleet.now)
+    outboxes[1].resume([*outboxes[1].lifecycle.choices], fleet.now)
     fleet.run(60.0)
-    assert all(outbox.is_empty for outbox in outboxes)
+    assert all(outbox.records.is_empty for outbox in outboxes)
 
 
 def test_the_time_that_a_destination_is_away_is_no_silence_of_a_sequence() -> None:
@@ -278,7 +278,9 @@ def test_the_time_that_a_destination_is_away_is_no_silence_of_a_sequence() -> No
     fleet.run(300.0)
     fleet.is_up = True
     fleet.run(120.0)
-    assert all(outbox.is_empty and not outbox.stopped for outbox in fleet.protocol.outbound.outboxes.values())
+    assert all(
+        outbox.records.is_empty and not outbox.lifecycle.stopped for outbox in fleet.protocol.outbound.outboxes.values()
+    )
 
 
 def test_what_is_not_the_destinations_doing_opens_nothing() -> None:

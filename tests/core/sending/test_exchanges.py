@@ -320,7 +320,7 @@ def test_where_it_refuses_the_question_too_the_sequence_is_terminated(sender: bo
     sending.answer(question, fault=Fault("Server", "no", sender=sender))
     (terminate,) = sending.take()
     assert isinstance(terminate.envelope.control, TerminateSequence)
-    assert outbox.waiting == 0 and not sending.stopped
+    assert outbox.records.waiting == 0 and not sending.stopped
 
 
 def test_a_last_message_that_is_lost_again_and_again_is_not_left_out() -> None:

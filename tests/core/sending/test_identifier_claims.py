@@ -30,7 +30,7 @@ def workers(count: int = 2) -> list[Sending]:
 
 def creating(sending: Sending, key: str = "a", to: str = TO) -> tuple[Outbox, Transmit]:
     outbox = sending.open(key, to)
-    outbox.choices = outbox.choices[:1]
+    outbox.lifecycle.choices = outbox.lifecycle.choices[:1]
     sending.submit(outbox, f"{key}1", f"{key}2")
     (create,) = sending.take()
     return outbox, create
@@ -80,7 +80,7 @@ def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:
     assert outbox.source is not None
     outbox.drop(one.now)
     second, create_other = creating(other)
-    second.choices *= 2  # so that the first refusal does not stop it
+    second.lifecycle.choices *= 2  # so that the first refusal does not stop it
     other.grant(create_other, "urn:x")
     assert second.source is None, "a crash of the other worker would bring its Sequence back"
     one.settle()
@@ -159,7 +159,7 @@ class Trial:
         one = self.workers[number]
         outbox = one.open(self.chance.choice("ab"), TO)
         outbound = one.protocol.outbound
-        if outbox.stopped:
+        if outbox.lifecycle.stopped:
             outbox.resume(one.choices[:1], one.now)
         source = outbox.source
         if source is None:

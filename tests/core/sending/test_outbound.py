@@ -53,7 +53,7 @@ def test_a_key_that_is_refused_in_every_version_leaves_the_others_all_of_them_to
     (create,) = sending.take()
     sending.grant(create, "urn:s")
     assert numbers(sending.take()) == [1]
-    assert not other.stopped
+    assert not other.lifecycle.stopped
 
 
 def test_what_is_refused_once_is_tried_last_for_every_key_of_the_address() -> None:
@@ -76,7 +76,9 @@ def test_the_versions_of_an_address_are_told_once_and_no_warning_comes_with_them
     sending = Sending()
     for key in ("a", "b", "c"):
         outbox = sending.open(key)
-        outbox.choices = list(outbox.choices)  # each finds out for itself, as those do that begin together
+        outbox.lifecycle.choices = list(
+            outbox.lifecycle.choices
+        )  # each finds out for itself, as those do that begin together
         sending.submit(outbox, key)
     for create in sending.take():
         sending.refuse(create)
@@ -105,7 +107,7 @@ def test_a_stopped_key_that_goes_on_tries_every_version_again() -> None:
     sending.submit(outbox, "1")
     for _ in sending.choices:
         sending.refuse(sending.take()[0])
-    assert outbox.stopped == "CreateSequenceRefused"
+    assert outbox.lifecycle.stopped == "CreateSequenceRefused"
     outbox.resume(sending.choices, sending.now)
     tried = []
     for _ in sending.choices:
@@ -132,7 +134,7 @@ def test_nothing_goes_to_an_address_that_asked_for_a_pause_until_that_is_over() 
         assert sending.wait(1.0) == []
     assert sending.protocol.deadline() == sending.now + 1.0
     assert sorted(one.number for one in sending.wait(1.0)) == [0, 1, 2]
-    assert not outbox.stopped
+    assert not outbox.lifecycle.stopped
 
 
 def test_a_pause_is_no_longer_than_its_limit_and_none_where_that_is_zero() -> None:
@@ -169,7 +171,7 @@ def test_after_a_rollover_nothing_moves_before_the_peer_acknowledges() -> None:
     (ask,) = sending.take()
     assert ask.envelope.ack_requested
     sending.answer(ask, control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s:a", ((1, 3),)),))
-    assert outbox.first == 3
+    assert outbox.records.first == 3
     (close,) = sending.take()
     assert close.envelope.control is not None and close.envelope.control.last_message_number == 3  # type: ignore[union-attr]
 
@@ -178,7 +180,7 @@ def test_a_destination_that_takes_no_number_at_all_stops_the_outbox() -> None:
     sending = Sending()
     outbox, sent = sending.opened("a", "1")
     sending.refuse(sent[0], "MessageNumberRollover", identifier="urn:s:a", max_message_number=0)
-    assert outbox.stopped == "MessageNumberRollover"
+    assert outbox.lifecycle.stopped == "MessageNumberRollover"
     assert "it takes no message at all" in sending.stopped[0].reason
 
 
@@ -216,7 +218,7 @@ def test_no_decision_is_needed_if_the_destination_has_all_that_left() -> None:
     (create,) = sending.take()
     sending.grant(create, "urn:s:another")
     assert bodies(sending.take()) == ["2"]
-    assert (sending.stopped, outbox.stopped) == ([], "")
+    assert (sending.stopped, outbox.lifecycle.stopped) == ([], "")
 
 
 @pytest.mark.parametrize("how", ["SequenceTerminated", "UnknownSequence", "TerminateSequence"])
@@ -237,7 +239,7 @@ def test_nor_where_it_ends_the_sequence(how: str) -> None:
     (create,) = sending.wait(1.0)
     sending.grant(create, "urn:s:another")
     assert bodies(sending.take()) == ["3"]
-    assert (third, sending.stopped, outbox.stopped) == ([], [], "")
+    assert (third, sending.stopped, outbox.lifecycle.stopped) == ([], [], "")
 
 
 def test_a_decision_resumes_doubtful_messages_of_a_sequence_closed_while_stopped() -> None:
@@ -246,7 +248,7 @@ def test_a_decision_resumes_doubtful_messages_of_a_sequence_closed_while_stopped
     sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
     final = SequenceAcknowledgement("urn:s:a", ((1, 1), (3, 3)), final=True)
     sending.answer(sent[2], control=Acknowledge(), acknowledgements=(final,))
-    assert outbox.may_have_left(1), "whoever decides is told that it was sent"
+    assert outbox.records.may_have_left(1), "whoever decides is told that it was sent"
     assert sending.wait(60.0) == []
     outbox.resume(sending.choices, sending.now)
     (end,) = sending.take()
@@ -283,7 +285,7 @@ def test_a_doubt_is_read_back(is_limit_known: bool) -> None:
     sending.answer(asked[0], control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s:a", ((1, 2),)),))
     (close,) = sending.take()
     assert close.envelope.control == CloseSequence("urn:s:a", 2)
-    assert outbox.first == 2
+    assert outbox.records.first == 2
 
 
 # --- stores of an earlier version -------------------------------------------------------------------------------------
@@ -326,8 +328,8 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
     batch.sequences.update(dict.fromkeys(saved.sequences))
     batch.sequences["urn:create"] = OLD_FORM | old
     if stopped:
-        outbox.set_stopped(stopped)
-        batch.cursors[outbox.queue.name, 0, outbox.cursor] = outbox.about() | {"offset": 0}
+        outbox.lifecycle.stop(stopped)
+        batch.cursors[outbox.records.queue.name, 0, outbox.records.cursor] = outbox.about() | {"offset": 0}
     first.store.commit(batch)
     sending = Sending(first.store)
     return sending, sending.open()
@@ -336,14 +338,14 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
 def test_a_granted_sequence_that_was_saved_as_suspended_goes_on() -> None:
     sending, outbox = reading({"suspended": "not durable yet"}, "1")
     assert bodies(sending.take()) == ["1"]
-    assert not outbox.stopped
+    assert not outbox.lifecycle.stopped
 
 
 @pytest.mark.parametrize("stopped", ["", "cannot be written"])
 def test_a_sequence_saved_as_suspended_with_a_reason_stays_stopped(stopped: str) -> None:
     sending, outbox = reading({"suspended": "cannot be written"}, "1", stopped=stopped)
     assert sending.take() == []
-    assert outbox.stopped == "cannot be written"
+    assert outbox.lifecycle.stopped == "cannot be written"
     outbox.resume(sending.choices, sending.now)
     assert bodies(sending.take()) == ["1"]
 
@@ -377,7 +379,7 @@ def test_what_a_closed_sequence_did_not_take_goes_in_another() -> None:
     (create,) = sending.take()
     sending.grant(create, "urn:s:b")
     assert bodies(sending.take()) == ["2"]
-    assert not outbox.stopped
+    assert not outbox.lifecycle.stopped
 
 
 # --- a Sequence whose time is up --------------------------------------------------------------------------------------
@@ -466,7 +468,7 @@ def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> Non
     sending.settle()
     (stopped,) = sending.stopped
     assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))
-    assert outbox.stopped
+    assert outbox.lifecycle.stopped
     assert sending.wait(60.0) == []
 
 
@@ -488,13 +490,15 @@ def test_a_store_without_cursors_for_outboxes_continues_and_is_upgraded() -> Non
 
     sending = Sending(store, window=2, initial_window=2)
     outbox = sending.protocol.outbound.outboxes["a"]
-    assert (outbox.to, outbox.first, outbox.end, outbox.is_acknowledged(3)) == (TO, 1, 4, True)
+    assert (outbox.to, outbox.records.first, outbox.records.end, outbox.records.is_acknowledged(3)) == (TO, 1, 4, True)
     sent = sending.take()
     assert [(one.number, one.envelope.body) for one in sent] == [(2, b"2"), (3, b"3")]
     upgraded = store.load()
     assert "key" not in upgraded.queues["outbox/a"]
     assert upgraded.cursors[cursor[0]]["to"] == TO
-    assert Sending(store).protocol.outbound.outboxes["a"].left_out.to_state() == outbox.left_out.to_state()
+    assert (
+        Sending(store).protocol.outbound.outboxes["a"].records.left_out.to_state() == outbox.records.left_out.to_state()
+    )
 
 
 # --- giving up a message ----------------------------------------------------------------------------------------------
@@ -517,7 +521,7 @@ def test_discarding_an_untransmitted_message_puts_no_other_in_doubt() -> None:
     sending = Sending(initial_window=2, window=2)
     outbox, sent = sending.opened("a", "1", "2", "3", "4", "5")
     assert bodies(sent) == ["1", "2"]
-    assert not outbox.may_have_left(3)
+    assert not outbox.records.may_have_left(3)
     discard(sending.protocol.outbound, outbox, 3, sending.now)
     sending.acknowledge(sent[1], (1, 2))
     (third,) = sending.take()
@@ -529,7 +533,7 @@ def test_discarding_an_untransmitted_message_puts_no_other_in_doubt() -> None:
     (fifth,) = sending.take()
     assert (fifth.number, bodies([fifth])) == (1, ["5"])
     sending.acknowledge(fifth, (1, 1))
-    assert outbox.is_empty and not outbox.stopped
+    assert outbox.records.is_empty and not outbox.lifecycle.stopped
     assert [effect.offset for effect in sending.told if isinstance(effect, Discarded)] == [3]
 
 
@@ -538,9 +542,9 @@ def test_a_discarded_refused_message_ends_its_sequence_without_repeats() -> None
     outbox, sent = sending.opened("a", "1", "2", "3", "4")
     sending.acknowledge(sent[2], (1, 1), (3, 3))
     sending.refuse(sent[1], "ActionNotSupported", is_rm=False, is_addressing=True)
-    assert outbox.stopped == "ActionNotSupported"
-    assert outbox.may_have_left(1)
-    assert outbox.in_doubt() == 2
+    assert outbox.lifecycle.stopped == "ActionNotSupported"
+    assert outbox.records.may_have_left(1)
+    assert outbox.records.in_doubt() == 2
     discard(sending.protocol.outbound, outbox, 1, sending.now)
     assert sending.take() == [], "4 may have arrived: somebody decides"
     outbox.resume(sending.choices, sending.now)
@@ -553,7 +557,7 @@ def test_where_nothing_else_is_in_doubt_the_others_go_on_by_themselves() -> None
     sending = Sending(initial_window=1, window=1)
     outbox, _ = sending.opened("a", "1", "2")
     discard(sending.protocol.outbound, outbox, 0, sending.now)
-    assert not outbox.stopped
+    assert not outbox.lifecycle.stopped
     (create,) = sending.take()
     sending.grant(create, "urn:s:next")
     assert bodies(sending.take()) == ["2"]
@@ -564,7 +568,7 @@ def test_where_others_are_in_doubt_a_running_outbox_stops_until_somebody_decides
     outbox, _ = sending.opened("a", "1", "2")
     discard(sending.protocol.outbound, outbox, 0, sending.now)
     sending.settle()
-    assert outbox.stopped == DISCARDED
+    assert outbox.lifecycle.stopped == DISCARDED
     assert sending.take() == []
 
 
@@ -575,9 +579,9 @@ def test_the_only_message_of_an_outbox_can_be_given_up() -> None:
     sending.take()
     discard(sending.protocol.outbound, outbox, 0, sending.now)
     sending.settle()
-    assert outbox.is_empty
+    assert outbox.records.is_empty
     again = Sending(sending.store)
-    assert again.protocol.outbound.outboxes["a"].is_empty
+    assert again.protocol.outbound.outboxes["a"].records.is_empty
 
 
 @given(st.data())
@@ -590,10 +594,10 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
     sending.submit(outbox, *map(str, range(total)))
     got: dict[str, set[int]] = {}
     for step in range(300):
-        if outbox.is_empty:
+        if outbox.records.is_empty:
             break
         if step < 40 and data.draw(st.integers(0, 4)) == 0:
-            there = [n for n in range(outbox.first, total) if not outbox.is_acknowledged(n)]
+            there = [n for n in range(outbox.records.first, total) if not outbox.records.is_acknowledged(n)]
             if there:
                 offset = data.draw(st.sampled_from(there))
                 discard(sending.protocol.outbound, outbox, offset, sending.now)
@@ -602,7 +606,7 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
             sending.settle()
             sending = Sending(sending.store, initial_window=2, window=3)
             outbox = sending.open()
-        if outbox.stopped:
+        if outbox.lifecycle.stopped:
             outbox.resume(sending.choices, sending.now)
         for sent in sending.take() or sending.wait(1.0):
             control = sent.envelope.control
@@ -619,7 +623,7 @@ def test_whatever_is_given_up_every_other_message_arrives_and_in_order_over_rest
                     numbers_there.add(sent.number)
                     arrived.append(sent.envelope.body.decode())
                 sending.acknowledge(sent, *((number, number) for number in sorted(numbers_there)))
-    assert outbox.is_empty
+    assert outbox.records.is_empty
     assert set(arrived) | given_up == set(map(str, range(total))), "nothing is lost"
     certain = [body for body in arrived if arrived.count(body) == 1]
     assert certain == sorted(certain, key=int)
@@ -654,7 +658,7 @@ def test_nothing_is_taken_of_an_answer_with_a_header_that_nobody_understands() -
     told = {"control": Acknowledge(), "acknowledgements": (acknowledgement,)}
     sending.answer(asked, **told, not_understood=("{urn:h}Header",))
     assert not [effect for effect in sending.told if isinstance(effect, Unanswered | Acknowledged)]
-    assert not outbox.is_acknowledged(0)
+    assert not outbox.records.is_acknowledged(0)
     (again,) = sending.wait(2.0)
     assert (again.number, again.attempt) == (1, 2)
     sending.answer(again, **told)

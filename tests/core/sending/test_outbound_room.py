@@ -60,7 +60,7 @@ class Side:
 
     def submit(self, outbox: Outbox, *bodies: bytes) -> None:
         for body in bodies:
-            message_id = f"urn:{outbox.key}:{outbox.end}"
+            message_id = f"urn:{outbox.key}:{outbox.records.end}"
             self.protocol.submit(outbox, Record("", 0, "urn:a", body, self.now, message_id), self.now)
 
     def settle(self) -> None:
@@ -143,7 +143,7 @@ def test_64_outboxes_of_one_address_have_32_megabytes_on_their_way() -> None:
     sent: Counter[str] = Counter()
     for turn in range(2 * 64):
         assert side.room.bytes == min(2, 2 * 64 - turn) * len(body)
-        assert sum(outbox.here.bytes for outbox in outboxes) <= 32 * MB + 2 * len(body)
+        assert sum(outbox.records.here.bytes for outbox in outboxes) <= 32 * MB + 2 * len(body)
         side.acknowledge(side.open[0])
         side.read_all()
         sent = side.acknowledged
@@ -247,7 +247,7 @@ def test_an_outbox_that_waits_no_more_lets_the_next_one_send(how: str) -> None:
     elif how == "redirected":
         side.protocol.outbound.redirect(outboxes["b"], "http://elsewhere/")
     else:
-        outboxes["b"].suspend("somebody looks")
+        outboxes["b"].lifecycle.suspend("somebody looks")
     side.acknowledge(side.open[0])
     assert "urn:c:0" in [sent.envelope.message_id for sent in side.open]
 

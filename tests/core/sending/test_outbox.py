@@ -72,7 +72,7 @@ class Sending:
 
     def submit(self, outbox: Outbox, count: int, *, asks: bool = False) -> None:
         for _ in range(count):
-            body = f"{outbox.end + 1}"
+            body = f"{outbox.records.end + 1}"
             record = Record("", 0, "urn:a", body.encode(), self.now, f"urn:{outbox.key}:{body}", wants_reply=asks)
             self.protocol.submit(outbox, record, self.now)
         self.settle()
@@ -243,7 +243,7 @@ def test_a_backlog_costs_one_read_for_many_messages_before_they_are_needed() -> 
         if sending.reads and sent < 20 * READ_AHEAD:
             source = outbox.source
             assert source is not None
-            assert outbox.record(source.numbers.start + source.numbers.next - 1) is not None, (
+            assert outbox.records.record(source.numbers.start + source.numbers.next - 1) is not None, (
                 "one is still to go out meanwhile"
             )
     sent = max([sent, *bodies(sending.take())])
@@ -278,7 +278,7 @@ def test_memory_holds_three_times_what_is_read_at_once_whatever_waits() -> None:
     while sending.reads:
         sending.read()
         sending.take()
-        most = max(most, len(outbox.here))
+        most = max(most, len(outbox.records.here))
     assert READ_AHEAD <= most <= 3 * READ_AHEAD
 
 
@@ -426,7 +426,7 @@ def test_whenever_reads_come_every_message_arrives_and_new_ones_leave_in_order(
     sending, outbox = sent_before(count, window) if data.draw(st.booleans()) else backlog(count, window)
     arrived: set[int] = set()
     highest = steps = 0
-    while not outbox.is_empty:
+    while not outbox.records.is_empty:
         steps += 1
         if sending.reads and data.draw(st.booleans()):
             sending.read()

@@ -92,7 +92,7 @@ class Side:
 
     def submit(self, outbox: Outbox, count: int) -> None:
         for _ in range(count):
-            number = outbox.end + 1
+            number = outbox.records.end + 1
             self.protocol.submit(outbox, Record("", 0, "urn:a", b"%d" % number, 1.0, f"urn:{number}"), self.now)
         self.settle()
 
@@ -205,7 +205,7 @@ def test_what_may_have_been_transmitted_is_at_most_a_window_and_what_is_marked_a
         side.acknowledge(outbox, (1, sent))
         sent = side.take()[-1]
         restarted = side.again().protocol.outbound.outboxes["a"]
-        assert restarted.in_doubt() <= SAVE_EVERY + WINDOW + AHEAD
+        assert restarted.records.in_doubt() <= SAVE_EVERY + WINDOW + AHEAD
         assert source_of(restarted).numbers.sent_before >= sent, "nothing that left is beyond it"
 
 
@@ -217,7 +217,7 @@ def test_the_mark_costs_no_write_of_its_own_while_all_is_acknowledged_in_time() 
         side.submit(outbox, 20 * SAVE_EVERY)
         sent = side.take()
         side.batches.clear()
-        while not outbox.is_empty:
+        while not outbox.records.is_empty:
             side.acknowledge(outbox, (1, sent[-1]))
             sent = side.take() or sent
         saves.append(sum(bool(batch.sequences) for batch in side.batches))
@@ -274,12 +274,14 @@ def test_after_a_restart_what_is_beyond_the_mark_is_given_up_without_the_sequenc
     again.settle()
     outbox = again.protocol.outbound.outboxes["a"]
     source = source_of(outbox)
-    assert outbox.may_have_left(source.numbers.mark - 1) and not outbox.may_have_left(source.numbers.mark)
+    assert outbox.records.may_have_left(source.numbers.mark - 1) and not outbox.records.may_have_left(
+        source.numbers.mark
+    )
     discard(again.protocol.outbound, outbox, source.numbers.mark, again.now)
-    assert outbox.source is source and not outbox.stopped
+    assert outbox.source is source and not outbox.lifecycle.stopped
     discard(again.protocol.outbound, outbox, source.numbers.mark - 1, again.now)
     again.settle()
-    assert outbox.stopped and outbox.source is None, "it may have arrived"
+    assert outbox.lifecycle.stopped and outbox.source is None, "it may have arrived"
 
 
 def test_a_state_saved_without_a_mark_puts_every_stored_message_in_doubt() -> None:
@@ -329,7 +331,7 @@ def test_whenever_it_dies_nothing_has_left_that_is_beyond_what_it_then_knows(
             side = side.again(ahead=ahead, window=window)
             outbox = side.protocol.outbound.outboxes["a"]
             assert source_of(outbox).numbers.sent_before >= highest
-            assert outbox.in_doubt() <= SAVE_EVERY + window + ahead + 1
+            assert outbox.records.in_doubt() <= SAVE_EVERY + window + ahead + 1
         elif step == "acknowledge" and arrived and outbox.source is not None:
             gap = next(number for number in range(1, 200) if number not in arrived)
             if gap > 1:

@@ -51,7 +51,7 @@ class Running:
         self.engine = Engine(self.store, self.effects.append, self.failures.append)
         self.engine.start(Queue("inbox"))
         self.outbox = self.engine.protocol.outbound.open("", "http://127.0.0.1:9/", [(Versions(), False)])
-        self.outbox.set_stopped("in this test nothing is to be sent")
+        self.outbox.lifecycle.stop("in this test nothing is to be sent")
 
     def submit(self, count: int) -> None:
         for _ in range(count):
@@ -208,7 +208,7 @@ async def test_memory_is_given_back_after_held_records_are_released_or_large_one
     assert engine._heap._timer is None, "nothing large was used"
     protocol.submit(running.outbox, records[1], engine.clock())
     await engine.durable()
-    assert len(await engine.records(running.outbox.queue.name, 0, 0, 2)) == 2
+    assert len(await engine.records(running.outbox.records.queue.name, 0, 0, 2)) == 2
     await until(lambda: len(given) == 1)
     held = Record("urn:s", 2, "urn:a", b"<a/>", 0.0)
     protocol.commit.batch.holds.append(("urn:s", 2, held))

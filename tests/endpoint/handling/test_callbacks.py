@@ -48,7 +48,7 @@ class Duplex:
     def waiting(self) -> int:
         """Messages that the client has not acknowledged."""
         outboxes = self.app.running.engine.protocol.outbound.outboxes.values()
-        return sum(one.waiting for one in outboxes if one.answers is not None)
+        return sum(one.records.waiting for one in outboxes if one.answers is not None)
 
 
 def listening(port: int = 0) -> SourceHTTP:

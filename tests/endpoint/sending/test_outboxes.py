@@ -64,7 +64,7 @@ def test_the_requester_of_a_discarded_request_gets_a_fault(way: str, is_running:
     discard(chain, 0, 1, 2, is_running=is_running)
     chain.go(200.0)
     assert told(chain) == ["urn:m:one", "urn:m:three"]
-    assert chain.outbox.is_empty and chain.forwarder.is_empty
+    assert chain.outbox.records.is_empty and chain.forwarder.records.is_empty
     assert not any(one.replies.awaiting for one in chain.broker.protocol.inbound.destinations.values())
 
 
@@ -77,7 +77,7 @@ def test_a_discarded_request_is_answered_once_whenever_the_broker_is_killed(way:
         chain.broker.die_at = chain.broker.events + step
         discard(chain, 0)
         chain.go(10.0)
-        if chain.broker.run > 1 and not chain.forwarder.is_acknowledged(0):
+        if chain.broker.run > 1 and not chain.forwarder.records.is_acknowledged(0):
             discard(chain, 0)  # it was killed before that was durable
         chain.go(30.0)  # the other request has not expired yet
         assert told(chain) == ["urn:m:one"], step
@@ -96,7 +96,7 @@ def test_the_requesters_of_a_deleted_forwarder_get_a_fault(way: str) -> None:
     broker.settle()
     chain.go(200.0)
     assert told(chain) == ["urn:m:one", "urn:m:three"]
-    assert chain.outbox.is_empty
+    assert chain.outbox.records.is_empty
 
 
 @pytest.mark.parametrize("is_running", [True, False])
@@ -132,5 +132,5 @@ def test_a_message_of_an_application_that_is_discarded_answers_nobody() -> None:
     chain.settle()
     outboxes.discard("out/0", outboxes.read("out/0"), chain.now)
     chain.go(5.0)
-    assert chain.outbox.is_empty
+    assert chain.outbox.records.is_empty
     assert [one.name for one in chain.requester.incidents if one.name == "reply.dropped"] == []

@@ -125,7 +125,7 @@ async def test_each_sequence_of_a_source_has_its_policy_which_may_change(serve: 
         for action, key in (("urn:a", ""), ("urn:urgent", ""), ("urn:urgent", "bulk"), ("urn:a", "bulk")):
             await (await source.send("<n/>", action=action, sequence_key=key)).acknowledged(60)
         assert {key: one.policy.window for key, one in outboxes.items()} == {"": 5, "urn:urgent": 1, "bulk": 9}
-        assert {key: one.end for key, one in outboxes.items()} == {"": 1, "urn:urgent": 1, "bulk": 2}
+        assert {key: one.records.end for key, one in outboxes.items()} == {"": 1, "urn:urgent": 1, "bulk": 2}
         source.use([Policy({"window": 3}, name="bulk")])
         assert {key: one.policy.window for key, one in outboxes.items()} == {"": 32, "urn:urgent": 32, "bulk": 3}
         await (await source.send("<n/>", action="urn:a", sequence_key="later")).acknowledged(60)

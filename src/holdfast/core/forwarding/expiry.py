@@ -73,15 +73,15 @@ class Expiry:
 
         Records needed for the decision and missing from memory are then read: :attr:`Outbox.front`.
         """
-        policy, start = outbox.forwarding, outbox.unsent
+        policy, start = outbox.forwarding, outbox.records.unsent
         assert policy is not None
-        outbox.front = None  # an earlier policy may have set it
+        outbox.records.front = None  # an earlier policy may have set it
         given_up: list[GivenUp] = []
-        if outbox.is_held_back:
+        if outbox.lifecycle.is_held_back:
             given_up += self._see_requests(outbox, policy, start, now)
-        if not given_up and not outbox.wants_front and self._may_expire(outbox, policy, start, now):
+        if not given_up and not outbox.records.wants_front and self._may_expire(outbox, policy, start, now):
             given_up += self._see_next(outbox, policy, start, now)
-        if outbox.wants_front:
+        if outbox.records.wants_front:
             self._outbound.reading.ask(outbox)
         return given_up
 
@@ -89,12 +89,12 @@ class Expiry:
         """Whether the next record may be too old."""
         if policy.expires is not None:
             return True
-        if outbox.is_held_back or start >= outbox.durable_end:
+        if outbox.lifecycle.is_held_back or start >= outbox.records.durable_end:
             return False
-        record = outbox.record(start)
+        record = outbox.records.record(start)
         if record is None:
             return True  # the records to read may include a request
-        return outbox.has_requests and not self._came_just_now(outbox, record, now)
+        return outbox.records.has_requests and not self._came_just_now(outbox, record, now)
 
     def _came_just_now(self, outbox: Outbox, record: Record, now: float) -> bool:
         """Whether a record, and so every later one, arrived just now.
@@ -110,9 +110,9 @@ class Expiry:
         due, seen = math.inf, start
         expired: list[int] = []
         unwanted: list[int] = []
-        while (record := outbox.record(seen)) is not None:
+        while (record := outbox.records.record(seen)) is not None:
             expires_at = self._expires_at(record, policy)
-            if seen + 1 in outbox.left_out:
+            if seen + 1 in outbox.records.left_out:
                 pass  # it is dead-lettered already, or has arrived
             elif expires_at <= now:
                 expired.append(seen)
@@ -123,7 +123,7 @@ class Expiry:
                 if seen >= start + outbox.policy.window:
                     break
             seen += 1
-        outbox.front = start if start < outbox.durable_end else None
+        outbox.records.front = start if start < outbox.records.durable_end else None
         if due < math.inf:
             outbox.wake(due)
         return _late(expired, unwanted)
@@ -134,31 +134,31 @@ class Expiry:
         A stopped outbox returns them at once, as only an operator resumes it; a suspended one when they are too old.
         One-way messages before them make no difference.
         """
-        if outbox.held_back is None:
-            outbox.held_back = HeldBack(start, start + outbox.policy.window, outbox.durable_end)
-        held = outbox.held_back
+        if outbox.lifecycle.held_back is None:
+            outbox.lifecycle.held_back = HeldBack(start, start + outbox.policy.window, outbox.records.durable_end)
+        held = outbox.lifecycle.held_back
         held.next = max(held.next, start)
         expired: list[int] = []
         unwanted: list[int] = []
         returned: list[int] = []
-        others = self._others(outbox) if outbox.stopped else []
-        room = MOST_LEFT_OUT - len(outbox.left_out)
-        while held.next < outbox.durable_end and len(expired) + len(unwanted) + len(returned) < room:
+        others = self._others(outbox) if outbox.lifecycle.stopped else []
+        room = MOST_LEFT_OUT - len(outbox.records.left_out)
+        while held.next < outbox.records.durable_end and len(expired) + len(unwanted) + len(returned) < room:
             offset = held.next
-            record = outbox.record(offset)
+            record = outbox.records.record(offset)
             if record is None:
-                outbox.front = offset
+                outbox.records.front = offset
                 break
-            if offset + 1 not in outbox.left_out and record.wants_reply and self._replies.is_asked_for(record):
+            if offset + 1 not in outbox.records.left_out and record.wants_reply and self._replies.is_asked_for(record):
                 expires_at = self._expires_at(record, policy)
                 if expires_at <= now:
                     expired.append(offset)
                 elif self._is_unwanted(record, now):
                     unwanted.append(offset)
-                elif not outbox.stopped:
+                elif not outbox.lifecycle.stopped:
                     outbox.wake(expires_at)
                     break  # those behind it arrived later
-                elif all(one.is_acknowledged(offset) for one in others):
+                elif all(one.records.is_acknowledged(offset) for one in others):
                     returned.append(offset)
             held.passed()
         given_up = _late(expired, unwanted)
@@ -171,7 +171,10 @@ class Expiry:
         return [
             one
             for one in self._outbound.outboxes.values()
-            if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox and not one.stopped
+            if one.records.queue is outbox.records.queue
+            and one.records.partition == outbox.records.partition
+            and one is not outbox
+            and not one.lifecycle.stopped
         ]
 
     def untaken(self, outbox: Outbox, source: RMSource, now: float) -> Iterator[tuple[int, Fault]]:
@@ -181,14 +184,14 @@ class Expiry:
         """
         policy = outbox.forwarding
         assert policy is not None
-        if not source.is_open or outbox.stopped:
+        if not source.is_open or outbox.lifecycle.stopped:
             return
-        first = outbox.record(outbox.first)
+        first = outbox.records.record(outbox.records.first)
         if first is not None and self._came_just_now(outbox, first, now):
             return
         refused = outbox.withdrawal.refused if outbox.withdrawal is not None else ()
         for number in source.flight.untaken:
-            record = outbox.record(outbox.offset_of(number))
+            record = outbox.records.record(outbox.records.offset_of(number))
             if record is None or not record.wants_reply or number <= source.numbers.sent_before or number in refused:
                 continue
             expires_at = self._expires_at(record, policy)
@@ -220,9 +223,10 @@ def _late(expired: list[int], unwanted: list[int]) -> list[GivenUp]:
 
 def _stopped(outbox: Outbox) -> Fault:
     """Return the fault for requesters of a stopped outbox."""
-    why = f"{outbox.stopped}: {outbox.stopped_for}" if outbox.stopped_for else outbox.stopped
+    code, words = outbox.lifecycle.stopped, outbox.lifecycle.stopped_for
+    why = f"{code}: {words}" if words else code
     return Fault(
-        outbox.stopped,
+        code,
         f"The forwarder has stopped until an operator decides: {why}",
         sender=False,
         code_namespace=HOLDFAST_NS,

@@ -49,11 +49,13 @@ def tell_requesters(
     others = [
         one
         for one in outbound.outboxes.values()
-        if one.queue is outbox.queue and one.partition == outbox.partition and one is not outbox
+        if one.records.queue is outbox.records.queue
+        and one.records.partition == outbox.records.partition
+        and one is not outbox
     ]
     for offset, record in records:
-        is_owed = record.wants_reply and not outbox.is_acknowledged(offset)
-        if is_owed and all(one.is_acknowledged(offset) for one in others):
+        is_owed = record.wants_reply and not outbox.records.is_acknowledged(offset)
+        if is_owed and all(one.records.is_acknowledged(offset) for one in others):
             replies.reply(record, told(record), now)
 
 
@@ -90,7 +92,7 @@ class ForwardedRequests:
 
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
         """Send the reply to message ``number``, which is in memory, with the open batch."""
-        request = outbox.here[outbox.offset_of(number)]
+        request = outbox.records.here[outbox.records.offset_of(number)]
         outbox.receive_reply(number)
         self._replies.reply(request, self._reply(request, envelope, now), now)
 
@@ -124,7 +126,7 @@ class ForwardedRequests:
         if number > source.numbers.limit:
             return  # it is requested again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
-            request = outbox.here[outbox.offset_of(number)]
+            request = outbox.records.here[outbox.records.offset_of(number)]
             outbox.receive_reply(number)
             detail = {"action": request.action, "forwarder": outbox.key}
             told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)

@@ -46,13 +46,16 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
     acknowledged may have arrived, so the outbox stops, unless it already has, and the operator decides whether a new
     Sequence carries them.
     """
-    assert outbox.first <= offset < outbox.durable_end and not outbox.is_acknowledged(offset), (outbox.key, offset)
+    assert outbox.records.first <= offset < outbox.records.durable_end and not outbox.records.is_acknowledged(offset), (
+        outbox.key,
+        offset,
+    )
     source = outbox.source
-    if source is not None and outbox.may_have_left(offset):
-        in_doubt = outbox.in_doubt() - 1
-        outbox.leave_out_arrived()
+    if source is not None and outbox.records.may_have_left(offset):
+        in_doubt = outbox.records.in_doubt() - 1
+        outbox.records.leave_out_arrived()
         outbox.drop(now)
-        if in_doubt and not outbox.stopped:
+        if in_doubt and not outbox.lifecycle.stopped:
             outbox.stop(DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
     outbox.exclude([offset], now)
     outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
@@ -91,11 +94,11 @@ class UndeliverableMessages:
             return False
         if outbox.withdrawal is not None:
             self._withdrawals.turn(outbox, outbox.withdrawal, now)
-        if outbox.unwelcome is not None:
-            self._ask_when_due(outbox, outbox.unwelcome, now)
+        if outbox.lifecycle.unwelcome is not None:
+            self._ask_when_due(outbox, outbox.lifecycle.unwelcome, now)
         if now >= outbox.next_unanswered and outbox.source is not None:
             self._see_unanswered(outbox, outbox.source, now)
-        if outbox.has_requests and outbox.source is not None:
+        if outbox.records.has_requests and outbox.source is not None:
             self._give_up_untaken(outbox, outbox.source, now)
         given_up = self._expiry.see(outbox, now)
         for one in given_up:
@@ -103,7 +106,7 @@ class UndeliverableMessages:
         if given_up:
             return False  # the outbox gets another turn at once
         # A new Sequence must not begin with a message that may have expired.
-        return outbox.source is not None or not outbox.wants_front
+        return outbox.source is not None or not outbox.records.wants_front
 
     def _see_unanswered(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Stop waiting for replies to acknowledged requests after the policy's patience.
@@ -131,14 +134,14 @@ class UndeliverableMessages:
         Retries last as long as a message's patience: a proxy in front of a service that is being replaced may answer in
         its name.
         """
-        policy, unwelcome = outbox.forwarding, outbox.unwelcome or Unwelcome(now)
+        policy, unwelcome = outbox.forwarding, outbox.lifecycle.unwelcome or Unwelcome(now)
         assert policy is not None, outbox.key
         unwelcome.reason = reason
         unwelcome.times += 1
         if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
-            outbox.unwelcome = None  # an operator who resumes it starts a new period of patience
+            outbox.lifecycle.unwelcome = None  # an operator who resumes it starts a new period of patience
             return False
-        outbox.unwelcome = unwelcome
+        outbox.lifecycle.unwelcome = unwelcome
         unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
         outbox.wake(unwelcome.again_at)
         return True
@@ -150,7 +153,7 @@ class UndeliverableMessages:
             outbox.wake(unwelcome.again_at)
         else:
             unwelcome.again_at = None
-            outbox.refused.clear()
+            outbox.lifecycle.refused.clear()
 
     # --- what the destination refuses -----------------------------------------------------------------------------
 
@@ -162,9 +165,9 @@ class UndeliverableMessages:
         """
         source, policy = outbox.source, outbox.forwarding
         assert source is not None and policy is not None, outbox.key
-        if number not in source.flight or not source.is_open or outbox.stopped:
+        if number not in source.flight or not source.is_open or outbox.lifecycle.stopped:
             return  # acknowledged or dead-lettered meanwhile; or the operator must decide
-        offset, entry = outbox.offset_of(number), source.flight[number]
+        offset, entry = outbox.records.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.take(fault, entry.attempts)
         if refusal.times == 1:
@@ -195,7 +198,7 @@ class UndeliverableMessages:
         return not entry.may_have_arrived if self._outbound.is_anonymous(source) else refusal.times >= entry.attempts
 
     def _tell_refused(self, outbox: Outbox, source: RMSource, number: int, fault: Fault) -> None:
-        record = outbox.record(outbox.offset_of(number))
+        record = outbox.records.record(outbox.records.offset_of(number))
         detail = {"forwarder": outbox.key, "action": record.action if record is not None else ""}
         detail |= {"code": fault.code, "reason": fault.reason}
         told = Incident("message.refused_by_destination", source.identifier or "", number, "warning", detail)
@@ -209,8 +212,8 @@ class UndeliverableMessages:
         """
         source = outbox.source
         assert source is not None, outbox.key
-        offset = outbox.offset_of(number)
-        record = outbox.record(offset)
+        offset = outbox.records.offset_of(number)
+        record = outbox.records.record(offset)
         if record is None or record.wants_reply or number not in source.flight or number == source.numbers.last:
             return
         times = source.flight[number].attempts
@@ -219,7 +222,7 @@ class UndeliverableMessages:
         self._effects.append(
             Incident("dead_letter.added", source.identifier or "", number, "error", detail | {"attempts": times})
         )
-        if _waits(outbox) and not outbox.stopped:
+        if _waits(outbox) and not outbox.lifecycle.stopped:
             outbox.stop(fault.code, fault.reason, now, refused=(source.identifier or "", number))
 
     def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
@@ -245,8 +248,8 @@ class UndeliverableMessages:
 
     def _bury(self, outbox: Outbox, offset: int, fault: Fault, times: int, now: float) -> None:
         """Turn a message into a dead letter and send its requester the fault."""
-        record = outbox.here[offset]
-        origin = Origin(outbox.queue.name, outbox.partition, offset, outbox.key, fault.code)
+        record = outbox.records.here[offset]
+        origin = Origin(outbox.records.queue.name, outbox.records.partition, offset, outbox.key, fault.code)
         self.letters.add(Letter(record, fault.reason, times, now, origin))
         self._answer(record, fault, now)
 
@@ -261,14 +264,14 @@ class UndeliverableMessages:
 
         Another Sequence follows only after that. Call this before the Sequence is dropped.
         """
-        late, numbers, behind = outbox.late(source), outbox.doubtful(source), AcknowledgementRanges()
+        late, numbers, behind = outbox.late(source), outbox.records.doubtful(source), AcknowledgementRanges()
         if len(late):
             numbers.update(late)
             behind.update(source.acknowledged.outside(AcknowledgementRanges([(1, source.acknowledged.first_gap)])))
             if source.numbers.last is not None:
                 behind.discard(source.numbers.last)
         elif source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
-            outbox.leave_out_arrived()
+            outbox.records.leave_out_arrived()
         outbox.doubt = Doubt(source.numbers.start, numbers, behind, code, reason)
 
     def _settle(self, outbox: Outbox, doubt: Doubt, now: float) -> bool:
@@ -280,8 +283,8 @@ class UndeliverableMessages:
         passed = []
         while (number := doubt.next()) is not None:
             offset = doubt.start + number - 1
-            is_over = outbox.is_acknowledged(offset)
-            record = outbox.record(offset)
+            is_over = outbox.records.is_acknowledged(offset)
+            record = outbox.records.record(offset)
             if record is None and not is_over:
                 outbox.read(offset)
                 break
@@ -309,7 +312,7 @@ class UndeliverableMessages:
     def _give_up_untaken(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Dead-letter numbered requests that were never transmitted, like refused ones."""
         for number, fault in list(self._expiry.untaken(outbox, source, now)):
-            outbox.refusals[outbox.offset_of(number)] = Refusal(now, fault, 1)
+            outbox.refusals[outbox.records.offset_of(number)] = Refusal(now, fault, 1)
             self._withdrawals.refused(outbox, source, number, now)
             outbox.ready()
 
@@ -320,7 +323,7 @@ class UndeliverableMessages:
             if policy.on_expired is OnExpired.DEAD_LETTER:
                 self._bury(outbox, offset, fault, 0, now)
             else:
-                self._answer(outbox.here[offset], fault, now)
+                self._answer(outbox.records.here[offset], fault, now)
         detail = {"forwarder": outbox.key, "count": len(offsets), "first": offsets[0], "then": policy.on_expired.value}
         given_up.told.detail = detail | {"reason": fault.reason}
         self._effects.append(given_up.told)
@@ -376,11 +379,11 @@ class UndeliverableMessages:
         others = [
             one
             for one in outboxes.values()
-            if one.queue is queue and one.partition == origin.partition and one.key != origin.forwarder
+            if one.records.queue is queue and one.records.partition == origin.partition and one.key != origin.forwarder
         ]
         for one in others:
-            one.left_out.add_range(offset + 1, offset + 1)
-            one.update_available()
+            one.records.left_out.add_range(offset + 1, offset + 1)
+            one.records.update_available()
             one.save()
         return others
 
@@ -391,7 +394,7 @@ class UndeliverableMessages:
         assert queue is not None, name
         queue.stored(partition, offset, now, record)
         for one in others:
-            one.skip()
+            one.records.skip()
 
 
 def _waits(outbox: Outbox) -> bool:

@@ -116,8 +116,8 @@ class Withdrawals:
     @staticmethod
     def _missing(outbox: Outbox, withdrawal: Withdrawal) -> int | None:
         """Return the offset of the first withdrawn message that is not in memory."""
-        offsets = (outbox.offset_of(number) for number in sorted(withdrawal.refused))
-        return next((offset for offset in offsets if outbox.record(offset) is None), None)
+        offsets = (outbox.records.offset_of(number) for number in sorted(withdrawal.refused))
+        return next((offset for offset in offsets if outbox.records.record(offset) is None), None)
 
     # --- what is done ---------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Withdrawals:
             if self._may_repeat(outbox, withdrawal, now):
                 flight.remove(number)
             elif number not in flight:
-                flight.begin_again(number, outbox.record(source.numbers.start + number - 1), now)
+                flight.begin_again(number, outbox.records.record(source.numbers.start + number - 1), now)
 
     def _await_replies(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
@@ -166,7 +166,7 @@ class Withdrawals:
     def _dead_letter(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
         source = withdrawal.source
-        offsets = [outbox.offset_of(number) for number in sorted(withdrawal.refused)]
+        offsets = [outbox.records.offset_of(number) for number in sorted(withdrawal.refused)]
         for offset in offsets:
             refusal = outbox.refusals[offset]
             self._bury(outbox, offset, refusal.fault, refusal.times, now)
@@ -176,7 +176,7 @@ class Withdrawals:
             told = Incident("dead_letter.added", source.identifier or "", number, "error", detail)
             self._effects.append(told)
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
-            outbox.leave_out_arrived()
+            outbox.records.leave_out_arrived()
         for number in withdrawal.refused:
             source.flight.remove(number)
         source.numbers.limit = min(source.numbers.limit, source.acknowledged.first_gap - 1)
@@ -208,7 +208,7 @@ class Withdrawals:
                 source.flight.release(number, now)
         for number in range(source.acknowledged.first_gap, source.numbers.next):
             if number not in source.flight and number not in source.acknowledged:
-                source.flight.begin_again(number, outbox.record(outbox.offset_of(number)), now)
+                source.flight.begin_again(number, outbox.records.record(outbox.records.offset_of(number)), now)
 
 
 _DO: dict[WithdrawalAction, Callable[[Withdrawals, Outbox, Withdrawal, float], None]] = {

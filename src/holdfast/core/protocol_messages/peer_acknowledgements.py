@@ -22,6 +22,7 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import acknowledged_alone, receive_acknowledgement, receive_fault
 from holdfast.core.sending.polling.pollers import Posted, is_poll, is_request
 
 ABANDONED = "abandoned by its source"
@@ -97,7 +98,7 @@ class PeerAcknowledgements:
         taken: dict[tuple[str, str], tuple[Outbox, tuple[int, int]]] = {}
         for (address, identifier), (acknowledgement, at) in furthest.items():
             outbox = self._authority.find(identifier, Origin(address))
-            if outbox is not None and not outbox.receive_acknowledgement(acknowledgement, now, at):
+            if outbox is not None and not receive_acknowledgement(outbox, acknowledgement, now, at):
                 self._replies.acknowledged(identifier, now)
                 taken[address, identifier] = outbox, acknowledgement.ranges[0]
         # 3. Every exchange ends. What step 2 included needs nothing more; every other answer is processed on its own.
@@ -107,7 +108,7 @@ class PeerAcknowledgements:
             if acknowledgement is not None and found is not None:
                 (lower, upper), (outbox, (first, last)) = acknowledgement.ranges[0], found
                 if first <= lower <= upper <= last:
-                    outbox.acknowledged_alone(acknowledgement, sent.number, now)
+                    acknowledged_alone(outbox, acknowledgement, sent.number, now)
                     self._outbound.exchanges.answered(sent, now, was_empty=False)
                     continue
             self._answer(sent, envelope, now)
@@ -128,7 +129,7 @@ class PeerAcknowledgements:
                 for acknowledgement in envelope.acknowledgements:
                     outbox = self._authority.find(acknowledgement.identifier, Origin(sent.to))
                     if outbox is not None:
-                        outbox.acknowledged_alone(acknowledgement, sent.number, now)
+                        acknowledged_alone(outbox, acknowledgement, sent.number, now)
         if envelope is None or envelope.fault is None:
             self._outbound.exchanges.answered(sent, now, was_empty=envelope is None)
 
@@ -166,7 +167,7 @@ class PeerAcknowledgements:
                 self._abandoned(outbox, outbox.answers, fault, now)
             elif outbox is not None and outbox.source is not None:
                 outbox.last_answer = f"fault {fault.code}: {fault.reason}"
-                outbox.receive_fault(fault, number, now, envelope.relates_to)
+                receive_fault(outbox, fault, number, now, envelope.relates_to)
 
     def _refused_request(self, envelope: Envelope, origin: Origin) -> tuple[Outbox | None, int]:
         """Return the outbox and number of the request that a posted fault refuses.
@@ -206,7 +207,7 @@ class PeerAcknowledgements:
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None:
             return
-        number = outbox.number_of(relates_to)
+        number = source.flight.number_of(relates_to)
         if relates_to is None and sent is not None and sent.source == source.local_id and sent.number in source.flight:
             number = sent.number
         if number == 0 and sequence is None:
@@ -215,7 +216,7 @@ class PeerAcknowledgements:
         self._inbound.effects.append(
             Incident("message.refused_by_service", source.identifier or "", number, "warning", detail)
         )
-        offset = outbox.offset_of(number) if number else -1
+        offset = outbox.records.offset_of(number) if number else -1
         self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
         if outbox.forwarding is not None and number:
             self._outbound.context.forwarders.giving_up.declined(outbox, number, fault, now)
@@ -226,8 +227,10 @@ class PeerAcknowledgements:
             return None
         if not is_poll(sent):
             return self._outbound.sequences.by_local_id.get(sent.source)
-        outboxes = self._outbound.context.pollers.outboxes(sent)
-        return next((outbox for outbox in outboxes if outbox.number_of(envelope.relates_to)), None)
+        for outbox in self._outbound.context.pollers.outboxes(sent):
+            if outbox.source is not None and outbox.source.flight.number_of(envelope.relates_to):
+                return outbox
+        return None
 
     def _abandoned(self, outbox: Outbox, answered: str, fault: Fault, now: float) -> None:
         """Handle a requester's termination of the Sequence that it offered for replies.
@@ -289,7 +292,7 @@ class PeerAcknowledgements:
                 if acknowledgement.final and (envelope.sequence is not None or outbox.awaits_certainty()):
                     # ``ends``, or the last answer, processes it again.
                     acknowledgement = replace(acknowledgement, final=False)
-                fault = outbox.receive_acknowledgement(acknowledgement, now, asked_at)
+                fault = receive_acknowledgement(outbox, acknowledgement, now, asked_at)
                 problem = problem or fault
                 self._replies.acknowledged(identifier, now)
             elif self._outbound.sequences.named(identifier):
@@ -309,4 +312,4 @@ class PeerAcknowledgements:
             if acknowledgement.final:
                 outbox = self._authority.find(acknowledgement.identifier, origin)
                 if outbox is not None and not outbox.awaits_certainty():
-                    outbox.receive_acknowledgement(acknowledgement, now, self._asked_at(envelope, sent))
+                    receive_acknowledgement(outbox, acknowledgement, now, self._asked_at(envelope, sent))

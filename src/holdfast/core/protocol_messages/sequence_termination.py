@@ -31,6 +31,7 @@ from holdfast.core.receiving.inbound import Inbound, nothing
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outboxes.peer_answers import heard
 from holdfast.core.states.inbound import DestinationAction, DestinationEvent, SettlingAction, SettlingEvent
 from holdfast.core.states.outbound import SourceAction, SourceEvent
 
@@ -166,7 +167,7 @@ class SequenceTermination:
     def _outbound_heard(self, identifier: str, event: SourceEvent, incoming: Incoming) -> SourceAction | None:
         outbox = self._authority.find(identifier, incoming.origin)
         if outbox is not None:
-            return outbox.heard(event, incoming.now)
+            return heard(outbox, event, incoming.now)
         if self._outbound.sequences.named(identifier):
             self._authority.ignore(event.value, identifier, incoming.origin)
         return None

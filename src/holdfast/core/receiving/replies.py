@@ -447,7 +447,7 @@ class Replies:
             self._acknowledging.acknowledge(destination, back_channel, now)
         else:
             if source.numbers.last is None:
-                source.numbers.last = outbox.end - source.numbers.start + 1
+                source.numbers.last = outbox.records.end - source.numbers.start + 1
                 source.issue(now)
             destination.replies.numbers[number] = source.numbers.last
             self._commit.save(destination.identifier, destination)

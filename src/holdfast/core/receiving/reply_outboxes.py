@@ -52,7 +52,11 @@ class ReplyOutboxes:
             return True
         for reference in (envelope.reply_to, envelope.fault_to):
             outbox = self._outbound.outboxes.get(f"to/{reference.address}") if reference is not None else None
-            if outbox is not None and outbox.is_polled and outbox.waiting >= self._inbound.policy.max_open_requests:
+            if (
+                outbox is not None
+                and outbox.is_polled
+                and outbox.records.waiting >= self._inbound.policy.max_open_requests
+            ):
                 return False
         return True
 

@@ -74,11 +74,11 @@ class SessionPartitions:
         self._sessions_in[partition - self._first] += 1
 
     def _is_followed(self, partition: int) -> bool:
-        return any(one.source is not None or not one.is_empty for one in self._outboxes(partition))
+        return any(one.source is not None or not one.records.is_empty for one in self._outboxes(partition))
 
     def _cut(self, partition: int) -> None:
         for outbox in self._outboxes(partition):
-            if outbox.cut():
+            if outbox.records.cut():
                 outbox.save()
                 outbox.ready()
 

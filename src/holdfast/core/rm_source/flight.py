@@ -247,6 +247,12 @@ class Flight(dict[int, InFlight]):
         """Numbers without a transmission that the peer accepted."""
         return [number for number, entry in self.items() if 0 < entry.attempts == entry.untaken]
 
+    def number_of(self, message_id: str | None) -> int:
+        """Return the number of the message with this MessageID, 0 without one."""
+        if message_id is None:
+            return 0
+        return next((number for number, entry in self.items() if entry.message_id == message_id), 0)
+
     @property
     def lowest(self) -> int:
         """The lowest number in flight, 0 without one."""

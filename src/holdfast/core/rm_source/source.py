@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.flight import Claim, InFlight, always, size_of
 from holdfast.core.rm_source.request_index import Requests
 from holdfast.core.rm_source.saved_state import OutboundSequence
@@ -236,6 +237,27 @@ class RMSource(OutboundSequence):
         if number != self.numbers.highest_sent or not is_last:
             return False
         return not self._has_new() or not self.flight.asking
+
+    def asks_instead(self, number: int) -> bool:
+        """Whether AckRequested alone must be sent instead of message ``number``.
+
+        That is a LastMessage (WS-RM 1.0 3.2) that was repeated and answered with a fault. Metro faults each repeat of a
+        LastMessage that it has.
+        """
+        entry = self.flight[number]
+        return number == self.numbers.last and entry.faults > 0 and entry.attempts > 1
+
+    def leave_last_message(self, number: int) -> None:
+        """Stop repeating a LastMessage that was answered repeatedly.
+
+        It carries nothing, everything before it is acknowledged, and TerminateSequence, which follows, has the same
+        meaning. gSOAP never acknowledges it.
+        """
+        entry = self.flight.get(number)
+        is_left = self.flight.lowest == number == self.numbers.last
+        if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
+            self.flight.remove(number)
+            self.acknowledged.add(number)
 
     def sent(self, number: int, message_id: str | None, jitter: float, now: float, *, asks: bool = False) -> int:
         """Record that ``number`` is transmitted now, and return the number of the attempt, from 1.

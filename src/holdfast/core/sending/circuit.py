@@ -141,7 +141,7 @@ class Circuits:
 
     def _is_held(self, circuit: Circuit, outbox: Outbox, now: float) -> bool:
         key = outbox.key
-        if outbox.stopped or outbox.suspended is not None:
+        if outbox.lifecycle.stopped or outbox.lifecycle.suspended is not None:
             circuit.held.pop(key, None)
             self._pass_on(circuit, key)
             self._wake_first(circuit)
@@ -199,7 +199,7 @@ class Circuits:
         if circuit is None or circuit.state is _CLOSED or circuit.prober != outbox.key:
             return
         circuit.has_tried = circuit.has_tried or any(isinstance(one, Transmit) for one in self._effects[told:])
-        if not circuit.has_tried and outbox.is_empty:
+        if not circuit.has_tried and outbox.records.is_empty:
             self._pass_on(circuit, outbox.key)
 
     def _pass_on(self, circuit: Circuit, key: str) -> None:

@@ -25,7 +25,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import with_secret
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outboxes.records import OutboxRecords
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states.outbound import Request
 from holdfast.core.versions import Addressing
 
@@ -77,7 +77,7 @@ class Composer:
             return self._local
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))
 
-    def request(self, outbox: OutboxRecords, source: RMSource, request: Request) -> Envelope:
+    def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
         """Return a request that starts or ends the Sequence, or requests an acknowledgement."""
         envelope = self._envelope(outbox, source)
         envelope.message_id = source.control.message_ids.get(request.value)
@@ -106,7 +106,7 @@ class Composer:
                 acknowledgement.final = True
         return envelope
 
-    def transmission(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, str | None]:
+    def transmission(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, str | None]:
         """Return message ``number`` with the acknowledgements that it carries, and the MessageID of a request."""
         wants_reply = None
         envelope, record = self._message(outbox, source, number)
@@ -129,11 +129,11 @@ class Composer:
         if acknowledgement is not None and acknowledgement.ranges:
             envelope.acknowledgements = (acknowledgement,)
 
-    def message(self, outbox: OutboxRecords, source: RMSource, number: int) -> Envelope:
+    def message(self, outbox: Outbox, source: RMSource, number: int) -> Envelope:
         """Return message ``number`` of the Sequence, without acknowledgements: it is always the same."""
         return self._message(outbox, source, number)[0]
 
-    def _message(self, outbox: OutboxRecords, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
+    def _message(self, outbox: Outbox, source: RMSource, number: int) -> tuple[Envelope, Record | None]:
         envelope = self._envelope(outbox, source)
         is_last = number == source.numbers.last
         if source.identifier is not None:
@@ -141,7 +141,7 @@ class Composer:
         if is_last:
             envelope.control = LastMessage()
             return envelope, None
-        record = outbox.here[source.numbers.start + number - 1]
+        record = outbox.records.here[source.numbers.start + number - 1]
         envelope.message_id = outbox.message_id(record)
         entry = source.flight.get(number)
         if entry is not None:
@@ -157,7 +157,7 @@ class Composer:
         return envelope, record
 
     @staticmethod
-    def _envelope(outbox: OutboxRecords, source: RMSource) -> Envelope:
+    def _envelope(outbox: Outbox, source: RMSource) -> Envelope:
         versions = source.versions
         return Envelope(versions.soap, versions.addressing, versions.rm, to=outbox.to)
 

@@ -15,6 +15,7 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import doubt_remains
 from holdfast.core.sending.reasons import UNSENDABLE, Why, event_of
 from holdfast.core.states.outbound import SourceEvent, SourceState
 
@@ -82,14 +83,14 @@ class Exchanges:
             return
         outbox, source = found
         wants_reply = sent.number in source.waiting.unreplied
-        outbox.leave_last_message(source, sent.number)
+        source.leave_last_message(sent.number)
         is_anonymous = self._context.composer.is_anonymous(source)
         is_ungranted = source.state is SourceState.CREATING and is_anonymous
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
         source.transmissions.answered(sent.number, now, in_answers=is_anonymous)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.doubt.is_silent(in_answers=is_anonymous):
-            outbox.doubt_remains(source, now)
+            doubt_remains(outbox, source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:
             effect = Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply)

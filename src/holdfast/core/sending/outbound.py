@@ -17,6 +17,7 @@ from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import heard
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
 from holdfast.core.sending.served_polls import ServedPolls
 from holdfast.core.states.outbound import SourceEvent, SourceState
@@ -70,7 +71,7 @@ class Outbound:
         """
         known = self.outboxes.get(key)
         if known is not None:
-            queue = known.queue
+            queue = known.records.queue
         else:
             queue = self._queues.outbox(outbox_queue(key))
             queue.description.save()
@@ -116,9 +117,9 @@ class Outbound:
         outbox = self.outboxes.get(key)
         if outbox is None:
             outbox = self.make(key, queue, partition, to, start)
-            outbox.choices = choices
+            outbox.lifecycle.choices = choices
             outbox.save()
-        outbox.choices = choices
+        outbox.lifecycle.choices = choices
         outbox.ready()
         return outbox
 
@@ -144,8 +145,8 @@ class Outbound:
         """Handle a record that became durable in the queue of an outbox."""
         outbox = self.outboxes[key]
         if record is not None:
-            outbox.keep(offset, record)
-        outbox.update_available()
+            outbox.records.keep(offset, record)
+        outbox.records.update_available()
         outbox.ready()
 
     def open_replies(self, source: RMSource, now: float) -> Outbox:
@@ -156,7 +157,7 @@ class Outbound:
         outbox = self.make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to)
         source.state = SourceState.CREATED
         outbox.adopt(source)
-        self.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
+        self.commit.save_new(source.local_id, source, outbox.records.queue.name, outbox.records.partition)
         self.context.marking.save(source)
         return outbox
 
@@ -180,11 +181,11 @@ class Outbound:
         self.context.mailboxes.remove_outbox(outbox.to, key)
         self.circuits.leave(outbox)
         self.context.room.leave(key)
-        outbox.here.release()
+        outbox.records.here.release()
         if outbox.is_for_replies:
-            self._queues.delete(outbox.queue)
+            self._queues.delete(outbox.records.queue)
         else:
-            outbox.queue.unfollow(outbox.cursor, outbox.partition, now)
+            outbox.records.queue.unfollow(outbox.records.cursor, outbox.records.partition, now)
 
     def poll_for(self, outbox: Outbox, address: str, owner: str) -> None:
         """Set the address at which a peer that polls answers, and the user who alone may poll; saved."""
@@ -199,7 +200,7 @@ class Outbound:
         outbox = self.outboxes[key]
         self.close_outbox(key, now)
         if not outbox.is_for_replies:
-            self._queues.delete(outbox.queue)
+            self._queues.delete(outbox.records.queue)
 
     def queue(self, name: str) -> Queue | None:
         """Return the queue with that name."""
@@ -247,7 +248,7 @@ class Outbound:
             return
         if self.circuits.holds(outbox, now):
             return
-        if outbox.handle(OutboxEvent.TURN) is OutboxAction.SEND:
+        if outbox.lifecycle.handle(OutboxEvent.TURN) is OutboxAction.SEND:
             told = len(self.effects)
             is_over = outbox.turn(now)
             if outbox.forwarding is not None:
@@ -312,4 +313,4 @@ class Outbound:
         is_enough = was_empty and source.state is SourceState.TERMINATING and source.control.attempts >= ANSWERED_ENOUGH
         if is_enough or not source.versions.rm.can.answers_terminate:
             assert outbox is not None
-            outbox.heard(SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)
+            heard(outbox, SourceEvent.TERMINATE_SEQUENCE_RESPONSE, now)

@@ -12,7 +12,7 @@ from holdfast.core.events import Effect, ReadWanted
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbound_room import OutboundRoom
-from holdfast.core.sending.outboxes.records import OutboxRecords
+from holdfast.core.sending.outboxes.outbox import Outbox
 
 MOST_AT_A_TIME = 4
 """Maximum number of outboxes that read at the same time. Each read may return one record of any size."""
@@ -29,7 +29,7 @@ class ReadingAhead:
     """
 
     def __init__(
-        self, effects: list[Effect], outboxes: Mapping[str, OutboxRecords], ready: dict[str, None], room: OutboundRoom
+        self, effects: list[Effect], outboxes: Mapping[str, Outbox], ready: dict[str, None], room: OutboundRoom
     ) -> None:
         self._effects = effects
         self._outboxes = outboxes
@@ -48,38 +48,38 @@ class ReadingAhead:
         """
         return bool(self._recovering)
 
-    def is_reading(self, outbox: OutboxRecords) -> bool:
+    def is_reading(self, outbox: Outbox) -> bool:
         """Return whether the outbox reads, or waits to read."""
-        return outbox.is_reading or outbox.key in self._line
+        return outbox.records.is_reading or outbox.key in self._line
 
-    def has(self, outbox: OutboxRecords, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
+    def has(self, outbox: Outbox, source: RMSource, number: int, again: Callable[[float], None]) -> bool:
         """Whether message ``number`` is in memory; if not, ``again(now)`` follows its read.
 
         ``again`` is also called if the record proves to be deleted.
         """
-        offset = outbox.offset_of(number)
-        if number == source.numbers.last or outbox.record(offset) is not None:
+        offset = outbox.records.offset_of(number)
+        if number == source.numbers.last or outbox.records.record(offset) is not None:
             return True
-        outbox.wait_for(offset, again)
+        outbox.records.wait_for(offset, again)
         self.ask(outbox)
         return False
 
-    def ask(self, outbox: OutboxRecords) -> None:
+    def ask(self, outbox: Outbox) -> None:
         """Read the records that the outbox needs next, if any."""
-        if outbox.is_reading:
+        if outbox.records.is_reading:
             return
-        start = outbox.awaited
+        start = outbox.records.awaited
         if start is None:
-            start = outbox.wanted
+            start = outbox.records.wanted
             if start is None or not self._room.may_read(outbox.key, outbox.to or ""):
                 return
         if self._under_way >= MOST_AT_A_TIME:
             self._line[outbox.key] = None
             return
         self._under_way += 1
-        start, end = outbox.begin_reading(start)
+        start, end = outbox.records.begin_reading(start)
         take = partial(self._read, outbox, start)
-        self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, start, end, take))
+        self._effects.append(ReadWanted(outbox.records.queue.name, outbox.records.partition, start, end, take))
 
     def _ask_next(self) -> None:
         while self._line and self._under_way < MOST_AT_A_TIME:
@@ -89,30 +89,30 @@ class ReadingAhead:
             if outbox is not None:
                 self.ask(outbox)
 
-    def _read(self, outbox: OutboxRecords, start: int, found: list[tuple[int, Record]], now: float) -> None:
+    def _read(self, outbox: Outbox, start: int, found: list[tuple[int, Record]], now: float) -> None:
         self._under_way -= 1
         self._ask_next()
         if self._outboxes.get(outbox.key) is not outbox:
-            outbox.abandon(now)  # it was deleted meanwhile
+            outbox.records.abandon(now)  # it was deleted meanwhile
             return
-        outbox.take(start, found, now)
+        outbox.records.take(start, found, now)
         self.ask(outbox)
         self._ready[outbox.key] = None
 
-    def recover(self, outbox: OutboxRecords) -> None:
+    def recover(self, outbox: Outbox) -> None:
         """Read the records that an earlier run may have transmitted."""
-        self._read_before(outbox, outbox.sent_before())
+        self._read_before(outbox, outbox.records.sent_before())
 
-    def _read_before(self, outbox: OutboxRecords, parts: list[tuple[int, int]]) -> None:
+    def _read_before(self, outbox: Outbox, parts: list[tuple[int, int]]) -> None:
         if parts:
             self._recovering.add(outbox.key)
             take = partial(self._found_before, outbox, parts)
-            self._effects.append(ReadWanted(outbox.queue.name, outbox.partition, *parts[0], take))
+            self._effects.append(ReadWanted(outbox.records.queue.name, outbox.records.partition, *parts[0], take))
         else:
             self._recovering.discard(outbox.key)
 
     def _found_before(
-        self, outbox: OutboxRecords, parts: list[tuple[int, int]], found: list[tuple[int, Record]], now: float
+        self, outbox: Outbox, parts: list[tuple[int, int]], found: list[tuple[int, Record]], now: float
     ) -> None:
         (start, end), *rest = parts
         if self._outboxes.get(outbox.key) is not outbox or outbox.source is None:

@@ -33,21 +33,21 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         if state["role"] != "source":
             continue
         outbox = _recovered_outbox(outbound, queues, state, parts, now)
-        available = outbox.run_end(state["start"]) - state["start"]
+        available = outbox.records.run_end(state["start"]) - state["start"]
         source = RMSource.from_state(state, outbox.policy, available, now)
-        if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.stopped:
-            outbox.set_stopped(state["suspended"])  # as it was saved once: with the Sequence
+        if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.lifecycle.stopped:
+            outbox.lifecycle.stop(state["suspended"])  # as it was saved once: with the Sequence
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)
         if source.identifier is None:
-            outbox.recovered_creation = source.local_id
+            outbox.lifecycle.recovered_creation = source.local_id
         outbox.adopt(source)
-        outbound.commit.settle(source.local_id, outbox.queue.name, outbox.partition, snapshot)
-        outbox.first = max(outbox.first, source.numbers.start + source.records_done)
+        outbound.commit.settle(source.local_id, outbox.records.queue.name, outbox.records.partition, snapshot)
+        outbox.records.first = max(outbox.records.first, source.numbers.start + source.records_done)
         if source.polled:
             source.issue(now)
     for outbox in outbound.outboxes.values():
-        outbox.skip()
+        outbox.records.skip()
         outbox.ready()
         outbound.reading.recover(outbox)
     if outbound.context.claims is not None:

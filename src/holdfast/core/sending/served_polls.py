@@ -150,4 +150,5 @@ class ServedPolls:
     def _has_more(self, box: Mailbox, poll: Poll, now: float) -> bool:
         if box.messages and poll.keys is None:
             return True
-        return any(self._context.outboxes[key].has_due(now) for key in self._keys(box, poll))
+        sources = (self._context.outboxes[key].source for key in self._keys(box, poll))
+        return any(source is not None and source.has_due(now) for source in sources)

@@ -208,7 +208,9 @@ class Admin:
                 503, "the lease of this node was not renewed in time, so it accepts nothing", "Check its log."
             )
         outboxes = self._app.engine.protocol.outbound.outboxes.values()
-        stopped = sorted({name for one in outboxes if one.stopped and (name := forwarder_of(one.key)) is not None})
+        stopped = sorted(
+            {name for one in outboxes if one.lifecycle.stopped and (name := forwarder_of(one.key)) is not None}
+        )
         return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
 
     async def _reload(self, asked: Asked) -> object:

@@ -152,7 +152,7 @@ class DestinationCollector(Collector):
             if name is not None:
                 found.setdefault(name, []).append(outbox)
         for name, outboxes in found.items():
-            lag.add_metric([name], sum(one.waiting for one in outboxes))
+            lag.add_metric([name], sum(one.records.waiting for one in outboxes))
             flight.add_metric([name], sum(len(one.source.flight) for one in outboxes if one.source is not None))
             states = Counter(state_of(one) for one in outboxes)
             for state in FORWARDER_STATES:

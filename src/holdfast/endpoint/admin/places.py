@@ -123,7 +123,7 @@ async def delete_forwarder(engine: Engine, outbox: Outbox) -> int:
     """
     steering = Steering(engine.protocol)
     steering.check_deletable(outbox)  # requesters receive no fault if the deletion is refused
-    before = outbox.waiting
+    before = outbox.records.waiting
     await _skip(engine, outbox)
     return max(before, steering.delete(outbox, engine.clock()))
 
@@ -134,13 +134,13 @@ async def _skip(engine: Engine, outbox: Outbox, below: int | None = None) -> Non
     One batch skips the records of one read and stores the replies. So even if the process is killed in between, it
     never forwards a request after its requester received a fault.
     """
-    steering, position = Steering(engine.protocol), outbox.first
-    while position < (end := outbox.durable_end if below is None else min(below, outbox.durable_end)):
-        found = await engine.records(outbox.queue.name, outbox.partition, position, end)
+    steering, position = Steering(engine.protocol), outbox.records.first
+    while position < (end := outbox.records.durable_end if below is None else min(below, outbox.records.durable_end)):
+        found = await engine.records(outbox.records.queue.name, outbox.records.partition, position, end)
         if not found:
             break
         position = found[-1][0] + 1
         steering.tell_requesters(outbox, found, set_aside, engine.clock())
-        if position > outbox.first:  # it may have sent them meanwhile
+        if position > outbox.records.first:  # it may have sent them meanwhile
             steering.reset(outbox, position, engine.clock())
         engine.touch()

@@ -39,11 +39,11 @@ FORWARDER_STATES = ("sending", "suspended", "stopped", "ending")
 
 def state_of(outbox: Outbox) -> str:
     """Whether an outbox sends, in a word: one of :data:`FORWARDER_STATES`."""
-    if outbox.stopped:
+    if outbox.lifecycle.stopped:
         return "stopped"
-    if outbox.suspended is not None:
+    if outbox.lifecycle.suspended is not None:
         return "suspended"
-    return "ending" if outbox.is_ending else "sending"
+    return "ending" if outbox.lifecycle.is_ending else "sending"
 
 
 class Outboxes:
@@ -63,7 +63,7 @@ class Outboxes:
     @property
     def count(self) -> int:
         """Number of unacknowledged messages."""
-        return sum(outbox.waiting for outbox in self._all())
+        return sum(outbox.records.waiting for outbox in self._all())
 
     def _all(self) -> list[Outbox]:
         outboxes = self._outbound.outboxes.values()
@@ -80,14 +80,14 @@ class Outboxes:
         return shown
 
     def _records(self, outbox: Outbox) -> Iterator[tuple[int, Record]]:
-        at = outbox.first
-        while at < outbox.durable_end:
-            found = self._read(outbox.queue.name, outbox.partition, at, outbox.durable_end)
+        at = outbox.records.first
+        while at < outbox.records.durable_end:
+            found = self._read(outbox.records.queue.name, outbox.records.partition, at, outbox.records.durable_end)
             if not found:
                 return
             for offset, record in found:
                 at = offset + 1
-                if not outbox.is_acknowledged(offset):
+                if not outbox.records.is_acknowledged(offset):
                     yield offset, record
 
     def shown(self, name: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Outboxes:
             ConfigurationError: there is no such message, or it is acknowledged.
         """
         outbox, offset = self.find(name)
-        return self._read(outbox.queue.name, outbox.partition, offset, offset + 1)
+        return self._read(outbox.records.queue.name, outbox.records.partition, offset, offset + 1)
 
     def find(self, name: str) -> tuple[Outbox, int]:
         """Find the outbox and the offset of a message.
@@ -131,8 +131,8 @@ class Outboxes:
         if (
             outbox is None
             or outbox.is_for_replies
-            or not outbox.first <= offset < outbox.durable_end
-            or outbox.is_acknowledged(offset)
+            or not outbox.records.first <= offset < outbox.records.durable_end
+            or outbox.records.is_acknowledged(offset)
         ):
             raise _missing(name)
         return outbox, offset
@@ -144,7 +144,7 @@ class Outboxes:
             ConfigurationError: there is no such message.
         """
         outbox, offset = self.find(name)
-        return outbox.in_doubt() - 1 if outbox.may_have_left(offset) else 0
+        return outbox.records.in_doubt() - 1 if outbox.records.may_have_left(offset) else 0
 
     def discard(self, name: str, found: list[tuple[int, Record]], now: float) -> None:
         """Discard one message; see :func:`~holdfast.core.forwarding.undeliverable.discard`. The requester of a
@@ -177,9 +177,9 @@ class Outboxes:
             raise ConfigurationError(
                 f"no message has the key {key!r}", remedy="List the messages with holdfast outbox."
             )
-        stopped = [one for one in self._all() if one.stopped and key in (None, one.key)]
+        stopped = [one for one in self._all() if one.lifecycle.stopped and key in (None, one.key)]
         for outbox in stopped:
-            outbox.resume(outbox.choices, now)
+            outbox.resume(outbox.lifecycle.choices, now)
             if outbox.source is not None:
                 self._outbound.commit.save(outbox.source.local_id, outbox.source)
         return len(stopped)
@@ -187,7 +187,7 @@ class Outboxes:
 
 def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
     source = outbox.source
-    has_left = outbox.may_have_left(offset)
+    has_left = outbox.records.may_have_left(offset)
     return {
         "message": f"{outbox.key}/{offset}" if outbox.key else str(offset),
         "key": outbox.key,
@@ -196,7 +196,7 @@ def _describe(outbox: Outbox, offset: int, record: Record) -> dict[str, Any]:
         "action": record.action,
         "to": outbox.to,
         "state": "sent" if has_left else "waiting",
-        "stopped": outbox.stopped,
+        "stopped": outbox.lifecycle.stopped,
         "sequence": source.identifier if source is not None and has_left else None,
         "number": offset - source.numbers.start + 1 if source is not None and has_left else None,
         "wants_reply": record.wants_reply,

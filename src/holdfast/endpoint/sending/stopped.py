@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
-from holdfast.core.sending.outboxes.retraction import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.reasons import NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of

@@ -77,14 +77,14 @@ class Calls:
     def take_up(self) -> None:
         """Create the lanes of the outboxes in the store."""
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
-            outbox.choices = self.choices
+            outbox.lifecycle.choices = self.choices
             lane = self.lanes[outbox.key] = Lane(outbox, self._engine)
-            if outbox.stopped:
+            if outbox.lifecycle.stopped:
                 lane.stop_error = DeliveryError(
-                    f"sending to {self.to} has stopped: {outbox.stopped}",
+                    f"sending to {self.to} has stopped: {outbox.lifecycle.stopped}",
                     remedy=f"Check the reason, then: {how_to_resume(shown(self._store))}",
                 )
-            self.progress.outstanding += outbox.waiting
+            self.progress.outstanding += outbox.records.waiting
 
     def lane(self, key: str) -> Lane:
         """Return the lane of a Sequence key. A missing one is created."""
@@ -108,7 +108,7 @@ class Calls:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
         if timeout is not None:
             check_seconds("timeout", timeout)
-        if lane.outbox.is_acknowledged(offset):
+        if lane.outbox.records.is_acknowledged(offset):
             return
         waiting = lane.acknowledged.get(offset)
         if waiting is None:
@@ -138,10 +138,10 @@ class Calls:
 
     async def flush(self, lane: Lane) -> None:
         """Wait until all messages of a lane are acknowledged."""
-        if not lane.outbox.is_empty:
-            await self.wait_acknowledged(lane, lane.outbox.end - 1, None)
-        while not lane.outbox.is_empty:  # a later one may be acknowledged before an earlier one
-            await self.wait_acknowledged(lane, lane.outbox.first, None)
+        if not lane.outbox.records.is_empty:
+            await self.wait_acknowledged(lane, lane.outbox.records.end - 1, None)
+        while not lane.outbox.records.is_empty:  # a later one may be acknowledged before an earlier one
+            await self.wait_acknowledged(lane, lane.outbox.records.first, None)
 
     async def reply(self, message_id: str, timeout: float | None) -> Reply:
         """Wait for the reply to a request; see :meth:`holdfast.Source.reply`."""
@@ -233,7 +233,7 @@ class Calls:
 
     def _stopped(self, effect: Stopped) -> None:
         lane = self.lanes[effect.key]
-        waiting = lane.outbox.end - lane.outbox.first
+        waiting = lane.outbox.records.end - lane.outbox.records.first
         error = stop_error(effect, self.to, waiting, shown(self._store), self.because())
         lane.stop_error = error
         log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)

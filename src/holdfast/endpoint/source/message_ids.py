@@ -45,7 +45,7 @@ class MessageIds:
             self._reading = asyncio.ensure_future(self._read())
         await asyncio.shield(self._reading)
         offset = (self._offsets or {}).get(message_id)
-        return None if offset is None or self._outbox.is_acknowledged(offset) else offset
+        return None if offset is None or self._outbox.records.is_acknowledged(offset) else offset
 
     async def check_same(self, offset: int, record: Record) -> None:
         """Compare a message with the stored one that has its MessageID.
@@ -55,7 +55,9 @@ class MessageIds:
             StoreError: the store cannot be read.
         """
         outbox = self._outbox
-        for _, stored in (await self._engine.records(outbox.queue.name, outbox.partition, offset, offset + 1))[:1]:
+        for _, stored in (
+            await self._engine.records(outbox.records.queue.name, outbox.records.partition, offset, offset + 1)
+        )[:1]:
             if _content(stored) != _content(record):
                 raise EnvelopeError(
                     f"another message with the MessageID {record.message_id} is not acknowledged yet",
@@ -64,17 +66,17 @@ class MessageIds:
 
     async def _read(self) -> None:
         outbox, self._offsets = self._outbox, {}
-        end = outbox.end
-        at = max(outbox.first, end - REMEMBERED)
+        end = outbox.records.end
+        at = max(outbox.records.first, end - REMEMBERED)
         found: dict[str, int] = {}
-        for offset in range(max(at, outbox.durable_end), end):  # on its way to the store, and so in memory
-            record = outbox.record(offset)
+        for offset in range(max(at, outbox.records.durable_end), end):  # on its way to the store, and so in memory
+            record = outbox.records.record(offset)
             if record is not None and record.message_id is not None:
                 found[record.message_id] = offset
-        end = min(end, outbox.durable_end)
+        end = min(end, outbox.records.durable_end)
         while at < end:
-            records = await self._engine.records(outbox.queue.name, outbox.partition, at, end)
-            at = max(records[-1][0] + 1 if records else end, outbox.first)
+            records = await self._engine.records(outbox.records.queue.name, outbox.records.partition, at, end)
+            at = max(records[-1][0] + 1 if records else end, outbox.records.first)
             found.update({one.message_id: offset for offset, one in records if one.message_id is not None})
         self._offsets = found | self._offsets  # what was submitted meanwhile is newer
 

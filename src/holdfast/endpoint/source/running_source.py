@@ -223,7 +223,7 @@ class RunningSource:
         ending = [
             self.calls.end(lane)
             for lane in self.calls.lanes.values()
-            if lane.outbox.is_empty and lane.outbox.source is not None and not lane.outbox.stopped
+            if lane.outbox.records.is_empty and lane.outbox.source is not None and not lane.outbox.lifecycle.stopped
         ]
         if ending:
             done, _ = await asyncio.wait(ending, timeout=timeout)
@@ -320,7 +320,7 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
         raise nothing_to_resume(shown(location))
     if known - {to}:
         outboxes = outbound.outboxes.values()
-        if not all(outbox.is_empty and outbox.source is None for outbox in outboxes):
+        if not all(outbox.records.is_empty and outbox.source is None for outbox in outboxes):
             raise ConfigurationError(
                 f"the store {shown(location)} holds messages for {', '.join(sorted(known))}, not for {to}",
                 remedy="Give that address, or use another store: a store serves one destination at a time.",

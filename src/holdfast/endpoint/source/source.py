@@ -472,7 +472,7 @@ class Source(OperationCalls):
         """Return the number of messages ever stored with that key: where a numbering sender continues after a crash."""
         self._check_open()
         lane = self._running.calls.lanes.get(sequence_key)
-        return lane.outbox.end if lane is not None else 0
+        return lane.outbox.records.end if lane is not None else 0
 
     # --- waiting --------------------------------------------------------------------------------------------------
 
@@ -526,7 +526,7 @@ class Source(OperationCalls):
         self._choices[:] = self._make_choices()
         for lane in self._running.calls.lanes.values():
             lane.stop_error = None
-            if lane.outbox.stopped:
+            if lane.outbox.lifecycle.stopped:
                 lane.outbox.resume(self._choices, self._running.engine.clock())
         self._running.engine.touch()
 

@@ -186,6 +186,6 @@ def _state_of(outbox: Outbox) -> dict[str, Any]:
         "awaited replies": sorted(source.waiting.unreplied),
         "last fault": source.last_fault,
         "refusals": {offset: refusal.times for offset, refusal in outbox.refusals.items()},
-        "stopped": outbox.stopped,
-        "first": outbox.first,
+        "stopped": outbox.lifecycle.stopped,
+        "first": outbox.records.first,
     }

@@ -22,7 +22,7 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
     """
     source, destination = world.nodes[0], world.nodes[-1]
     ledger = world.ledger
-    if not world.has_ended or source.outbox is None or not source.outbox.is_empty:
+    if not world.has_ended or source.outbox is None or not source.outbox.records.is_empty:
         return "the source has not ended"
     disk = ledger.disks[-1]
     queued = {record.body for records in disk.queues.values() for record in records}
@@ -44,7 +44,7 @@ def unfinished(world: World, *, may_stop: bool) -> str | None:
     if any(not one.letters_over.covers(len(one.letters)) for one in handled):
         return "there are dead letters"
     for node in world.nodes:
-        if node.setup.forwards and not all(one.is_empty for one in node.protocol.outbound.outboxes.values()):
+        if node.setup.forwards and not all(one.records.is_empty for one in node.protocol.outbound.outboxes.values()):
             return f"{node.name} awaits acknowledgements of the messages it forwarded"
     if any(node.store.pending for node in world.nodes):
         return "a batch is not durable"

@@ -71,4 +71,4 @@ def test_a_grant_begins_the_count_again() -> None:
     sending = opened((NEW, False), (OLD, False))
     assert asked(sending, MOST_CUT - 1) == [NEW] * (MOST_CUT - 1)
     sending.answer(next_creation(sending), control=CreateSequenceResponse("urn:s"))
-    assert next(iter(sending.protocol.outbound.outboxes.values())).cut_creations == 0
+    assert next(iter(sending.protocol.outbound.outboxes.values())).lifecycle.cut_creations == 0

@@ -24,7 +24,7 @@ OTHER = "http://other/"
 
 def creating(sending: Sending, key: str, to: str = TO) -> tuple[Outbox, Transmit]:
     outbox = sending.open(key, to)
-    outbox.choices = outbox.choices[:1]
+    outbox.lifecycle.choices = outbox.lifecycle.choices[:1]
     sending.submit(outbox, f"{key}1", f"{key}2")
     (create,) = sending.take()
     return outbox, create
@@ -48,7 +48,7 @@ def test_an_identifier_granted_twice_is_refused_and_the_first_keeps_its_messages
     assert stopped.key == "b"
     acknowledgement = SequenceAcknowledgement("urn:x", ((1, 2),))
     sending.answer(on_their_way[0], control=Acknowledge(), acknowledgements=(acknowledgement,))
-    assert first.is_acknowledged(1) and not second.is_acknowledged(0)
+    assert first.records.is_acknowledged(1) and not second.records.is_acknowledged(0)
 
 
 def test_two_peers_may_grant_one_identifier_and_each_acknowledges_its_own() -> None:
@@ -61,7 +61,7 @@ def test_two_peers_may_grant_one_identifier_and_each_acknowledges_its_own() -> N
     (message, _) = sending.take()
     acknowledgement = SequenceAcknowledgement("urn:x", ((1, 2),))
     sending.answer(message, control=Acknowledge(), acknowledgements=(acknowledgement,))
-    assert second.is_acknowledged(1) and not first.is_acknowledged(0)
+    assert second.records.is_acknowledged(1) and not first.records.is_acknowledged(0)
     again = Sending(sending.store)
     assert {outbox.key for outbox in again.protocol.outbound.sequences.named("urn:x")} == {"a", "b"}
 
@@ -93,7 +93,7 @@ def test_a_life_too_short_for_a_message_is_a_refusal(expires: float | None, is_u
     outbox, create = creating(sending, "a")
     sending.answer(create, control=CreateSequenceResponse("urn:x", expires))
     assert (outbox.source is not None) is is_usable
-    assert bool(outbox.stopped) is not is_usable
+    assert bool(outbox.lifecycle.stopped) is not is_usable
 
 
 @pytest.mark.parametrize("how", ["TerminateSequence", "UnknownSequence"])

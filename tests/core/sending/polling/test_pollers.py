@@ -299,7 +299,7 @@ def test_a_reply_counts_once_and_the_next_poll_acknowledges_it() -> None:
     poll = client.poll()
     assert poll.envelope.acknowledgements == (client.protocol.inbound.destinations[offer].acknowledgement(),)
     client.reply(poll, offer)
-    assert client.delivered == 1 and outbox.is_acknowledged(0) and not outbox.is_acknowledged(1)
+    assert client.delivered == 1 and outbox.records.is_acknowledged(0) and not outbox.records.is_acknowledged(1)
 
 
 def test_a_poll_acknowledges_few_sequences() -> None:
@@ -327,7 +327,7 @@ def test_acknowledgements_come_by_a_poll() -> None:
     client.nothing(message)
     acknowledgement = SequenceAcknowledgement("urn:s", ((1, 1),))
     client.answer(client.poll(), relates_to=None, control=Acknowledge(), acknowledgements=(acknowledgement,))
-    assert outbox.is_acknowledged(0)
+    assert outbox.records.is_acknowledged(0)
 
 
 @pytest.mark.parametrize("is_granted", [True, False])
@@ -344,7 +344,7 @@ def test_the_grant_and_the_refusal_of_a_sequence_come_by_a_poll(is_granted: bool
     if is_granted:
         assert [one.number for one in client.take() if one.number] == [1]
     else:
-        assert outbox.stopped == "CreateSequenceRefused"
+        assert outbox.lifecycle.stopped == "CreateSequenceRefused"
 
 
 def test_a_fault_for_a_request_comes_by_a_poll() -> None:
@@ -353,7 +353,7 @@ def test_a_fault_for_a_request_comes_by_a_poll() -> None:
     client.answer(
         client.poll(), relates_to="urn:m:1", sequence=Sequence(offer, 1), fault=Fault("Sender", "no such order")
     )
-    assert outbox.is_acknowledged(0) and client.delivered == 1 and not outbox.stopped
+    assert outbox.records.is_acknowledged(0) and client.delivered == 1 and not outbox.lifecycle.stopped
 
 
 def test_the_end_of_a_sequence_comes_by_a_poll() -> None:
@@ -361,7 +361,7 @@ def test_the_end_of_a_sequence_comes_by_a_poll() -> None:
     outbox, _ = client.ask_and_wait("1")
     fault = Fault("UnknownSequence", "gone", is_rm=True, identifier="urn:s:a")
     client.answer(client.poll(), relates_to=None, fault=fault)
-    assert outbox.source is None or outbox.stopped
+    assert outbox.source is None or outbox.lifecycle.stopped
 
 
 def test_an_acknowledgement_that_waited_for_a_poll_retracts_nothing() -> None:
@@ -378,7 +378,7 @@ def test_an_acknowledgement_that_waited_for_a_poll_retracts_nothing() -> None:
     client.nothing(third)
     older = SequenceAcknowledgement("urn:s", ((1, 1),))
     client.answer(client.poll(), relates_to=None, control=Acknowledge(), acknowledgements=(older,))
-    assert not client.incidents("acknowledgement.retracted") and not outbox.stopped
+    assert not client.incidents("acknowledgement.retracted") and not outbox.lifecycle.stopped
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_an_answer_for_another_endpoint_that_polls_is_ignored() -> None:
     client = Client()
     outbox, offer = client.ask_and_wait("1")
     client.reply(client.poll(), offer, to=MC_ANONYMOUS + "another")
-    assert client.delivered == 0 and not outbox.is_acknowledged(0)
+    assert client.delivered == 0 and not outbox.records.is_acknowledged(0)
     assert len(client.incidents("message.unauthorized")) == 1
 
 
@@ -415,7 +415,7 @@ def test_a_reply_to_no_request_of_this_source_is_dropped() -> None:
     client = Client(rules=MessageRules(unrequested=lambda envelope: None))
     outbox, offer = client.ask_and_wait("1")
     client.reply(client.poll(), offer, relates_to="urn:m:other")
-    assert client.delivered == 0 and not outbox.is_acknowledged(0)
+    assert client.delivered == 0 and not outbox.records.is_acknowledged(0)
 
 
 def test_only_the_polled_destination_may_reply() -> None:
@@ -423,7 +423,7 @@ def test_only_the_polled_destination_may_reply() -> None:
     outbox, offer = client.ask_and_wait("1")
     _, (other,) = client.ask("2", key="b", to="http://e/")
     client.answer(other, action="urn:reply", body=b"<r/>", sequence=Sequence(offer, 1), relates_to="urn:m:1")
-    assert client.delivered == 0 and not outbox.is_acknowledged(0)
+    assert client.delivered == 0 and not outbox.records.is_acknowledged(0)
 
 
 def test_nobody_may_post_what_must_come_by_a_poll() -> None:
@@ -434,7 +434,7 @@ def test_nobody_may_post_what_must_come_by_a_poll() -> None:
     envelope.sequence, envelope.acknowledgements = Sequence(offer, 1), (acknowledgement,)
     client.protocol.receive(envelope, object(), client.now)  # type: ignore[arg-type]
     client.settle()
-    assert client.delivered == 0 and not outbox.is_acknowledged(0)
+    assert client.delivered == 0 and not outbox.records.is_acknowledged(0)
 
 
 # --- destinations without MakeConnection ------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def test_a_destination_that_refuses_polls_stops_its_outboxes_until_they_are_resu
     client = Client()
     outbox, offer = client.ask_and_wait("1")
     client.answer(client.poll(), fault=deepcopy(fault))
-    assert outbox.stopped == NOT_POLLED and fault.code in outbox.stopped_for
+    assert outbox.lifecycle.stopped == NOT_POLLED and fault.code in outbox.lifecycle.stopped_for
     assert len(client.incidents("polls.refused")) == 1 and len(client.stopped) == 1
     assert not client.polls_within(60.0)
     outbox.resume(client.choices, client.now)
@@ -473,7 +473,7 @@ def test_another_fault_only_makes_polls_rarer(fault: Fault) -> None:
     client = Client()
     outbox, _ = client.ask_and_wait("1")
     client.answer(client.poll(), fault=fault)
-    assert not outbox.stopped
+    assert not outbox.lifecycle.stopped
     client.poll()
 
 
@@ -484,5 +484,5 @@ def test_a_refused_poll_does_not_stop_other_destinations() -> None:
     client.nothing(request)
     polls = {one.to: one for one in client.wait(POLLING.first) if is_poll(one)}
     client.answer(polls[TO], fault=missing_selection())
-    assert outbox.stopped and not other.stopped
+    assert outbox.lifecycle.stopped and not other.lifecycle.stopped
     assert numbers([request]) == [1]

@@ -359,7 +359,9 @@ async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
     await until(lambda: last.running.accepted == 6)
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 409
-    await until(lambda: all(one.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values()))
+    await until(
+        lambda: all(one.records.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values())
+    )
     _, answer = await admin.ask("/forwarders/next")
     assert [one["lag"] for one in answer["forwarders"]] == [0, 0]
 
@@ -369,7 +371,9 @@ async def test_a_forwarder_sends_again_what_it_is_put_back_to_in_another_sequenc
     admin, _ = await forwarded(serve, session, service.url)
     await admin.send(4)
     await until(lambda: last.running.accepted == 4)
-    await until(lambda: all(one.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values()))
+    await until(
+        lambda: all(one.records.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values())
+    )
     (before,) = [one for one in (await admin.ask("/forwarders"))[1]["forwarders"] if one["sequence"]]
     status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
     assert (status, answer["offsets"]) == (200, {"0": 0, "1": 0})

@@ -55,7 +55,7 @@ class OutboundCreation:
         versions, with_offer = choice
         context = self._context
         source = RMSource(self._new_identifier(), outbox.key, versions, outbox.policy, now)
-        source.numbers.start = outbox.first
+        source.numbers.start = outbox.records.first
         source.offer = self._new_identifier() if with_offer else None
         source.control.message_ids[Request.CREATE.value] = source.local_id
         source.address = self._address_of(outbox, source)
@@ -64,7 +64,7 @@ class OutboundCreation:
         if not versions.rm.can.creates:
             source.identifier = source.local_id
         outbox.adopt(source)
-        context.commit.save_new(source.local_id, source, outbox.queue.name, outbox.partition)
+        context.commit.save_new(source.local_id, source, outbox.records.queue.name, outbox.records.partition)
         if source.identifier is not None:
             context.marking.save(source)
             context.effects.append(Incident("sequence.created", source.identifier, detail={"key": outbox.key}))
@@ -110,15 +110,15 @@ class OutboundCreation:
         context.sequences.name(source, response.identifier)
         accept = response.accept_acks_to
         if source.offer is not None and (accept is None or accept.is_none):
-            if outbox.is_repeated_creation(source) and outbox.ignored_offers < MOST_IGNORED_OFFERS:
+            if outbox.lifecycle.is_repeated_creation(source) and outbox.lifecycle.ignored_offers < MOST_IGNORED_OFFERS:
                 self._offer_another(outbox, source, response.identifier, now)
                 return None
             context.sequences.by_offer.pop(source.offer, None)
             source.offer = None
         self._tell_versions(outbox, source)
-        outbox.ignored_offers = outbox.cut_creations = 0
-        outbox.refused.clear()
-        outbox.unwelcome = None
+        outbox.lifecycle.ignored_offers = outbox.lifecycle.cut_creations = 0
+        outbox.lifecycle.refused.clear()
+        outbox.lifecycle.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
         context.marking.save(source)
         self._context.commit.then(partial(self._opened, outbox, source))
@@ -128,7 +128,7 @@ class OutboundCreation:
     def _tell_versions(self, outbox: Outbox, source: RMSource) -> None:
         """Report which versions a destination speaks, once for each address, if it refused others first."""
         versions = source.versions.in_words
-        refused = {one.in_words for one, _ in outbox.refused} - {versions}
+        refused = {one.in_words for one, _ in outbox.lifecycle.refused} - {versions}
         if refused and self._detected.get(outbox.to or "") != versions:
             self._detected[outbox.to or ""] = versions
             detail = {"to": outbox.to, "versions": versions, "refused": "; ".join(sorted(refused))}
@@ -138,7 +138,7 @@ class OutboundCreation:
         """Give up a Sequence granted without Accept, and offer another Sequence with the next CreateSequence. Sandesha2
         accepts the Offer of the first CreateSequence only: of a repeat it says nothing, and it would never reply."""
         outbox.drop(now)
-        outbox.ignored_offers += 1
+        outbox.lifecycle.ignored_offers += 1
         self._context.effects.append(Incident("offer.ignored", identifier, detail={"key": outbox.key}))
         outbox.ready()
 
@@ -153,13 +153,13 @@ class OutboundCreation:
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None or source.state is not SourceState.CREATING:
             return
-        outbox.cut_creations += 1
+        outbox.lifecycle.cut_creations += 1
         versions = source.versions
-        left = [choice for choice in outbox.choices if choice not in outbox.refused]
+        left = [choice for choice in outbox.lifecycle.choices if choice not in outbox.lifecycle.refused]
         count = len({one for one, _ in left})
-        if outbox.cut_creations % MOST_CUT or outbox.cut_creations > count * MOST_CUT or count == 1:
+        if outbox.lifecycle.cut_creations % MOST_CUT or outbox.lifecycle.cut_creations > count * MOST_CUT or count == 1:
             return
-        outbox.choices.sort(key=lambda choice: choice[0] == versions)
+        outbox.lifecycle.choices.sort(key=lambda choice: choice[0] == versions)
         detail = {"key": outbox.key, "code": "no answer", "reason": "the peer ended the connection without an answer"}
         self._context.effects.append(
             Incident("sequence.refused", level="debug", detail=detail | {"versions": versions.in_words})
@@ -170,15 +170,15 @@ class OutboundCreation:
     def refused(self, outbox: Outbox, source: RMSource, now: float, why: Why) -> None:
         """Try the outbox's next choice after a refused CreateSequence; without one, ask again later or stop."""
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
-        is_new = source.offer is None or not outbox.is_repeated_creation(source)
+        is_new = source.offer is None or not outbox.lifecycle.is_repeated_creation(source)
         outbox.drop(now)
         if why.code in REFUSES_CREDENTIALS:
             # The next version would be refused for the same reason, and a few wrong passwords may lock the account.
-            outbox.refused.update(outbox.choices)
+            outbox.lifecycle.refused.update(outbox.lifecycle.choices)
         elif is_new:
-            outbox.refuse((source.versions, source.offer is not None))
+            outbox.lifecycle.refuse((source.versions, source.offer is not None))
         detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
-        if outbox.next_choice is not None:
+        if outbox.lifecycle.next_choice is not None:
             self._context.effects.append(Incident("sequence.refused", level="debug", detail=detail))
         else:
             self._context.effects.append(Incident("sequence.refused", level="warning", detail=detail))

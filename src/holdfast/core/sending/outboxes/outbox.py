@@ -1,51 +1,119 @@
 """Outbox: messages on their way to one address under one sequence key, and the Sequence that carries them now.
 
-Three classes are one object: :class:`OutboxRecords` knows which records are done, :class:`OutboxLifecycle` has the
-states and the end of a Sequence, and :class:`Outbox` transmits, and hears what the peer answers.
+An outbox has its records (:class:`OutboxRecords`) and its lifecycle (:class:`OutboxLifecycle`). It transmits in its
+turns, and ends Sequences. What a peer answers is in :mod:`.peer_answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
-from holdfast.core.events import Acknowledged, Ended, Incident, Submitted, Transmit, Unanswered
-from holdfast.core.faults import (
-    INVALID_ACKNOWLEDGEMENT,
-    MESSAGE_NUMBER_ROLLOVER,
-    SEQUENCE_CLOSED,
-    UNKNOWN_SEQUENCE,
-    sequence_fault,
-)
-from holdfast.core.messages import AckRequested, Envelope, Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.messages import AckRequested, Envelope, IncompleteSequenceBehavior, is_polled
 from holdfast.core.origin import owner_of
-from holdfast.core.policy import Delivery
-from holdfast.core.records import Record
-from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
+from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
+from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.description import OUTBOX
+from holdfast.core.queues.queue import Queue
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import Record, State
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.identifier_claims import release_claim
+from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal, Withdrawal
 from holdfast.core.sending.outboxes.lifecycle import Choice, OutboxLifecycle
-from holdfast.core.sending.outboxes.records import Submission
-from holdfast.core.sending.outboxes.retraction import made_after, retraction
-from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why, event_of
-from holdfast.core.states.outbound import DoubtAction, DoubtEvent, EndState, Request, SourceAction, SourceEvent
+from holdfast.core.sending.outboxes.records import OutboxRecords, Submission, derived_message_id, replies_queue
+from holdfast.core.sending.read_ahead_buffer import Here
+from holdfast.core.sending.reasons import NO_REASON, WHEN_DUE, Why
+from holdfast.core.states.outbound import EndState, Request, SourceAction, SourceEvent
 from holdfast.core.states.outbox import OutboxAction, OutboxEvent
 
+if TYPE_CHECKING:
+    from holdfast.core.sending.context import SendingContext
 
-class Outbox(OutboxLifecycle):
-    """The outbox of one sequence key: its turns, its transmissions, and the answers of its peer."""
+
+class Outbox:
+    """The outbox of one sequence key: its turns, its transmissions, and the ends of its Sequences.
+
+    Args:
+        key: The sequence key; for replies the offered Identifier.
+        queue: The queue with its records, in which its cursor already exists.
+        partition: The partition with its records.
+        to: The address of its destination; None for an anonymous one.
+        policy: How its Sequences are treated.
+        context: What all outboxes share.
+    """
+
+    def __init__(
+        self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy, context: SendingContext
+    ):
+        self.key = key
+        self.to = to
+        self.policy = policy
+        self.context = context
+        self._commit, self._effects = context.commit, context.effects
+        self.records = OutboxRecords(queue, partition, OUTBOUND + key, Here(key, context.buffers))
+        self.lifecycle = OutboxLifecycle(key)
+        self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
+        """Policy of a forwarder, by which it discards messages automatically; None: only the owner discards them."""
+        self.is_for_replies = queue.name == replies_queue(key)
+        """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
+        self.answers: str | None = None
+        """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self.address = ""
+        """Address for answers of a forwarder's destination in the next Sequence: "" for this side's default address,
+        :data:`MC_ANONYMOUS` to poll for them."""
+        self.owner = ""
+        """The authenticated party that alone may poll for its messages; "" without one, or if its Sequence tells."""
+        self.doubt: Doubt | None = None
+        """The doubt to settle before a Sequence follows the lost one."""
+        self.refusals: dict[int, Refusal] = {}
+        """Offsets of messages that the destination refuses."""
+        self.withdrawal: Withdrawal | None = None
+        """Set while some of them are taken out of their Sequence."""
+        self.next_unanswered = 0.0
+        """The earliest time at which a request may have waited too long for its reply."""
+        self.last_answer = ""
+        """The problem with the destination's last answer, or why there is none; empty: no problem, or no answer yet."""
+
+    @property
+    def source(self) -> RMSource | None:
+        """The Sequence that carries its messages now."""
+        return self.records.source
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether the peer polls for the messages with MakeConnection."""
+        return self.to is not None and is_polled(self.to)
+
+    def use(self, policy: SourcePolicy) -> None:
+        """Replace the policy of its Sequences, including the present one."""
+        self.policy = policy
+        if self.source is not None:
+            self.source.policy = policy
+            self.source.pace.round_trip.policy = policy.retransmission
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its turn transmits nothing new, and neither begins nor ends a Sequence."""
+        source = self.source
+        if source is None or source.end is not EndState.OPEN or self.lifecycle.is_ending:
+            return False
+        return source.polled or self.records.unsent >= self.records.durable_end
 
     def submit(self, record: Record) -> int:
         """Append a message and return its offset; :class:`Submitted` follows when it is durable."""
-        offset = self.append(record)
-        together = self.submitted_with(self._commit.opened, offset)
+        offset = self.records.append(record)
+        together = self.records.submitted_with(self._commit.opened, offset)
         if together.first == offset:
             self._commit.then(partial(self._submitted, together))
         return offset
 
     def _submitted(self, together: Submission, now: float) -> None:
-        if self.submitting is together:
-            self.submitting = None
-        self.queue.stored(self.partition, together.last, now)
+        if self.records.submitting is together:
+            self.records.submitting = None
+        self.records.queue.stored(self.records.partition, together.last, now)
         self._effects.append(Submitted(self.key, together.first, together.last))
 
     def resume(self, choices: list[Choice], now: float) -> None:
@@ -53,8 +121,8 @@ class Outbox(OutboxLifecycle):
 
         Messages not known to have arrived are sent again, in a new Sequence if the old one is gone.
         """
-        self.choices = choices
-        if self.set_resumed() is OutboxAction.GO_ON:
+        self.lifecycle.choices = choices
+        if self.lifecycle.resume() is OutboxAction.GO_ON:
             if self.source is not None:
                 self.happen(self.source, SourceEvent.RESUMED, now)
             self.save()
@@ -62,14 +130,118 @@ class Outbox(OutboxLifecycle):
 
     def adopt(self, source: RMSource) -> None:
         """Make ``source`` carry the outbox from now on."""
-        self.source = source
-        source.requests = self._context.requests
+        self.records.source = source
+        source.requests = self.context.requests
         if self.is_polled and source.requester is not None:
-            self._context.mailboxes.add_outbox(self.to, self.key, owner_of(source.requester.party))
-        self._context.sequences.add(self, source)
-        self._context.pollers.add(self, source)
-        self._context.creation.adopt(self, source)
-        self.update_available()
+            self.context.mailboxes.add_outbox(self.to, self.key, owner_of(source.requester.party))
+        self.context.sequences.add(self, source)
+        self.context.pollers.add(self, source)
+        self.context.creation.adopt(self, source)
+        self.records.update_available()
+
+    # --- its state ------------------------------------------------------------------------------------------------
+
+    def want_end(self, now: float) -> None:
+        """End the outbox's Sequence once everything is acknowledged; :class:`Ended` follows."""
+        if self.lifecycle.handle(OutboxEvent.WANT_END) is OutboxAction.END:
+            if self.source is not None:
+                self.source.want_end()
+                self._commit.save(self.source.local_id, self.source)
+            self.ready()
+
+    def stop(
+        self,
+        code: str,
+        reason: str,
+        now: float,
+        first: int = 1,
+        last: int = 0,
+        refused: tuple[str, int] | None = None,
+        in_doubt: str = "",
+    ) -> None:
+        """Send nothing until an operator decides; :class:`Stopped` follows once that is durable.
+
+        Args:
+            code, reason: Why, as a code and in words.
+            now: Seconds.
+            first, last: Offsets of the messages that the operator decides about; none if ``last`` is lower.
+            refused: The Sequence and the number of a message that the destination refuses.
+            in_doubt: The numbers that may have arrived.
+        """
+        if self.lifecycle.stop(code, reason) is OutboxAction.TELL_STOPPED:
+            self.save()
+            self.ready()  # requesters wait
+            self._commit.then(partial(self._tell, Stopped(self.key, code, reason, first, last, refused, in_doubt)))
+
+    def _tell(self, effect: Effect, now: float) -> None:
+        self._effects.append(effect)
+
+    def exclude(self, offsets: list[int], now: float) -> None:
+        """Exclude these records from every further Sequence, with the open batch."""
+        for offset in offsets:
+            self.records.leave_out(offset, offset)
+            self.refusals.pop(offset, None)
+        if self.source is not None:
+            self._commit.save(self.source.local_id, self.source)  # also its acknowledged ranges, trimmed
+        self.save()
+        self.records.save_place(now)
+        self.ready()
+
+    def rewind(self, offset: int, now: float) -> None:
+        """Go back to an earlier record. New Sequences send everything from there on."""
+        self.records.rewind(offset, now)
+        self.doubt = self.lifecycle.held_back = None
+
+    def read(self, offset: int) -> None:
+        """Read the record at ``offset``; the outbox gets a turn after that."""
+        self.records.wait_for(offset, lambda _now: self.ready())
+        self.context.reading.ask(self)
+
+    def drop(self, now: float) -> None:
+        """Drop the Sequence, whatever becomes of its undelivered messages."""
+        source, self.records.source = self.source, None
+        assert source is not None, self.key
+        self.context.requests.forget(source)
+        self.context.sequences.remove(source)
+        self.context.pollers.remove(source)
+        release_claim(self.context.claims, source, self._commit)
+        if source.offer is not None:
+            self.context.offered.forget_offered(source.offer, now)
+        self._commit.forget(source.local_id)
+        self.records.first = max(self.records.first, source.numbers.start + source.records_done)
+        self.records.skip()
+        self.records.save_place(now)
+
+    def save(self) -> None:
+        """Save the rest of its state."""
+        self.records.queue.cursors.say_about(self.records.cursor, self.records.partition, self.about())
+
+    def about(self) -> State:
+        """Return the state to save with its cursor."""
+        about: State = {"to": self.to} | self.lifecycle.to_state() | self.records.to_state()
+        if self.doubt is not None:
+            about["doubt"] = self.doubt.to_state()
+        if self.is_polled and (self.address or self.owner):
+            about |= {"address": self.address, "owner": self.owner}
+        return about
+
+    def recover(self, about: State) -> None:
+        """Restore the state saved with its cursor."""
+        self.lifecycle.restore(about)
+        self.records.restore(about)
+        if about.get("doubt") is not None:
+            self.doubt = Doubt.from_state(about["doubt"])
+        if self.is_polled:
+            self.address, self.owner = about.get("address", ""), about.get("owner", "")
+            self.context.mailboxes.add_outbox(self.to, self.key, self.owner)
+
+    def wake(self, at: float | None) -> None:
+        """Schedule a turn of the outbox at that time."""
+        self.context.deadlines.want(self.key, at)
+
+    def ready(self) -> None:
+        """Schedule a turn of the outbox at the next :meth:`pump`."""
+        self.context.ready[self.key] = None
 
     # --- its turn --------------------------------------------------------------------------------------------------
 
@@ -84,9 +256,9 @@ class Outbox(OutboxLifecycle):
         if event is not None:
             self.happen(source, event, now, WHEN_DUE[event])
         self._proceed(source, now)
-        if self.source is source and not self.stopped:
+        if self.source is source and not self.lifecycle.stopped:
             if self.is_polled:
-                if self._context.mailboxes.serving == self.key:
+                if self.context.mailboxes.serving == self.key:
                     self.happen(source, SourceEvent.TURN, now)
                 self.wake(source.patience_deadline())  # what is due waits for a poll
                 return False
@@ -96,13 +268,13 @@ class Outbox(OutboxLifecycle):
 
     def _begin_or_end(self, now: float) -> bool:
         """Begin a Sequence for an outbox without one, or report that the outbox has ended."""
-        choice = self.next_choice
-        if choice is not None and self.durable_end > self.first:
-            if now < self.begins_at:
-                self.wake(self.begins_at)
+        choice = self.lifecycle.next_choice
+        if choice is not None and self.records.durable_end > self.records.first:
+            if now < self.lifecycle.begins_at:
+                self.wake(self.lifecycle.begins_at)
             else:
-                self._context.creation.begin(self, choice, now)
-        elif self.is_empty and self.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
+                self.context.creation.begin(self, choice, now)
+        elif self.records.is_empty and self.lifecycle.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
             self._effects.append(Ended(self.key))
             return self.is_for_replies
         return False
@@ -111,7 +283,7 @@ class Outbox(OutboxLifecycle):
         """Take the next step towards the end of the Sequence, if it is due."""
         if self.source is not source:
             return  # it is over
-        if source.end is EndState.OPEN and self.is_ending:
+        if source.end is EndState.OPEN and self.lifecycle.is_ending:
             source.want_end()
         if source.proceed():
             self._commit.save(source.local_id, source)
@@ -121,7 +293,7 @@ class Outbox(OutboxLifecycle):
             source.tell_end(now)
 
     def _has_every_reply(self, source: RMSource) -> bool:
-        return source.offer is None or self._context.offered.is_all_acknowledged(source.offer)
+        return source.offer is None or self.context.offered.is_all_acknowledged(source.offer)
 
     def _end_saved(self, source: RMSource, now: float) -> None:
         source.end_saved()
@@ -143,38 +315,38 @@ class Outbox(OutboxLifecycle):
     # --- transmission ---------------------------------------------------------------------------------------------
 
     def _send_due_request(self, source: RMSource, now: float, why: Why) -> None:
-        request = source.request_to_send(self._context.jitter(), now)
+        request = source.request_to_send(self.context.jitter(), now)
         if request is not None:
             if self.is_polled:
-                self._context.mailboxes.claim()
+                self.context.mailboxes.claim()
             assert self.to is not None
-            envelope = self._context.composer.request(self, source, request)
+            envelope = self.context.composer.request(self, source, request)
             self._effects.append(Transmit(self.to, envelope, source.local_id, 0, source.control.attempts, now))
 
     def _transmit(self, source: RMSource, now: float, why: Why) -> None:
         self._send_due_request(source, now, why)
-        context = self._context
+        context = self.context
         claim = context.mailboxes.claim if self.is_polled else partial(context.room.claim, self.key, self.to or "")
-        numbers = source.numbers_to_send(now, self.here, claim)
+        numbers = source.numbers_to_send(now, self.records.here, claim)
         for number in numbers:
             self._send_message(source, number, now, is_last=number == numbers[-1])
-        self._context.marking.see(source)
-        self._context.reading.ask(self)
+        self.context.marking.see(source)
+        self.context.reading.ask(self)
 
     def _send_message(self, source: RMSource, number: int, now: float, *, is_last: bool) -> None:
-        if self.asks_instead(source, number):
-            envelope, wants_reply = self._context.composer.request(self, source, Request.ACK_REQUESTED), None
+        if source.asks_instead(number):
+            envelope, wants_reply = self.context.composer.request(self, source, Request.ACK_REQUESTED), None
         else:
-            envelope, wants_reply = self._context.composer.transmission(self, source, number)
+            envelope, wants_reply = self.context.composer.transmission(self, source, number)
         # CXF's client can lose a reply that requests an acknowledgement (seen live), and a waiting requester
         # acknowledges it unasked.
         asks = wants_reply is None and not self.is_for_replies and source.asks_with(number, is_last=is_last)
         if asks:
             assert source.identifier is not None
             envelope.ack_requested = (AckRequested(source.identifier),)
-        attempt = source.sent(number, wants_reply, self._context.jitter(), now, asks=asks)
+        attempt = source.sent(number, wants_reply, self.context.jitter(), now, asks=asks)
         if wants_reply is not None and attempt == 1:
-            self._context.pollers.expect(source, now)
+            self.context.pollers.expect(source, now)
         assert self.to is not None
         query, size = self.query(number), 0 if self.is_polled else len(envelope.body) + len(envelope.attachments)
         self._effects.append(Transmit(self.to, envelope, source.local_id, number, attempt, now, query, size))
@@ -184,75 +356,69 @@ class Outbox(OutboxLifecycle):
 
         None if it must be read first: ``again(now)`` is called after that.
         """
-        is_here = self._context.reading.has(self, source, number, again)
-        return self._context.composer.message(self, source, number) if is_here else None
+        is_here = self.context.reading.has(self, source, number, again)
+        return self.context.composer.message(self, source, number) if is_here else None
+
+    def message_id(self, record: Record) -> str | None:
+        """Return the MessageID that a record is transmitted with: its own, except for a forwarded request.
+
+        A reply must identify its request, but the sender's MessageID may be missing or equal to another sender's. A
+        forwarded request therefore has a MessageID derived from the outbox, the inbound Sequence and its number. It
+        does not reveal that Sequence's Identifier.
+        """
+        if self.forwarding is None or not record.wants_reply:
+            return record.message_id
+        return derived_message_id(self.key, record.sequence, record.message_number)
+
+    def query(self, number: int) -> Record | None:
+        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
+
+        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
+        """
+        if self.forwarding is None or self.source is None or number == self.source.numbers.last:
+            return None
+        record = self.records.here.get(self.records.offset_of(number))
+        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
+        return record if is_open else None
+
+    def found_before(self, found: list[tuple[int, Record]]) -> None:
+        """Register the requests among records of :meth:`sent_before`, so that replies find them."""
+        source = self.source
+        assert source is not None
+        for offset, record in found:
+            self.records.keep(offset, record)
+            message_id = self.message_id(record)
+            if record.wants_reply and message_id is not None:
+                source.requests.found_before(message_id, source, offset - source.numbers.start + 1)
 
     # --- answers of the peer --------------------------------------------------------------------------------------
 
     def _report_refused(self, source: RMSource, now: float, why: Why) -> None:
-        self._context.creation.refused(self, source, now, why)
+        self.context.creation.refused(self, source, now, why)
 
     def _begin_sending(self, source: RMSource, now: float, why: Why) -> None:
-        self.update_available()
+        self.records.update_available()
         self.ready()
 
-    def receive_acknowledgement(
-        self, ack: SequenceAcknowledgement, now: float, asked_at: float | None = None
-    ) -> Fault | None:
-        """Process a peer's acknowledgement of the outbox's Sequence; return the fault, if any.
-
-        The peer must be allowed to report about the Sequence. ``asked_at``: when the request that it answers was sent,
-        None if that is unknown or no evidence of its age, as for a posted acknowledgement.
-        """
-        source = self.source
-        assert source is not None, self.key
-        said = ack
-        if source.numbers.is_restored:
-            ack = source.numbers.known_part(ack)
-        source.waiting.named(ack.ranges, source.numbers)
-        if self.withdrawal is not None:
-            self._context.forwarders.giving_up.acknowledged(self, ack)
-        if asked_at is None and source.is_valid(ack):
-            asked_at = made_after(source, ack)
-        was_in_doubt = source.doubt.is_open
-        action, newly = source.receive_acknowledgement(ack, now)
-        if newly:
-            self._report(newly, now)
-        if was_in_doubt and not source.doubt.is_open:
-            self._commit.save(source.local_id, source)
-        if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
-            source.last_fault = INVALID_ACKNOWLEDGEMENT
-            return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
-        if not ack.nacks and action is not None:
-            self._report_retracted(source, said, asked_at, now)
-        if action is SourceAction.MARK_AND_REPORT:
-            self._report_rest(source, now, Why(SEQUENCE_CLOSED, "the destination closed the Sequence"))
-        self.ready()
-        return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
-
-    def _report_retracted(
-        self, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
-    ) -> None:
-        incident = retraction(self, source, ack, asked_at, now)
-        if incident is not None:
-            self._commit.save(source.local_id, source)
-            self._effects.append(incident)
-
-    def _report(self, ranges: list[tuple[int, int]], now: float) -> None:
+    def report(self, ranges: list[tuple[int, int]], now: float) -> None:
+        """Report newly acknowledged numbers, and pass their records."""
         source = self.source
         assert source is not None
         for lower, upper in ranges:
             last = min(upper, (source.numbers.last or upper + 1) - 1)
             if last >= lower:
-                first, end = self.offset_of(lower), self.offset_of(last)
+                first, end = self.records.offset_of(lower), self.records.offset_of(last)
                 self._effects.append(Acknowledged(self.key, first, end, source.identifier or "", lower))
         self.passed(now)
 
     def passed(self, now: float) -> None:
         """Advance past acknowledged messages, and save the position at intervals."""
-        if self.pass_acknowledged() and self.source is not None:
-            self._context.marking.save(self.source)
-            self.save_place(now)
+        is_much = self.records.pass_acknowledged()
+        if self.refusals:
+            self.refusals = {offset: one for offset, one in self.refusals.items() if offset >= self.records.first}
+        if is_much and self.source is not None:
+            self.context.marking.save(self.source)
+            self.records.save_place(now)
 
     def receive_reply(self, number: int) -> None:
         """Acknowledge a request (see :meth:`request_of`) with its reply in the open batch."""
@@ -265,33 +431,8 @@ class Outbox(OutboxLifecycle):
     def replied(self, source: RMSource, number: int, now: float) -> None:
         """Report request ``number``: its reply is durable here, or there will be no reply."""
         if self.source is source and source.replied(number, now):
-            self._report([(number, number)], now)
+            self.report([(number, number)], now)
             self.ready()
-
-    def receive_fault(self, fault: Fault, number: int, now: float, relates_to: str | None = None) -> None:
-        """Handle a fault about an outbound Sequence: the named one, else the one being sent.
-
-        Args:
-            fault: The peer's fault.
-            number: The message that it answers; 0 for none, or for a message that only ``relates_to`` names.
-            now: Seconds.
-            relates_to: The MessageID that it names.
-        """
-        source = self.source
-        assert source is not None, self.key
-        number = number or self.number_of(relates_to)
-        event = self._event_of(source, fault, number)
-        source.last_fault = fault.code
-        source.life.heard(now)
-        if number and number == source.numbers.last and event in _REFUSALS and not fault.is_rm:
-            self._last_message_refused(source, now)
-            return
-        if self.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
-            self._context.forwarders.giving_up.refused(self, number, fault, now)
-            return
-        why = Why(fault.code, fault.reason, number, fault.max_message_number)
-        self.happen(source, event, now, why)
-        self.ready()
 
     def _stop_numbering(self, source: RMSource, now: float, why: Why) -> None:
         source.doubt.roll_over(why.limit, why.number, now)
@@ -315,14 +456,6 @@ class Outbox(OutboxLifecycle):
         refused = (source.identifier or "", why.number) if why.number else None
         self.stop(why.code, why.reason, now, refused=refused)
 
-    def heard(self, event: SourceEvent, now: float) -> SourceAction | None:
-        """Handle the destination's end of the Sequence, or its answer to ours; return the action."""
-        source = self.source
-        assert source is not None, self.key
-        source.life.heard(now)
-        self.ready()
-        return self.happen(source, event, now, Why(event.value, "the destination ended the Sequence"))
-
     # --- faults and silence ---------------------------------------------------------------------------------------
 
     def awaits_certainty(self) -> bool:
@@ -333,95 +466,48 @@ class Outbox(OutboxLifecycle):
         source = self.source
         if source is None or self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE or not source.is_open:
             return False
-        doubtful = self.doubtful(source)
+        doubtful = self.records.doubtful(source)
         return len(doubtful) > 0 and all(
             number > source.numbers.sent_before and source.flight.may_be_untaken(number)
             for lower, upper in doubtful
             for number in range(lower, upper + 1)
         )
 
-    def _event_of(self, source: RMSource, fault: Fault, number: int) -> SourceEvent:
-        """Return the event of a fault; ``number``: the message concerned, 0 for none."""
-        event = event_of(fault, number, source.versions.rm.can)
-        if event not in _ENDING_FAULTS:
-            return event
-        if self.awaits_certainty():
-            return SourceEvent.ENDING_FAULT_EARLY
-        is_news = source.last_fault != fault.code
-        if is_news and not self.needs_decision(source) and self.first < self.durable_end:
-            detail = {"key": self.key, "code": fault.code, "reason": fault.reason}
-            incident = Incident("sequence.replaced", source.identifier or "", level="warning", detail=detail)
-            self._effects.append(incident)
-        return event
-
-    def doubt_remains(self, source: RMSource, now: float) -> None:
-        """Handle a peer that does not report what it has, despite repeated requests.
-
-        It refuses numbers above a limit (CXF answers AckRequested with nothing).
-        """
-        is_lost = source.doubt.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
-        if is_lost and self.withdrawal is not None:
-            self._context.forwarders.giving_up.silent(self, source, now)
-        elif is_lost:
-            why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
-            self.happen(source, SourceEvent.DOUBT_STAYS, now, why)
-        else:
-            self._commit.save(source.local_id, source)
-
-    @staticmethod
-    def asks_instead(source: RMSource, number: int) -> bool:
-        """Whether AckRequested alone must be sent instead of message ``number``.
-
-        That is a LastMessage (WS-RM 1.0 3.2) that was repeated and answered with a fault. Metro faults each repeat of a
-        LastMessage that it has.
-        """
-        entry = source.flight[number]
-        return number == source.numbers.last and entry.faults > 0 and entry.attempts > 1
-
-    def _last_message_refused(self, source: RMSource, now: float) -> None:
-        """Handle a fault on LastMessage, or on AckRequested sent instead of it."""
-        number = source.numbers.last or 0
-        entry = source.flight.get(number)
-        if entry is not None:
-            self.leave_last_message(source, number)
-            source.not_delivered(number, now)
-        self.ready()
-
-    @staticmethod
-    def leave_last_message(source: RMSource, number: int) -> None:
-        """Stop repeating a LastMessage that was answered repeatedly.
-
-        It carries nothing, everything before it is acknowledged, and TerminateSequence, which follows, has the same
-        meaning. gSOAP never acknowledges it.
-        """
-        entry = source.flight.get(number)
-        is_left = source.flight.lowest == number == source.numbers.last
-        if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
-            source.flight.remove(number)
-            source.acknowledged.add(number)
-
-    def acknowledged_alone(self, ack: SequenceAcknowledgement, number: int, now: float) -> None:
-        """The answer to message ``number`` is nothing but an acknowledgement of the outbox's Sequence. If it names a
-        request, there is no reply and there will be none: they leave together (or, with CXF, the reply was lost for
-        good). That is so only once no other exchange carries the request: the reply may come back on that one. Where
-        replies go to an address, an answer says nothing of them."""
-        source = self.source
-        if source is None or number not in source.waiting.unreplied or not self._context.composer.is_anonymous(source):
-            return
-        if number in source.waiting.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
-            return
-        entry = source.flight.get(number)
-        if entry is not None and entry.exchanges:
-            return
-        if self.forwarding is not None:
-            self._context.forwarders.unanswered(self, number, now)
-            return
-        self._effects.append(Unanswered(self.key, source.waiting.unreplied[number]))
-        self.replied(source, number, now)
-
     # --- ends of its Sequence -------------------------------------------------------------------------------------
 
-    def _report_rest(self, source: RMSource, now: float, why: Why) -> None:
+    def late(self, source: RMSource) -> AcknowledgementRanges:
+        """The numbers behind which the application already has others, where order is promised: a destination that
+        discards nothing delivers what it acknowledged behind a gap when the Sequence ends. A new Sequence would bring
+        these after all. Numbers above the source's limit do not count: they go in the next Sequence."""
+        assurance = self.policy.assurance
+        is_kept = assurance.in_order and assurance.delivery is not Delivery.AT_LEAST_ONCE and self.withdrawal is None
+        if not is_kept or source.behavior is not IncompleteSequenceBehavior.NO_DISCARD:
+            return AcknowledgementRanges()
+        arrived = source.acknowledged.copy()
+        if source.numbers.last is not None:
+            arrived.discard(source.numbers.last)  # it has no body, so its time does not matter
+        return AcknowledgementRanges(arrived.gaps(min(arrived.highest, source.numbers.limit)))
+
+    def needs_decision(self, source: RMSource) -> bool:
+        """Whether the operator must decide before a new Sequence follows one that its destination ended."""
+        return source.doubt.is_open or self.records.in_doubt() > 0 or len(self.late(source)) > 0
+
+    def settles_doubt(self, source: RMSource) -> bool:
+        """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
+        allowed."""
+        return (
+            self.forwarding is not None
+            and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
+            and not source.doubt.is_open
+        )
+
+    def refused_now(self) -> Iterator[tuple[int, Refusal]]:
+        """Yield the records that the destination refuses but may still accept, by offset, in order."""
+        for offset in sorted(self.refusals):
+            if self.records.first <= offset and not self.records.is_acknowledged(offset):
+                yield offset, self.refusals[offset]
+
+    def report_rest(self, source: RMSource, now: float, why: Why) -> None:
         """Handle a Sequence closed by the destination.
 
         Messages that it may have and did not acknowledge are lost; those that it cannot have go to the next Sequence.
@@ -430,7 +516,7 @@ class Outbox(OutboxLifecycle):
         self._commit.save(source.local_id, source)
         if not self.needs_decision(source):
             source.move_rest()
-        elif not self.stopped:
+        elif not self.lifecycle.stopped:
             self._lose(source, now, why)
 
     def _end_at_once(self, source: RMSource, now: float, why: Why) -> None:
@@ -443,7 +529,7 @@ class Outbox(OutboxLifecycle):
     def _finish(self, source: RMSource, now: float, why: Why) -> None:
         """Finish the Sequence; messages that arrived, even above a limit, are not resent."""
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
-            self.leave_out_arrived()
+            self.records.leave_out_arrived()
         self.drop(now)
         self._note_end(source, now)
         self.save()
@@ -452,21 +538,21 @@ class Outbox(OutboxLifecycle):
 
     def _lose(self, source: RMSource, now: float, why: Why) -> None:
         """Handle the loss of a Sequence with unacknowledged messages."""
-        doubtful, late = self.doubtful(source), self.late(source)
+        doubtful, late = self.records.doubtful(source), self.late(source)
         in_doubt = str(doubtful)
         if len(late) and not len(doubtful) and not source.doubt.is_open:
             why = why._replace(reason=f"{why.reason} (what it has of this Sequence was to follow the numbers {late})")
         detail = {"code": why.code, "reason": why.reason, "in_doubt": in_doubt}
         self._effects.append(Incident("sequence.lost", source.identifier or "", level="error", detail=detail))
-        first = self.first
-        last = self.offset_of(self.highest_left(source))
+        first = self.records.first
+        last = self.records.offset_of(self.records.highest_left(source))
         if not len(doubtful) and not source.doubt.is_open:
             first, last = 1, 0
         if self.settles_doubt(source):
-            self._context.forwarders.giving_up.lost(self, source, why.code, why.reason)
+            self.context.forwarders.giving_up.lost(self, source, why.code, why.reason)
         self.drop(now)
         self._note_end(source, now)
-        if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and self.choices:
+        if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and self.lifecycle.choices:
             self.ready()  # duplicates are allowed: continue in a new Sequence
             return
         if self.doubt is not None:
@@ -476,16 +562,12 @@ class Outbox(OutboxLifecycle):
         self.stop(why.code, why.reason, now, first, last, in_doubt=in_doubt)
 
     def _note_end(self, source: RMSource, now: float) -> None:
-        pause = self.pause_after(source, now)
+        pause = self.lifecycle.pause_after(source, self.policy.retransmission, now)
         if pause:
             detail = {"key": self.key, "why": "its Sequences end with nothing acknowledged", "seconds": pause}
             identifier = source.identifier or ""
             self._effects.append(Incident("sequence.creation_delayed", identifier, level="warning", detail=detail))
 
-
-_ENDING_FAULTS = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
-_REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
-"""Events of a fault about a forwarded message that do not concern its Sequence."""
 
 _DO: dict[SourceAction, Callable[[Outbox, RMSource, float, Why], None]] = {
     SourceAction.SEND_CREATE: Outbox._send_due_request,
@@ -500,8 +582,8 @@ _DO: dict[SourceAction, Callable[[Outbox, RMSource, float, Why], None]] = {
     SourceAction.RETRY: Outbox._retry,
     SourceAction.STOP: Outbox._stop_at,
     SourceAction.GO_ON: lambda _outbox, source, now, _why: source.life.heard(now),
-    SourceAction.REPORT_REST: Outbox._report_rest,
-    SourceAction.ANSWER_CLOSE: Outbox._report_rest,
+    SourceAction.REPORT_REST: Outbox.report_rest,
+    SourceAction.ANSWER_CLOSE: Outbox.report_rest,
     SourceAction.ANSWER_TERMINATE: Outbox._end_at_once,
     SourceAction.LOSE: Outbox._end_at_once,
     SourceAction.FINISH: Outbox._finish,

@@ -14,8 +14,6 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from holdfast.core.commit import Opened
-from holdfast.core.messages import is_polled
-from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.description import OUTBOX
 from holdfast.core.queues.partitions import Partition
@@ -88,30 +86,21 @@ class OutboxRecords:
     """The records of an outbox: which are finished, which may have arrived, and which must be read from the store.
 
     Args:
-        key: The sequence key; for replies the offered Identifier.
         queue: The queue with its records, in which its cursor already exists.
         partition: The partition with its records.
-        to: The address of its destination; None for an anonymous one.
+        cursor: The name of its cursor, which moves after several acknowledgements together.
         here: Its records in memory.
     """
 
-    def __init__(self, key: str, queue: Queue, partition: int, to: str | None, here: Here):
-        self.key = key
+    def __init__(self, queue: Queue, partition: int, cursor: str, here: Here):
         self.queue = queue
         self.partition = partition
-        self.to = to
-        self.forwarding = None if queue.description.kind == OUTBOX else ForwardingPolicy()
-        """Policy of a forwarder, by which it discards messages automatically; None: only the owner discards them."""
-        self.cursor = OUTBOUND + key
-        """The name of its cursor, which moves after several acknowledgements together."""
-        self._cursor = queue.cursors[self.cursor]
+        self.cursor = cursor
+        self._cursor = queue.cursors[cursor]
         self.first = self._cursor.offsets[partition]
         """Every record below this offset is acknowledged or discarded."""
-        self.is_for_replies = queue.name == replies_queue(key)
-        """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
         self.source: RMSource | None = None
-        self.answers: str | None = None
-        """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        """The Sequence that carries them now."""
         self.submitting: Submission | None = None
         """The messages submitted with the open batch, or with the latest one that is not durable."""
         self.left_out = AcknowledgementRanges()
@@ -127,15 +116,6 @@ class OutboxRecords:
         """Whether this run has had a request to send."""
         self.is_reading = False  # whether the store is reading records for it
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
-
-    @property
-    def is_polled(self) -> bool:
-        """Whether the peer polls for the messages with MakeConnection."""
-        return self.to is not None and is_polled(self.to)
-
-    def has_due(self, now: float) -> bool:
-        """Whether a turn now would transmit something, if it may."""
-        return self.source is not None and self.source.has_due(now)
 
     @property
     def end(self) -> int:
@@ -230,7 +210,7 @@ class OutboxRecords:
             self.has_requests |= record.wants_reply
         here.has_read()
         # The queue keeps the record as long as it is neither acknowledged nor discarded.
-        assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.key, start)
+        assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.cursor, start)
         waiting, self._waiting = self._waiting, []
         for offset, then in waiting:
             if offset in self.here or offset <= start:
@@ -244,36 +224,6 @@ class OutboxRecords:
         for _, then in waiting:
             then(now)
 
-    def message_id(self, record: Record) -> str | None:
-        """Return the MessageID that a record is transmitted with: its own, except for a forwarded request.
-
-        A reply must identify its request, but the sender's MessageID may be missing or equal to another sender's. A
-        forwarded request therefore has a MessageID derived from the outbox, the inbound Sequence and its number. It
-        does not reveal that Sequence's Identifier.
-        """
-        if self.forwarding is None or not record.wants_reply:
-            return record.message_id
-        return derived_message_id(self.key, record.sequence, record.message_number)
-
-    def query(self, number: int) -> Record | None:
-        """Return forwarded message ``number`` if it awaits no reply and names no ReplyTo.
-
-        No ReplyTo is the anonymous one (WS-Addressing 1.0 core, section 3.2), so a reply may come in the answer to it.
-        """
-        if self.forwarding is None or self.source is None or number == self.source.numbers.last:
-            return None
-        record = self.here.get(self.offset_of(number))
-        is_open = record is not None and not (record.wants_reply or record.reply_to or record.relates_to)
-        return record if is_open else None
-
-    def number_of(self, message_id: str | None) -> int:
-        """Return the number of the message in flight with this MessageID, 0 without one."""
-        if self.source is not None and message_id is not None:
-            for number, entry in self.source.flight.items():
-                if entry.message_id == message_id:
-                    return number
-        return 0
-
     def offset_of(self, number: int) -> int:
         """Return the offset of message ``number`` of the present Sequence."""
         assert self.source is not None
@@ -282,24 +232,14 @@ class OutboxRecords:
     def sent_before(self) -> list[tuple[int, int]]:
         """Return the ranges of offsets that an earlier run may have transmitted and the peer has not acknowledged."""
         source = self.source
-        if source is None or source.identifier is None or source.polled or self.is_for_replies:
-            return []  # no transmitted message, or no request
+        if source is None or source.identifier is None or source.polled:
+            return []  # no transmitted message
         end = min(source.numbers.start + source.numbers.sent_before, self._records.durable_end)
         gaps = source.acknowledged.gaps(end - source.numbers.start)
         found = (
             (max(self.first, source.numbers.start + lower - 1), source.numbers.start + upper) for lower, upper in gaps
         )
         return [(start, end) for start, end in found if start < end]
-
-    def found_before(self, found: list[tuple[int, Record]]) -> None:
-        """Register the requests among records of :meth:`sent_before`, so that replies find them."""
-        source = self.source
-        assert source is not None
-        for offset, record in found:
-            self.keep(offset, record)
-            message_id = self.message_id(record)
-            if record.wants_reply and message_id is not None:
-                source.requests.found_before(message_id, source, offset - source.numbers.start + 1)
 
     def update_available(self) -> None:
         """Update the highest number of the present Sequence that has a durable message."""
@@ -402,7 +342,7 @@ class OutboxRecords:
 
     def rewind(self, offset: int, now: float) -> None:
         """Move the cursor to ``offset``. New Sequences carry every record from there on."""
-        assert self.source is None, self.key
+        assert self.source is None, self.cursor
         self.left_out, self.cuts = AcknowledgementRanges(), []
         self.first = self.queue.put_cursor(self.cursor, self.partition, offset, now)
 
@@ -464,3 +404,13 @@ class OutboxRecords:
     def is_empty(self) -> bool:
         """Whether every record is acknowledged or discarded."""
         return self.first >= self.end
+
+    def to_state(self) -> State:
+        """Return the state to save with the cursor."""
+        state: State = {"left_out": self.left_out.to_state()}
+        return state | {"cuts": list(self.cuts)} if self.cuts else state
+
+    def restore(self, state: State) -> None:
+        """Restore a saved state."""
+        self.left_out = AcknowledgementRanges.from_state(state.get("left_out", []))
+        self.cuts = [cut for cut in state.get("cuts", ()) if type(cut) is int]

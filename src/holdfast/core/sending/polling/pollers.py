@@ -133,7 +133,7 @@ class Pollers:
         poller = self._pollers.get(source.address) if source is not None else None
         if source is None or poller is None:
             return
-        if poller.see(source, now, is_held_back=outbox.is_held_back):
+        if poller.see(source, now, is_held_back=outbox.lifecycle.is_held_back):
             self._happen(poller, PollerEvent.EXPECTED, now)
 
     def expect(self, source: RMSource, now: float) -> None:
@@ -217,7 +217,7 @@ class Pollers:
         self._effects.append(Incident("polls.refused", level="warning", detail=detail))
         for local_id in list(poller.sources):
             outbox = self._sequences.by_local_id[local_id]
-            if not outbox.is_held_back:
+            if not outbox.lifecycle.is_held_back:
                 outbox.stop(NOT_POLLED, f"{fault.code}: {fault.reason}", now)
             self.see(outbox, now)
 

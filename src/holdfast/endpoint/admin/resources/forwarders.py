@@ -34,8 +34,8 @@ def name_of(key: str) -> str:
 
 def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str, Any]:
     """Return the report on a message that the destination answered with a fault but may still accept."""
-    source, record = outbox.source, outbox.record(offset)
-    is_carried = source is not None and source.identifier is not None and outbox.may_have_left(offset)
+    source, record = outbox.source, outbox.records.record(offset)
+    is_carried = source is not None and source.identifier is not None and outbox.records.may_have_left(offset)
     return {
         "offset": offset,
         "sequence": source.identifier if source is not None and is_carried else None,
@@ -54,19 +54,19 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
     return {
         "name": name_of(outbox.key),
         "key": outbox.key,
-        "queue": outbox.queue.name,
-        "partition": outbox.partition,
+        "queue": outbox.records.queue.name,
+        "partition": outbox.records.partition,
         "to": outbox.to,
         "state": state_of(outbox),
-        "suspended": outbox.suspended,
-        "stopped": outbox.stopped,
-        "stopped_for": outbox.stopped_for,
-        "refused": outbox.unwelcome.reason if outbox.unwelcome is not None else None,
+        "suspended": outbox.lifecycle.suspended,
+        "stopped": outbox.lifecycle.stopped,
+        "stopped_for": outbox.lifecycle.stopped_for,
+        "refused": outbox.lifecycle.unwelcome.reason if outbox.lifecycle.unwelcome is not None else None,
         "last_answer": outbox.last_answer or None,
         "refusals": [describe_refusal(outbox, *one) for one in islice(outbox.refused_now(), MOST_REFUSALS)],
-        "first": outbox.first,
-        "end": outbox.durable_end,
-        "lag": outbox.waiting,
+        "first": outbox.records.first,
+        "end": outbox.records.durable_end,
+        "lag": outbox.records.waiting,
         "sequence": source.identifier if source is not None else None,
         "flight": describe_flight(outbox, now),
         "circuit": circuit,
@@ -145,7 +145,7 @@ class ForwarderRoutes:
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
         refusals = []
-        for outbox in sorted(found, key=lambda one: not one.stopped):  # report stopped ones first
+        for outbox in sorted(found, key=lambda one: not one.lifecycle.stopped):  # report stopped ones first
             try:
                 steering.suspend(outbox, asked.body.reason) if how == "suspend" else steering.resume(outbox, now)
             except NotSteered as error:
@@ -156,9 +156,9 @@ class ForwarderRoutes:
         return {"forwarders": self._described(found), "count": len(found), "next": None}
 
     async def _reset(self, asked: Asked, name: str) -> object:
-        found = {one.partition: one for one in self._find(name)}
+        found = {one.records.partition: one for one in self._find(name)}
         engine = self._app.engine
-        queue, numbers = next(iter(found.values())).queue, numbering_of(self._app)
+        queue, numbers = next(iter(found.values())).records.queue, numbering_of(self._app)
         places = await find_offsets(engine, queue, asked.body, numbers, list(found))
         stands = {own: await pass_over(engine, found[own], place) for own, place in places.items()}
         await engine.durable()

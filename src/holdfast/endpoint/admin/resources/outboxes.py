@@ -84,7 +84,7 @@ class OutboxRoutes:
         message = numbering_of(self._app).own_name(message)
         try:
             outbox, offset = outboxes.find(message)
-            found = await engine.records(outbox.queue.name, outbox.partition, offset, offset + 1)
+            found = await engine.records(outbox.records.queue.name, outbox.records.partition, offset, offset + 1)
             in_doubt = outboxes.others_in_doubt(message)
             outboxes.discard(message, found, engine.clock())
         except ConfigurationError as error:

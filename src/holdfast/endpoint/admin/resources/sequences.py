@@ -61,7 +61,7 @@ class SequenceRoutes:
         return inbound + [
             (("source", (one.source.identifier or "") if one.source is not None else "", one.key), one)
             for one in protocol.outbound.outboxes.values()
-            if one.source is not None or one.waiting
+            if one.source is not None or one.records.waiting
         ]
 
     async def _list(self, asked: Asked) -> object:

@@ -1,6 +1,6 @@
 """Retraction: a destination that lost what it had acknowledged is named at once.
 
-Covers core/sending/outboxes/retraction.py.
+Covers core/sending/outboxes/peer_answers.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.core.messages import (
 from holdfast.core.origin import Origin
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.retraction import RETRACTED
+from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 
 
 def opened(behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD) -> tuple[Sending, Outbox]:

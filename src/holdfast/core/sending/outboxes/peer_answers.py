@@ -1,0 +1,211 @@
+"""Answers of a peer about the Sequence of an outbox: acknowledgements, faults, its end, and silence.
+
+A destination that no longer acknowledges what it had acknowledged retracts messages that the source has deleted.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.events import Incident, Unanswered
+from holdfast.core.faults import (
+    INVALID_ACKNOWLEDGEMENT,
+    MESSAGE_NUMBER_ROLLOVER,
+    SEQUENCE_CLOSED,
+    UNKNOWN_SEQUENCE,
+    sequence_fault,
+)
+from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.reasons import Why, event_of
+from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent
+
+_ENDING_FAULTS = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
+_REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
+"""Events of a fault about a forwarded message that do not concern its Sequence."""
+
+RETRACTED = "acknowledgement.retracted"
+"""The incident that reports it."""
+
+RETRACTED_REMEDY = (
+    "The destination lost these messages: part of its log, or to an older copy or a failover. "
+    "Ask its operator, and send them again from your own records: the source has deleted them."
+)
+
+
+def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
+    """Return a time in seconds before which the destination cannot have made an acknowledgement; None if unknown.
+
+    A destination acknowledges a number only after its first transmission, however the acknowledgement arrives. Call
+    this before the source takes the acknowledgement in, which ends the flight of what it covers.
+    """
+    covered = AcknowledgementRanges(ack.ranges)
+    for lower, upper in reversed(list(covered.outside(source.acknowledged))):
+        # An earlier run may have transmitted what is not above ``sent_before``.
+        for number in range(upper, max(lower, source.numbers.sent_before + 1) - 1, -1):
+            entry = source.flight.get(number)
+            if entry is not None and not entry.is_begun_again:
+                return entry.first_sent_at  # numbers begin in ascending order, so it is the latest
+    return None
+
+
+def retraction(
+    outbox: Outbox, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
+) -> Incident | None:
+    """Take a valid acknowledgement into the Sequence's history, and return the incident if it retracts another one.
+
+    Args:
+        outbox: That of the Sequence.
+        source: The Sequence.
+        ack: What its destination says; no Nack.
+        asked_at: The destination made the acknowledgement at that time or later, in seconds: when the request left
+            that it answers, or see :func:`made_after`. None if that is unknown.
+        now: Seconds.
+    """
+    # WS-RM 3.4: a destination may discard what is behind a gap, or everything, when the Sequence ends with one.
+    may_shrink = ack.final and source.behavior is not IncompleteSequenceBehavior.NO_DISCARD
+    lost = source.history.hear(ack.ranges, None if may_shrink else asked_at, now)
+    if not lost:
+        return None
+    numbers = ", ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in lost)
+    detail = {"key": outbox.key, "to": outbox.to, "messages": numbers, "remedy": RETRACTED_REMEDY}
+    return Incident(RETRACTED, source.identifier or "", lost[0][0], "error", detail)
+
+
+def receive_acknowledgement(
+    outbox: Outbox, ack: SequenceAcknowledgement, now: float, asked_at: float | None = None
+) -> Fault | None:
+    """Process a peer's acknowledgement of the outbox's Sequence; return the fault, if any.
+
+    The peer must be allowed to report about the Sequence. ``asked_at``: when the request that it answers was sent,
+    None if that is unknown or no evidence of its age, as for a posted acknowledgement.
+    """
+    source = outbox.source
+    assert source is not None, outbox.key
+    said = ack
+    if source.numbers.is_restored:
+        ack = source.numbers.known_part(ack)
+    source.waiting.named(ack.ranges, source.numbers)
+    if outbox.withdrawal is not None:
+        outbox.context.forwarders.giving_up.acknowledged(outbox, ack)
+    if asked_at is None and source.is_valid(ack):
+        asked_at = made_after(source, ack)
+    was_in_doubt = source.doubt.is_open
+    action, newly = source.receive_acknowledgement(ack, now)
+    if newly:
+        outbox.report(newly, now)
+    if was_in_doubt and not source.doubt.is_open:
+        outbox.context.commit.save(source.local_id, source)
+    if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
+        source.last_fault = INVALID_ACKNOWLEDGEMENT
+        return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
+    if not ack.nacks and action is not None:
+        _report_retracted(outbox, source, said, asked_at, now)
+    if action is SourceAction.MARK_AND_REPORT:
+        outbox.report_rest(source, now, Why(SEQUENCE_CLOSED, "the destination closed the Sequence"))
+    outbox.ready()
+    return None if action is not None else sequence_fault(UNKNOWN_SEQUENCE, ack.identifier)
+
+
+def _report_retracted(
+    outbox: Outbox, source: RMSource, ack: SequenceAcknowledgement, asked_at: float | None, now: float
+) -> None:
+    incident = retraction(outbox, source, ack, asked_at, now)
+    if incident is not None:
+        outbox.context.commit.save(source.local_id, source)
+        outbox.context.effects.append(incident)
+
+
+def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates_to: str | None = None) -> None:
+    """Handle a fault about an outbound Sequence: the named one, else the one being sent.
+
+    Args:
+        fault: The peer's fault.
+        number: The message that it answers; 0 for none, or for a message that only ``relates_to`` names.
+        now: Seconds.
+        relates_to: The MessageID that it names.
+    """
+    source = outbox.source
+    assert source is not None, outbox.key
+    number = number or source.flight.number_of(relates_to)
+    event = _event_of(outbox, source, fault, number)
+    source.last_fault = fault.code
+    source.life.heard(now)
+    if number and number == source.numbers.last and event in _REFUSALS and not fault.is_rm:
+        _last_message_refused(outbox, source, now)
+        return
+    if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
+        outbox.context.forwarders.giving_up.refused(outbox, number, fault, now)
+        return
+    why = Why(fault.code, fault.reason, number, fault.max_message_number)
+    outbox.happen(source, event, now, why)
+    outbox.ready()
+
+
+def _last_message_refused(outbox: Outbox, source: RMSource, now: float) -> None:
+    """Handle a fault on LastMessage, or on AckRequested sent instead of it."""
+    number = source.numbers.last or 0
+    entry = source.flight.get(number)
+    if entry is not None:
+        source.leave_last_message(number)
+        source.not_delivered(number, now)
+    outbox.ready()
+
+
+def _event_of(outbox: Outbox, source: RMSource, fault: Fault, number: int) -> SourceEvent:
+    """Return the event of a fault; ``number``: the message concerned, 0 for none."""
+    event = event_of(fault, number, source.versions.rm.can)
+    if event not in _ENDING_FAULTS:
+        return event
+    if outbox.awaits_certainty():
+        return SourceEvent.ENDING_FAULT_EARLY
+    is_news = source.last_fault != fault.code
+    if is_news and not outbox.needs_decision(source) and outbox.records.first < outbox.records.durable_end:
+        detail = {"key": outbox.key, "code": fault.code, "reason": fault.reason}
+        incident = Incident("sequence.replaced", source.identifier or "", level="warning", detail=detail)
+        outbox.context.effects.append(incident)
+    return event
+
+
+def heard(outbox: Outbox, event: SourceEvent, now: float) -> SourceAction | None:
+    """Handle the destination's end of the Sequence, or its answer to ours; return the action."""
+    source = outbox.source
+    assert source is not None, outbox.key
+    source.life.heard(now)
+    outbox.ready()
+    return outbox.happen(source, event, now, Why(event.value, "the destination ended the Sequence"))
+
+
+def doubt_remains(outbox: Outbox, source: RMSource, now: float) -> None:
+    """Handle a peer that does not report what it has, despite repeated requests.
+
+    It refuses numbers above a limit (CXF answers AckRequested with nothing).
+    """
+    is_lost = source.doubt.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
+    if is_lost and outbox.withdrawal is not None:
+        outbox.context.forwarders.giving_up.silent(outbox, source, now)
+    elif is_lost:
+        why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
+        outbox.happen(source, SourceEvent.DOUBT_STAYS, now, why)
+    else:
+        outbox.context.commit.save(source.local_id, source)
+
+
+def acknowledged_alone(outbox: Outbox, ack: SequenceAcknowledgement, number: int, now: float) -> None:
+    """The answer to message ``number`` is nothing but an acknowledgement of the outbox's Sequence. If it names a
+    request, there is no reply and there will be none: they leave together (or, with CXF, the reply was lost for
+    good). That is so only once no other exchange carries the request: the reply may come back on that one. Where
+    replies go to an address, an answer says nothing of them."""
+    source = outbox.source
+    if source is None or number not in source.waiting.unreplied or not outbox.context.composer.is_anonymous(source):
+        return
+    if number in source.waiting.replying or not any(lower <= number <= upper for lower, upper in ack.ranges):
+        return
+    entry = source.flight.get(number)
+    if entry is not None and entry.exchanges:
+        return
+    if outbox.forwarding is not None:
+        outbox.context.forwarders.unanswered(outbox, number, now)
+        return
+    outbox.context.effects.append(Unanswered(outbox.key, source.waiting.unreplied[number]))
+    outbox.replied(source, number, now)
