@@ -223,7 +223,8 @@ def _derived(module: str, node: ast.ClassDef) -> list[ast.stmt]:
         return node.body
     asynchronous = find("holdfast", "Source")
     assert isinstance(asynchronous, ast.ClassDef)
-    theirs = {one.name: one for one in asynchronous.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    methods = [*_inherited(asynchronous), *asynchronous.body]
+    theirs = {one.name: one for one in methods if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
     body: list[ast.stmt] = []
     for one in node.body:
         if isinstance(one, ast.FunctionDef) and one.name == "__init__":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NamedTuple, Self, TypedDict, Unpack
 
 from lxml import etree
 
@@ -102,6 +102,24 @@ class TransportOptions(SourceOptions, total=False):
     allow_imports: Iterable[str]
 
 
+class _Fields(TypedDict):
+    """The keyword arguments that ``send`` and ``request`` have in common."""
+
+    action: str
+    sequence_key: str
+    message_id: str
+    headers: bytes
+    attachments: Sequence[Attachment]
+
+
+class _Outgoing(NamedTuple):
+    """A request of zeep's, taken apart."""
+
+    operation: Operation
+    body: bytes
+    fields: _Fields
+
+
 class _Reliable(zeep.transports.Transport):
     """What both transports have in common."""
 
@@ -181,12 +199,17 @@ class _Reliable(zeep.transports.Transport):
             self._contract = Contract(self._documents, self._port)
         return self._contract
 
-    def _check_address(self, address: str, to: str | None) -> None:
+    def _begin(
+        self, address: str, to: str | None, envelope: etree._Element, headers: dict[str, str]
+    ) -> tuple[Call, _Outgoing]:
+        """Return the present call and its request. A call outside :meth:`call` gets the transport's options."""
         if self._to is None and address != to:
             raise ConfigurationError(
                 f"The client calls the port at {address}, but the transport sends to {to}.",
                 remedy="Choose the port of the client with port_name, and that of the transport with port.",
             )
+        call = _current.get() or Call(timeout=self._reply_timeout)
+        return call, self._outgoing(envelope, headers, call)
 
     def _outgoing(self, envelope: etree._Element, headers: dict[str, str], call: Call) -> _Outgoing:
         contract = self._describe()
@@ -206,7 +229,14 @@ class _Reliable(zeep.transports.Transport):
         if contract.demands_mtom if mtom is None else mtom:
             content, binary = extract_values(content, contract.request_values(operation, content))
             attachments += binary
-        return _Outgoing(operation, content, foreign, attachments)
+        fields: _Fields = {
+            "action": operation.actions.request,
+            "sequence_key": call.sequence_key,
+            "message_id": call.message_id,
+            "headers": foreign,
+            "attachments": attachments,
+        }
+        return _Outgoing(operation, content, fields)
 
     def _response(self, status: int, soap: str, headers: bytes = b"", body: bytes = b"") -> requests.Response:
         response = requests.Response()
@@ -216,11 +246,10 @@ class _Reliable(zeep.transports.Transport):
         response._content = _ENVELOPE % (soap.encode(), headers, body) if soap else b""
         return response
 
-    def _answer(self, reply: Reply, call: Call | None) -> requests.Response:
-        if call is None:
-            reply.done()
-        else:
-            call.reply = reply
+    def _answer(self, reply: Reply, call: Call) -> requests.Response:
+        call.reply = reply
+        if call is not _current.get():
+            call.done()
         body = inlined_body(reply.body_bytes, reply.attachments)
         return self._response(200, self._describe().envelope, reply.header_bytes, body)
 
@@ -228,16 +257,6 @@ class _Reliable(zeep.transports.Transport):
         contract = self._describe()
         declared = contract.fault(operation, fault)
         return Fault(contract.zeep_fault(fault), declared if isinstance(declared, OperationFault) else None)
-
-
-class _Outgoing:
-    """A request of zeep's, taken apart."""
-
-    def __init__(self, operation: Operation, body: bytes, headers: bytes, attachments: list[Attachment]) -> None:
-        self.operation = operation
-        self.body = body
-        self.headers = headers
-        self.attachments = attachments
 
 
 class Transport(_Reliable):
@@ -314,34 +333,15 @@ class Transport(_Reliable):
             NotAcknowledged: the reply is not here in time; the request stays stored and is repeated.
         """
         source = self.open()
-        self._check_address(address, source.to)
-        given = _current.get()
-        call = given or Call(timeout=self._reply_timeout)
-        out = self._outgoing(envelope, headers, call)
-        action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
+        call, out = self._begin(address, source.to, envelope, headers)
         if out.operation.is_one_way:
-            call.sent = source.send(
-                out.body,
-                action=action,
-                sequence_key=key,
-                message_id=name,
-                headers=out.headers,
-                attachments=out.attachments,
-            )
+            call.sent = source.send(out.body, **out.fields)
             return self._response(202, "")
         try:
-            reply = source.request(
-                out.body,
-                action=action,
-                sequence_key=key,
-                message_id=name,
-                headers=out.headers,
-                attachments=out.attachments,
-                timeout=call.timeout,
-            )
+            reply = source.request(out.body, **out.fields, timeout=call.timeout)
         except PeerFault as fault:
             raise self._fault(out.operation, fault) from fault
-        return self._answer(reply, given)
+        return self._answer(reply, call)
 
 
 class AsyncTransport(_Reliable):
@@ -398,31 +398,12 @@ class AsyncTransport(_Reliable):
     async def post_xml(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
         """Send an envelope of zeep's, for zeep; errors as for :meth:`Transport.post_xml`."""
         source = await self.open()
-        self._check_address(address, source.to)
-        given = _current.get()
-        call = given or Call(timeout=self._reply_timeout)
-        out = self._outgoing(envelope, headers, call)
-        action, key, name = out.operation.actions.request, call.sequence_key, call.message_id
+        call, out = self._begin(address, source.to, envelope, headers)
         if out.operation.is_one_way:
-            call.sent = await source.send(
-                out.body,
-                action=action,
-                sequence_key=key,
-                message_id=name,
-                headers=out.headers,
-                attachments=out.attachments,
-            )
+            call.sent = await source.send(out.body, **out.fields)
             return self._response(202, "")
         try:
-            reply = await source.request(
-                out.body,
-                action=action,
-                sequence_key=key,
-                message_id=name,
-                headers=out.headers,
-                attachments=out.attachments,
-                timeout=call.timeout,
-            )
+            reply = await source.request(out.body, **out.fields, timeout=call.timeout)
         except PeerFault as fault:
             raise self._fault(out.operation, fault) from fault
-        return self._answer(reply, given)
+        return self._answer(reply, call)

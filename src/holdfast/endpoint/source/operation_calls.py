@@ -70,30 +70,22 @@ class OperationCalls:
         """
         contract = await self._described()
         found = contract.operation(operation)
-        body, action = contract.request(found, arguments, values), found.actions.request
+        body = contract.request(found, arguments, values)
         attachments = [*_attachments]
         if contract.demands_mtom if self._http.mtom is None else self._http.mtom:
             body, binary = extract_values(body, [arguments, values])
             attachments += binary
+        fields = {
+            "action": found.actions.request,
+            "sequence_key": _sequence_key,
+            "message_id": _message_id,
+            "headers": _headers,
+            "attachments": attachments,
+        }
         if found.is_one_way:
-            return await self.send(
-                body,
-                action=action,
-                sequence_key=_sequence_key,
-                message_id=_message_id,
-                headers=_headers,
-                attachments=attachments,
-            )
+            return await self.send(body, **fields)
         try:
-            reply = await self.request(
-                body,
-                action=action,
-                sequence_key=_sequence_key,
-                message_id=_message_id,
-                headers=_headers,
-                attachments=attachments,
-                timeout=_timeout,
-            )
+            reply = await self.request(body, **fields, timeout=_timeout)
         except PeerFault as fault:
             raise contract.fault(found, fault) from None
         value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
@@ -119,29 +111,10 @@ class OperationCalls:
 
     if TYPE_CHECKING:
 
-        def send(
-            self,
-            body: bytes,
-            *,
-            action: str,
-            sequence_key: str,
-            message_id: str | None,
-            headers: bytes,
-            attachments: Sequence[Attachment],
-        ) -> Any:
+        def send(self, *args: Any, **kwargs: Any) -> Any:
             """See :meth:`Source.send`."""
 
-        async def request(
-            self,
-            body: bytes,
-            *,
-            action: str,
-            sequence_key: str,
-            message_id: str | None,
-            headers: bytes,
-            attachments: Sequence[Attachment],
-            timeout: float | None,
-        ) -> Any:
+        async def request(self, *args: Any, **kwargs: Any) -> Any:
             """See :meth:`Source.request`."""
 
 

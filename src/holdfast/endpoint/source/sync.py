@@ -99,11 +99,12 @@ def _arguments_of(
 def _blocking(
     method: Callable[Concatenate[asynchronous.Source, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Source, P], T]:
-    """Return the blocking form of an async method: the same arguments, documentation and result."""
+    """Return the blocking form of an async method: the same arguments and documentation, and the result, blocking."""
 
     @wraps(method)
-    def call(source: Source, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return source._run(method(source._source, *args, **kwargs))
+    def call(source: Source, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        result = source._run(method(source._source, *args, **kwargs))
+        return Sent(source, result) if isinstance(result, sent.Sent) else result
 
     return call
 
@@ -327,32 +328,7 @@ class Source:
         )
         return Sent(self, self._run(sending))
 
-    def call(
-        self,
-        operation: str,
-        /,
-        *arguments: Any,
-        _sequence_key: str = "",
-        _message_id: str | None = None,
-        _headers: bytes = b"",
-        _attachments: Sequence[Attachment] = (),
-        _timeout: float | None = 60.0,
-        **values: Any,
-    ) -> Any:
-        """See :meth:`holdfast.Source.call`."""
-        calling = self._source.call(
-            operation,
-            *arguments,
-            _sequence_key=_sequence_key,
-            _message_id=_message_id,
-            _headers=_headers,
-            _attachments=_attachments,
-            _timeout=_timeout,
-            **values,
-        )
-        result = self._run(calling)
-        return Sent(self, result) if isinstance(result, sent.Sent) else result
-
+    call = _blocking(asynchronous.Source.call)
     request = _blocking(asynchronous.Source.request)
     reply = _blocking(asynchronous.Source.reply)
     flush = _blocking(asynchronous.Source.flush)
