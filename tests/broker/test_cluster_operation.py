@@ -19,7 +19,8 @@ from databases import PostgreSQL, program
 from node_processes import NodeProcess, config_of
 
 import holdfast
-from holdfast.cluster.inspection import ClusterStatus, read_status
+from holdfast.cluster.inspection import read_status
+from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.cluster.verification import verify_cluster
 from holdfast.exceptions import ConfigurationError
 

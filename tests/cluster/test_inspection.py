@@ -1,4 +1,4 @@
-"""What operators see of a cluster, read from the rows of a real one."""
+"""What operators see of a cluster, read from the rows of a real one. Covers cluster/operating/status.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import pytest
 from databases import PostgreSQL, program
 
-from holdfast.cluster.inspection import ClusterStatus, drain_node, move_partitions, read_status, resume_node
+from holdfast.cluster.inspection import drain_node, move_partitions, read_status, resume_node
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.cluster.rows import Claim, Enter, Join, Report, Tell
 from holdfast.cluster.verification import verify_cluster
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreError

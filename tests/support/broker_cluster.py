@@ -7,7 +7,7 @@ from pathlib import Path
 
 from node_processes import NodeProcess, config_of
 
-from holdfast.cluster.inspection import read_status
+from holdfast.cluster.operating.engines import engine_of
 from holdfast.testing.ports import free_ports
 
 FORWARDER = """
@@ -66,8 +66,9 @@ class Brokers:
             assert await asyncio.to_thread(self.nodes[name].url) == self.admins[name]
 
     def owners(self) -> dict[int, str]:
-        """The node of each partition, as the database has it."""
-        return {one.partition: one.owner for one in read_status(self.store).partitions if one.owner is not None}
+        """The node of each partition, as the database or Kafka has it."""
+        partitions = engine_of(self.store).read_status(self.store).partitions
+        return {one.partition: one.owner for one in partitions if one.owner is not None}
 
     def served(self, name: str) -> set[int]:
         """The partitions that a node has served since its start, from its log."""

@@ -1,4 +1,4 @@
-"""What operators ask of a cluster: its nodes and partitions, the durability of its database, and a node's drain.
+"""What operators ask of a cluster on PostgreSQL: its nodes, its database's durability, drains and moves.
 
 Reads the rows without joining the cluster, so it works while all nodes are down.
 """
@@ -6,14 +6,21 @@ Reads the rows without joining the cluster, so it works while all nodes are down
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import psycopg
 
 from holdfast.cluster import tables
 from holdfast.cluster.lease_database import TWO_CLUSTERS, conninfo_of, is_outage
+from holdfast.cluster.operating.status import (
+    ClusterStatus,
+    SeenNode,
+    SeenPartition,
+    require_another,
+    require_node,
+    status_of,
+)
 from holdfast.cluster.rows import Report
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreError
 from holdfast.store.address import read_address
@@ -41,74 +48,6 @@ SELECT current_setting('server_version'), current_setting('fsync'), current_sett
     (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())
 """
-
-
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """A node.
-
-    Args:
-        name, url: Its name, and the URL of its cluster listener.
-        state: "live"; "draining"; "expired": its lease has ended; "unreachable": another node cannot reach it;
-            "failing": it could not serve a partition, and left it to others.
-        partitions: The partitions that it owns.
-        serving: Those of them whose processes accept requests.
-        lease_seconds: Seconds until its lease ends; negative: since it ended.
-        age: Seconds since it joined.
-    """
-
-    name: str
-    url: str
-    state: str
-    partitions: tuple[int, ...]
-    serving: tuple[int, ...]
-    lease_seconds: float
-    age: float
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatus:
-    """A partition.
-
-    Args:
-        partition: Its number.
-        owner: The node that owns it; None: no node.
-        epoch: How often it was claimed.
-        age: Seconds since the last claim; None: it was never claimed.
-        state: "serving"; "starting": its owner starts the process for it; "unreachable": other nodes cannot reach its
-            owner, or the owner's lease has ended; "cannot start": no node owns it, and one that tried could not start
-            the process; "free": no node owns it.
-        why: More about the state; "" if there is nothing to say.
-    """
-
-    partition: int
-    owner: str | None
-    epoch: int
-    age: float | None
-    state: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterStatus:
-    """A cluster at one moment.
-
-    Args:
-        place: Its database, for people.
-        cluster: Its identity.
-        server: The version of the database.
-        nodes, partitions: All of them, in order.
-        problems: The partitions that are not served and why, and nodes whose leases have ended, each as a sentence.
-        warnings: What may lose or delay messages later, and what nodes could not do, each as a sentence.
-    """
-
-    place: str
-    cluster: str
-    server: str
-    nodes: tuple[NodeStatus, ...]
-    partitions: tuple[PartitionStatus, ...]
-    problems: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
 @contextlib.contextmanager
@@ -176,29 +115,17 @@ def read_status(location: str) -> ClusterStatus:
             ownership = connection.execute(_OWNERSHIP.encode(), values).fetchall()
         server = connection.execute(_SERVER.encode()).fetchone()
     assert cluster is not None and server is not None
-    owned: dict[str, list[int]] = {}
-    for partition, live, _, _, _ in ownership:
-        owned.setdefault(live, []).append(partition)
-    reports = {name: Report.from_json(report) for name, *_, report in nodes}
-    found = tuple(
-        NodeStatus(
-            name,
-            url,
-            _state(name, lease, draining, reports),
-            tuple(owned.get(name, ())),
-            tuple(one for one in owned.get(name, ()) if one in reports[name].serving),
-            lease,
-            age,
-        )
-        for name, url, draining, lease, age, _ in nodes
+    return status_of(
+        place,
+        cluster[0],
+        f"PostgreSQL {server[0]}",
+        [
+            SeenNode(name, url, draining, lease, age, Report.from_json(report))
+            for name, url, draining, lease, age, report in nodes
+        ],
+        [SeenPartition(number, live, epoch, age) for number, live, _, epoch, age in ownership],
+        _warnings(*server[1:]),
     )
-    by_name = {one.name: one for one in found}
-    partitions = tuple(
-        PartitionStatus(number, live, epoch, age, *_partition_state(number, by_name.get(live), reports))
-        for number, live, _, epoch, age in ownership
-    )
-    warnings = (*_reported(found, reports), *_warnings(*server[1:]))
-    return ClusterStatus(place, cluster[0], server[0], found, partitions, _problems(found, partitions), warnings)
 
 
 def drain_node(location: str, node: str) -> None:
@@ -208,12 +135,7 @@ def drain_node(location: str, node: str) -> None:
         ConfigurationError: The cluster has no such node, or no other node that could take the partitions; otherwise as
             :func:`open_cluster`.
     """
-    status = read_status(location)
-    _require_node(status, node)
-    if not any(one.state == "live" and one.name != node for one in status.nodes):
-        raise ConfigurationError(
-            f"no other live node could take the partitions of {node!r}", remedy="Start another node first."
-        )
+    require_another(read_status(location), node)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.DRAIN_OTHER.encode(), values | {"node": node})
         connection.execute(tables.NOTIFY.encode(), values)
@@ -225,7 +147,7 @@ def resume_node(location: str, node: str) -> None:
     Raises:
         ConfigurationError: The cluster has no such node; otherwise as :func:`open_cluster`.
     """
-    _require_node(read_status(location), node)
+    require_node(read_status(location), node)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.RESUME_OTHER.encode(), values | {"node": node})
         connection.execute(tables.NOTIFY.encode(), values)
@@ -242,7 +164,7 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
             :func:`open_cluster`.
     """
     status = read_status(location)
-    _require_node(status, node)
+    require_node(status, node)
     state = next(one.state for one in status.nodes if one.name == node)
     if state in ("draining", "expired"):
         raise ConfigurationError(
@@ -259,74 +181,6 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.MOVE.encode(), values | {"node": node, "partitions": sorted(partitions)})
         connection.execute(tables.NOTIFY.encode(), values)
-
-
-def _require_node(status: ClusterStatus, node: str) -> None:
-    if all(one.name != node for one in status.nodes):
-        names = ", ".join(one.name for one in status.nodes) or "none"
-        raise ConfigurationError(f"the cluster has no node {node!r}", remedy=f"Its nodes: {names}.")
-
-
-def _state(name: str, lease: float, is_draining: bool, reports: Mapping[str, Report]) -> str:
-    if lease <= 0:
-        return "expired"
-    if is_draining:
-        return "draining"
-    if any(name in report.unreachable for report in reports.values()):
-        return "unreachable"
-    return "failing" if reports[name].failed else "live"
-
-
-def _partition_state(number: int, owner: NodeStatus | None, reports: Mapping[str, Report]) -> tuple[str, str]:
-    """Return the state of a partition, and why it is in that state."""
-    failed = "; ".join(f"at node {name}: {one.failed[number]}" for name, one in reports.items() if number in one.failed)
-    if owner is None:
-        return ("cannot start", failed) if failed else ("free", "")
-    if owner.state == "expired":
-        return "unreachable", f"the lease of node {owner.name} has ended"
-    if number not in owner.serving:
-        return "starting", f"it could not be started before, {failed}" if failed else ""
-    away = {name: one.unreachable[owner.name] for name, one in reports.items() if owner.name in one.unreachable}
-    return ("unreachable", f"from {_nodes(away)}: {next(iter(away.values()))}") if away else ("serving", "")
-
-
-def _nodes(names: Iterable[str]) -> str:
-    several = list(names)
-    return f"{'node' if len(several) == 1 else 'nodes'} {', '.join(several)}"
-
-
-def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
-    found = [f"The lease of node {one.name} has ended; it does not answer." for one in nodes if one.state == "expired"]
-    alike: dict[tuple[str, str | None, str], list[str]] = {}
-    for one in partitions:
-        if one.state != "serving" and not (one.state == "unreachable" and one.why.startswith("the lease")):
-            alike.setdefault((one.state, one.owner, one.why), []).append(str(one.partition))
-    for (state, owner, why), numbers in alike.items():
-        which = f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(numbers)}"
-        because = f": {why.rstrip('.')}." if why else "."
-        if state == "free":
-            found.append(f"No node owns {which}.")
-        elif state == "cannot start":
-            found.append(f"No node serves {which}; the process could not be started {because.removeprefix(': ')}")
-        elif state == "starting":
-            found.append(f"Node {owner} is starting {which}{because}")
-        else:
-            found.append(f"Node {owner} has {which}, but cannot be reached{because.removeprefix(':')}")
-    return tuple(found)
-
-
-def _reported(nodes: tuple[NodeStatus, ...], reports: Mapping[str, Report]) -> Iterator[str]:
-    """Yield what nodes could not do, although every partition may be served."""
-    for one in nodes:
-        for number, why in reports[one.name].failed.items():
-            yield f"Node {one.name} could not start cluster partition {number}, and leaves it to others: {why}"
-    for one in nodes:
-        away = {
-            name: report.unreachable[one.name] for name, report in reports.items() if one.name in report.unreachable
-        }
-        if away and not one.partitions:  # else it is a problem
-            why = next(iter(away.values()))
-            yield f"Node {one.name} gets no partitions, because {_nodes(away)} cannot reach {one.url}: {why}"
 
 
 def _warnings(fsync: str, full_pages: str, names: str, standbys: int, hidden: int, age: int) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.cluster.shares import cut_off_among
 from holdfast.exceptions import HoldfastError
 
 
@@ -119,9 +120,7 @@ class Picture:
     @property
     def cut_off(self) -> frozenset[str]:
         """The nodes that most of the other nodes cannot reach."""
-        live = [node for node in self.nodes if not node.is_expired]
-        reports = {one.name: sum(one.name in node.unreachable for node in live) for one in live}
-        return frozenset(name for name, count in reports.items() if 2 * count > len(live) - 1)
+        return cut_off_among({one.name: one.unreachable for one in self.nodes if not one.is_expired})
 
     def live_owner(self, row: OwnershipRow) -> NodeRow | None:
         """Return the node that owns a partition; None if the membership in which it claimed it has ended."""

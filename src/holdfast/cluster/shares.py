@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 
 
 def shares(owned: Mapping[str, int], partitions: int) -> dict[str, int]:
@@ -37,6 +37,16 @@ def shares_of(owned: Mapping[str, int], partitions: int, failing: Set[str], cut_
     kept = {name: min(owned[name], even[name]) for name in even.keys() - able}
     rest = shares({name: owned[name] for name in able}, partitions - sum(kept.values()))
     return dict.fromkeys(owned, 0) | kept | rest
+
+
+def cut_off_among(unreachable: Mapping[str, Collection[str]]) -> frozenset[str]:
+    """Return the nodes that most of the other nodes cannot reach.
+
+    Args:
+        unreachable: Live node -> the nodes that it cannot reach.
+    """
+    reports = {name: sum(name in one for one in unreachable.values()) for name in unreachable}
+    return frozenset(name for name, count in reports.items() if 2 * count > len(unreachable) - 1)
 
 
 def surplus(owned: int, share: int) -> int:

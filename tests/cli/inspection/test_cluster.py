@@ -139,6 +139,12 @@ def test_a_move_of_something_else_is_refused(run: Any, text: str) -> None:
     assert "is not a list of partitions" in result.err
 
 
+def test_a_move_on_kafka_is_refused_with_another_way(run: Any) -> None:
+    result = run("cluster", "move", "kafka://host:9092/topic?cache=/c", "0", "b")
+    assert result.code == 1
+    assert "cannot be moved to a certain node" in result.err and "holdfast cluster drain" in result.err
+
+
 def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers: Any) -> None:
     result = run("cluster", "verify", cluster.location, "--watch", "0.1")
     assert (result.code, result.out.rpartition(": ")[2]) == (0, "0 stores with 0 records. All rules hold.\n")
@@ -188,8 +194,6 @@ def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, c
     [
         ("missing.toml", None, "'missing.toml' is neither a file nor the URL of a database"),
         ("broker.toml", 'store = "inbox"\n', "the brokers of broker.toml are no cluster"),
-        ("broker.toml", 'store = "kafka://h:1/t?cache=/c"\n', "keep their cluster in Kafka"),
-        ("kafka://u:pass-word@h:1/t?cache=/c", None, "keep their cluster in Kafka"),
         ("mysql://u:pass-word@host/db", None, "'mysql://u@host/db' is not the URL of a PostgreSQL database"),
     ],
 )

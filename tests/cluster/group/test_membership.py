@@ -17,6 +17,7 @@ from holdfast.cluster.group.membership import GroupMember, GroupMembership, Grou
 from holdfast.cluster.group.pictures import client_id, member_of
 from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Report
 
 POLICY = LeasePolicy(6.0)
 PARTITIONS = 5
@@ -281,7 +282,7 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
             case "wait":
                 membership.pass_time(now)
             case "failed":
-                membership.failed([0], now)
+                membership.failed({0: "it is full"}, now)
             case _:
                 getattr(membership, event)([0])
     me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
@@ -350,6 +351,37 @@ def test_others_are_found_where_they_listen_and_the_latest_of_a_name_counts() ->
     new = GroupMember("y", "b", "http://new", 60.0, "mark")
     view = looks(dead, new).view
     assert view.nodes == {"a": "http://a", "b": "http://new"}
+
+
+def test_a_node_that_is_drained_or_cut_off_for_a_lease_wants_no_partitions() -> None:
+    membership = looks()
+    wants = []
+    for is_drained, is_cut_off, now in [
+        (False, False, 100.0),
+        (True, False, 101.0),
+        (False, True, 102.0),
+        (False, True, 102.0 + POLICY.lease),
+        (False, True, 103.0 + POLICY.lease),
+        (False, False, 104.0 + POLICY.lease),
+        (False, True, 105.0 + POLICY.lease),
+    ]:
+        membership.noted(is_drained=is_drained, is_cut_off=is_cut_off, now=now)
+        wants.append(membership.wants_partitions)
+        assert membership.view.is_draining is not membership.wants_partitions
+    assert wants == [True, False, True, True, False, True, True]
+
+
+def test_a_node_reports_why_a_worker_failed_until_it_serves_or_the_partition_is_gone() -> None:
+    membership = looks(later=POLICY.lease)
+    membership.failed({0: "no space"}, 200.0)
+    assert membership.report == Report((), {0: "no space"})
+    membership.serves([0], {"b": "refused"})
+    assert membership.report == Report((0,), {}, {"b": "refused"})
+    membership.pass_time(300.0)
+    membership.failed({0: "no space"}, 300.0)
+    membership.revoked([0])
+    membership.serves([], {})
+    assert membership.report == Report()
 
 
 def test_a_member_is_read_as_it_describes_itself() -> None:

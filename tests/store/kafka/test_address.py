@@ -14,7 +14,7 @@ from holdfast.store import is_kafka, is_remote, open_store, shown
 from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.replay import Checkpoint
-from holdfast.store.kafka.requirements import require_safe, settings_of
+from holdfast.store.kafka.requirements import require_compacted, require_safe, settings_of, settings_of_compacted
 
 URL = "kafka://a:9092,b:9093/orders?cache=/var/cache"
 
@@ -94,6 +94,12 @@ def test_a_topic_that_may_lose_messages_is_refused(changed: str, value: str) -> 
     with pytest.raises(ConfigurationError, match=changed) as caught:
         require_safe({**settings_of(3), changed: value}, 3, 3, "here")
     assert f"--add-config {changed}=" in caught.value.remedy
+
+
+def test_a_new_topic_of_the_nodes_is_safe_and_one_that_forgets_keys_is_refused() -> None:
+    require_compacted({**settings_of_compacted(3), "max.message.bytes": "1048588"}, 3, 3, "here")
+    with pytest.raises(ConfigurationError, match=r"cleanup\.policy is 'delete'"):
+        require_compacted(settings_of(3), 3, 3, "here")
 
 
 def test_fewer_replicas_than_required_are_refused_unless_the_url_accepts_them() -> None:

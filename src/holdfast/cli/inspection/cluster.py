@@ -15,7 +15,7 @@ from holdfast.cli.tables import age_text, json_option, print_table
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
-    from holdfast.cluster.inspection import ClusterStatus
+    from holdfast.cluster.operating.status import ClusterStatus
     from holdfast.cluster.verification import Verification
 
 DONE, NOT_DONE = 0, 1
@@ -37,8 +37,8 @@ def cluster() -> None:
     holdfast cluster move broker.toml 0-3,7 node-1
     holdfast cluster verify postgresql://holdfast@db/orders
 
-    CLUSTER is the brokers' configuration file, or the URL of their database. The commands work on any machine that
-    reaches the database, also while no node runs.
+    CLUSTER is the brokers' configuration file, or the URL of their database or of their topic in Kafka. The commands
+    work on any machine that reaches it, also while no node runs.
     """
 
 
@@ -52,9 +52,10 @@ def status(cluster: str, as_json: bool) -> int:
     is 0 if every partition is served, every node reaches those that serve one, and every node renews its lease, and 1
     otherwise. --json has the state of each partition, and why.
     """
-    from holdfast.cluster.inspection import read_status
+    from holdfast.cluster.operating.engines import engine_of
 
-    found = read_status(location_of(cluster))
+    location = location_of(cluster)
+    found = engine_of(location).read_status(location)
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
@@ -63,7 +64,7 @@ def status(cluster: str, as_json: bool) -> int:
 
 
 def _print_status(found: ClusterStatus) -> None:
-    click.echo(f"Cluster at {found.place}, PostgreSQL {found.server}: {len(found.partitions)} cluster partitions.")
+    click.echo(f"Cluster at {found.place}, {found.server}: {len(found.partitions)} cluster partitions.")
     columns = ("node", "state", "partitions", "owns", "serves", "joined", "url")
     rows = [
         (
@@ -97,17 +98,18 @@ def drain(cluster: str, node: str, timeout: float) -> int:
     The node then passes requests on to the other nodes until you stop it. It takes partitions again after a restart or
     `holdfast cluster resume`. The exit code is 1 if it still owns a partition at the end of the timeout.
     """
-    from holdfast.cluster.inspection import drain_node, read_status
+    from holdfast.cluster.operating.engines import engine_of
     from holdfast.store.address import shown
 
     location = location_of(cluster)
-    drain_node(location, node)
+    engine = engine_of(location)
+    engine.drain_node(location, node)
     if not timeout:
         click.echo(f"{node} drains.")
         return DONE
 
     def left() -> int:
-        return sum(len(one.partitions) for one in read_status(location).nodes if one.name == node)
+        return sum(len(one.partitions) for one in engine.read_status(location).nodes if one.name == node)
 
     def text(number: int) -> str:
         return f"{node} still owns {number} {'partition' if number == 1 else 'partitions'}."
@@ -149,9 +151,10 @@ def _wait_for(end: int, count: Callable[[], int], text: Callable[[int], str], ti
 @click.argument("node")
 def resume(cluster: str, node: str) -> int:
     """Let NODE of CLUSTER take partitions again after a drain. It gets its share within seconds."""
-    from holdfast.cluster.inspection import resume_node
+    from holdfast.cluster.operating.engines import engine_of
 
-    resume_node(location_of(cluster), node)
+    location = location_of(cluster)
+    engine_of(location).resume_node(location, node)
     click.echo(f"{node} takes partitions again.")
     return DONE
 
@@ -168,18 +171,19 @@ def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
     as long as it is in the cluster and does not drain; the nodes move other partitions to keep their shares equal. The
     exit code is 1 if NODE does not serve all of them at the end of the timeout.
     """
-    from holdfast.cluster.inspection import move_partitions, read_status
+    from holdfast.cluster.operating.engines import engine_of
     from holdfast.store.address import shown
 
     location, wanted = location_of(cluster), numbers_in(partitions)
-    move_partitions(location, wanted, node)
+    engine = engine_of(location)
+    engine.move_partitions(location, wanted, node)
     name = f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
     if not timeout:
         click.echo(f"{node} takes {name}.")
         return DONE
 
     def there() -> int:
-        serving = {number for one in read_status(location).nodes if one.name == node for number in one.serving}
+        serving = {number for one in engine.read_status(location).nodes if one.name == node for number in one.serving}
         return len(serving.intersection(wanted))
 
     def text(number: int) -> str:
@@ -229,10 +233,10 @@ def _print_verification(found: Verification, as_json: bool) -> None:
 
 
 def location_of(cluster: str) -> str:
-    """Return the URL of the database of a cluster, which may be given as the brokers' file.
+    """Return the URL of the database or topic of a cluster, which may be given as the brokers' file.
 
     Raises:
-        ConfigurationError: The file names no database.
+        ConfigurationError: The file names neither.
     """
     from holdfast.store.address import is_kafka, is_remote, is_sql, shown
 
@@ -246,15 +250,10 @@ def location_of(cluster: str) -> str:
         from holdfast.broker.config_file import read_store_location
 
         store = read_store_location(cluster)  # not the secret of the nodes, which operators need not be able to read
-    if is_kafka(store):
-        raise ConfigurationError(
-            f"the brokers of {shown(cluster)} keep their cluster in Kafka, and this command reads only PostgreSQL",
-            remedy="Ask Kafka: kafka-consumer-groups --describe --members --verbose --group TOPIC-nodes",
-        )
-    if not is_sql(store):
+    if not (is_sql(store) or is_kafka(store)):
         raise ConfigurationError(
             f"the brokers of {cluster} are no cluster: their store is {shown(store)!r}",
-            remedy='A cluster has its store in PostgreSQL: store = "postgresql://user@host/database"',
+            remedy='A cluster has its store in PostgreSQL or Kafka: store = "postgresql://user@host/database"',
         )
     return store
 

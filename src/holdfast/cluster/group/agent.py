@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,10 +18,13 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
 from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.notes import Notes, forget_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, picture_of
+from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
 
@@ -58,15 +62,21 @@ class _GroupAgent:
         self._report = report
         self._address: KafkaAddress = read_kafka_address(settings.location)
         self._group = group_of(self._address)
-        since = round(time.time(), 6)  # as the client id has it
+        self._since = since = round(time.time(), 6)  # as the client id has it
         self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
         self._membership = GroupMembership(
             settings.node, settings.url, settings.partitions, settings.policy, since, settings.secret[:8]
         )
         self._supervisor = SupervisorLink(link)
         self._is_told_to_end = False
+        self._shared = SharedTopic(self._address, self._group)
+        self._notes = Notes()
+        self._said_report: NodeReport | None = None
+        """The report that Kafka has, or gets now."""
+        self._is_saying = False
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
+        self._is_subscribed = True
         self._asked: tuple[Any, float] | None = None
         """The description that is on its way, and when it was asked for."""
         self._ask_at = 0.0
@@ -86,6 +96,7 @@ class _GroupAgent:
             self._require_topic()
             self._join()
             while self._membership.refusal is None and not self._is_ending:
+                self._follow_wish()
                 self._poll()
                 self._tick()
             self._leave()
@@ -103,12 +114,13 @@ class _GroupAgent:
         return 1 if refusal is not None or self._supervisor.is_gone else 0
 
     def _require_topic(self) -> None:
-        """Wait for Kafka, create a missing topic, and check it."""
+        """Wait for Kafka, create missing topics, and check them."""
         log = KafkaLog(self._address)
         try:
             while True:
                 try:
                     log.open(creates=True)
+                    self._shared.open(creates=True)
                     break
                 except KafkaAway as error:
                     self._be_away(str(error))
@@ -135,7 +147,8 @@ class _GroupAgent:
     def _join(self) -> None:
         lease = self._settings.policy.lease
         common = client_settings(self._address, self._hear)
-        self._admin = AdminClient(common)
+        if self._admin is None:
+            self._admin = AdminClient(common)
         self._consumer = Consumer(
             {
                 **common,
@@ -151,9 +164,29 @@ class _GroupAgent:
                 "queued.max.messages.kbytes": 1,
             }
         )
-        self._consumer.subscribe(
-            [self._address.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
-        )
+        topic = self._address.topic if self._is_subscribed else self._group
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def _follow_wish(self) -> None:
+        """Be a member that gets partitions, or one that gets none: those of a topic that has nothing to be served.
+
+        A consumer that changes what it subscribes to counts its partitions as lost, so another one takes its place.
+        """
+        if self._membership.wants_partitions != self._is_subscribed:
+            self._give_all()
+            self._is_subscribed = not self._is_subscribed
+            self._join()
+
+    def _give_all(self) -> None:
+        """End all workers, then leave the group, so that other nodes have the partitions at once."""
+        self._membership.give_all()
+        while self._membership.ending and not self._supervisor.is_gone:
+            self._tick()
+            time.sleep(_POLL / 5)
+        self._tick()
+        if self._consumer is not None and not self._supervisor.is_gone:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                self._consumer.close()
 
     def _poll(self) -> None:
         assert self._consumer is not None
@@ -179,23 +212,26 @@ class _GroupAgent:
         places = [TopicPartition(one.topic, one.partition, OFFSET_END) for one in found]
         consumer.incremental_assign(places)
         consumer.pause(places)
-        self._membership.assigned([one.partition for one in found], consumer.memberid(), trust_clock())
-        if found:
-            self._report(
-                "info", "cluster.claimed", node=self._settings.node, partitions=sorted(one.partition for one in found)
-            )
+        partitions = self._ours(found)
+        self._membership.assigned(partitions, consumer.memberid(), trust_clock())
+        if partitions:
+            self._report("info", "cluster.claimed", node=self._settings.node, partitions=sorted(partitions))
         self._tick()
+
+    def _ours(self, places: Iterable[TopicPartition]) -> set[int]:
+        """Return the partitions of the cluster among those of both topics."""
+        return {one.partition for one in places if one.topic == self._address.topic}
 
     def _revoked(self, consumer: Consumer, found: list[TopicPartition]) -> None:
         """Return when the workers have ended: then the group may give the partitions to another node."""
-        partitions = {one.partition for one in found}
+        partitions = self._ours(found)
         self._membership.revoked(partitions)
         while partitions & self._membership.ending and not self._supervisor.is_gone:
             self._tick()
             time.sleep(_POLL / 5)
 
     def _lost(self, consumer: Consumer, found: list[TopicPartition]) -> None:
-        partitions = sorted(one.partition for one in found)
+        partitions = sorted(self._ours(found))
         self._report("error", "cluster.lease_lost", node=self._settings.node, partitions=partitions)
         self._membership.lost(partitions)
         self._tick()
@@ -240,23 +276,48 @@ class _GroupAgent:
             self._away_since, self._trouble = None, ""
 
     def _leave(self) -> None:
-        """Give all partitions away, then leave the group, so that other nodes have them at once."""
         self._membership.end()
-        while self._membership.ending and not self._supervisor.is_gone:
-            self._tick()
-            time.sleep(_POLL / 5)
-        self._tick()
-        if self._consumer is not None and not self._supervisor.is_gone:
-            with contextlib.suppress(KafkaException, RuntimeError):
-                self._consumer.close()
+        self._give_all()
+        self._shared.say(*forget_note(self._settings.node), self._has_said)
+        self._shared.hear_outcomes(_PAUSE)
+        self._shared.close()
+
+    # --- the notes --------------------------------------------------------------------------------------------------
+
+    def _read_notes(self, now: float) -> None:
+        node, membership = self._settings.node, self._membership
+        try:
+            self._notes.read(self._shared.changes())
+        except (KafkaAway, StoreFailed) as error:  # what operators and the other nodes say is read later
+            self._said = str(error)
+        membership.noted(
+            is_drained=self._notes.is_drained(node, self._since),
+            is_cut_off=self._notes.is_cut_off(node, membership.members),
+            now=now,
+        )
+
+    def _say_report(self) -> None:
+        self._shared.hear_outcomes()
+        report = self._membership.report
+        if report != self._said_report and not self._is_saying:
+            self._said_report, self._is_saying = report, True
+            self._shared.say(*report_note(self._settings.node, self._since, report), self._has_said)
+
+    def _has_said(self, is_written: bool) -> None:
+        self._is_saying = False
+        if not is_written:
+            self._said_report = None
+            self._said = self._shared.said
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now = trust_clock()
         self._look(now)
+        self._read_notes(now)
         self._membership.pass_time(now)
         self._publish()
+        self._say_report()
         self._listen()
 
     def _publish(self) -> None:
@@ -272,7 +333,9 @@ class _GroupAgent:
         messages = self._supervisor.heard()
         self._is_told_to_end |= any(told.get("end", False) for told in messages)
         self._membership.stopped([partition for told in messages for partition in told.get("stopped", ())])
-        self._membership.failed(
-            [int(partition) for told in messages for partition in told.get("failed", ())], trust_clock()
-        )
+        for told in messages:
+            failures = {int(partition): why for partition, why in told.get("failed", {}).items()}
+            self._membership.failed(failures, trust_clock())
+            if "serving" in told:
+                self._membership.serves(told["serving"], told["unreachable"])
         self._supervisor.flush()

@@ -10,11 +10,12 @@ Only handlers and forwards need this. Stored messages are protected by the claim
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.rows import Report
 from holdfast.cluster.view import View
 from holdfast.core.states.table import absent
 from holdfast.exceptions import ConfigurationError
@@ -83,7 +84,12 @@ class GroupMembership:
         self._seen: dict[str, float] = {}
         """Own member -> when it was last asked for and found."""
         self._first_seen: float | None = None
-        self._is_leaving = False
+        self._is_leaving = self._is_drained = self._is_cut_off = False
+        self._cut_off_since: float | None = None
+        self._failed: dict[int, str] = {}
+        """Partition of this node whose worker could not be started -> why."""
+        self._serving: tuple[int, ...] = ()
+        self._unreachable: Mapping[str, str] = {}
 
     @property
     def view(self) -> View:
@@ -93,7 +99,22 @@ class GroupMembership:
         owners = {p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE}
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
-        return View(self.node, mine, owners, {**nodes, self.node: self._url}, self._is_leaving)
+        return View(self.node, mine, owners, {**nodes, self.node: self._url}, not self.wants_partitions)
+
+    @property
+    def members(self) -> Collection[GroupMember]:
+        """Return the members of the group, as far as they are known."""
+        return self._members.values()
+
+    @property
+    def wants_partitions(self) -> bool:
+        """Whether the group may assign partitions to this node."""
+        return not (self._is_leaving or self._is_drained or self._is_cut_off)
+
+    @property
+    def report(self) -> Report:
+        """Return what the node reports about itself."""
+        return Report(self._serving, dict(self._failed), dict(self._unreachable))
 
     @property
     def ending(self) -> set[int]:
@@ -147,6 +168,23 @@ class GroupMembership:
         self._compare(now)
         self.pass_time(now)
 
+    def noted(self, *, is_drained: bool, is_cut_off: bool, now: float) -> None:
+        """Follow what operators and other nodes say of this node.
+
+        Args:
+            is_drained: Whether an operator drains it.
+            is_cut_off: Whether most other nodes cannot reach it. That counts after a lease.
+            now: The time.
+        """
+        self._is_drained = is_drained
+        if not is_cut_off:
+            self._cut_off_since = None
+            self._is_cut_off = False
+        elif self._cut_off_since is None:
+            self._cut_off_since = now
+        elif now > self._cut_off_since + self._policy.lease:
+            self._is_cut_off = True
+
     def pass_time(self, now: float) -> None:
         """Serve the partitions on which no earlier owner acts any longer."""
         for partition, got in list(self._got.items()):
@@ -178,10 +216,17 @@ class GroupMembership:
         for partition in partitions:
             self._on(partition, GroupEvent.STOPPED)
 
-    def failed(self, partitions: Iterable[int], now: float) -> None:
-        """The workers of these partitions cannot be started here now: try again after a lease."""
-        for partition in partitions:
+    def serves(self, partitions: Iterable[int], unreachable: Mapping[str, str]) -> None:
+        """The workers of these partitions accept requests, and these nodes cannot be reached: node -> why."""
+        self._serving, self._unreachable = tuple(partitions), dict(unreachable)
+        for partition in self._serving:
+            self._failed.pop(partition, None)
+
+    def failed(self, failures: Mapping[int, str], now: float) -> None:
+        """The workers of these partitions cannot be started here now, and why: try again after a lease."""
+        for partition, why in failures.items():
             if self._states[partition] is GroupState.SERVED:
+                self._failed[partition] = why
                 self._got[partition] = now + self._policy.lease
                 self._epochs[partition] += 1
                 self._on(partition, GroupEvent.FAILED)
@@ -189,8 +234,11 @@ class GroupMembership:
                 self._on(partition, GroupEvent.STOPPED)
 
     def end(self) -> None:
-        """Give everything away. Leave the group when no partition is :attr:`ending`."""
+        """Get no further partitions; call :meth:`give_all` then."""
         self._is_leaving = True
+
+    def give_all(self) -> None:
+        """Give everything away. Leave the group when no partition is :attr:`ending`."""
         self.revoked(list(self._states))
 
     def _on(self, partition: int, event: GroupEvent) -> None:
@@ -202,3 +250,5 @@ class GroupMembership:
         self._states[partition] = after
         if after not in (GroupState.WAITING, GroupState.RETURNED):
             self._got.pop(partition, None)
+        if after not in ASSIGNED:
+            self._failed.pop(partition, None)

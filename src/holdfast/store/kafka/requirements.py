@@ -20,6 +20,7 @@ _ALWAYS: Final = {
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
 }
+_COMPACTED: Final = {**_ALWAYS, "cleanup.policy": "compact"}
 _WHY: Final = {
     "cleanup.policy": "Kafka would drop records that the log needs",
     "retention.ms": "Kafka would delete messages before they are read",
@@ -38,9 +39,25 @@ def settings_of(replicas: int) -> dict[str, str]:
     }
 
 
+def settings_of_compacted(replicas: int) -> dict[str, str]:
+    """Return the settings of a new topic in which a key has the value that was written last."""
+    return {
+        **_COMPACTED,
+        "min.insync.replicas": str(least_in_sync(replicas)),
+        "segment.bytes": str(16 << 20),
+        "min.cleanable.dirty.ratio": "0.1",
+    }
+
+
 def least_in_sync(replicas: int) -> int:
     """Return how many brokers must have a record before it is confirmed: two, unless the user wants one replica."""
     return min(2, replicas)
+
+
+def require_compacted(found: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
+    """Check a topic in which a key has the value that was written last. Arguments, result and errors are those of
+    :func:`require_safe`."""
+    return _require(found, _COMPACTED, replicas, wanted, place)
 
 
 def require_safe(found: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
@@ -58,7 +75,11 @@ def require_safe(found: Mapping[str, str], replicas: int, wanted: int, place: st
     Raises:
         ConfigurationError: They do not.
     """
-    for name, value in _ALWAYS.items():
+    return _require(found, _ALWAYS, replicas, wanted, place)
+
+
+def _require(found: Mapping[str, str], needed: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
+    for name, value in needed.items():
         if found.get(name) != value:
             raise _refused(place, f"{name} is {found.get(name)!r}: {_WHY[name]}", f"{name}={value}")
     if replicas < wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -74,15 +74,20 @@ class KafkaLog:
     Attributes:
         identity: The cluster, the topic and the partition, as Kafka names them.
         partitions: How many partitions the topic has.
+        brokers: How many brokers of Kafka are up.
+        replicas: How many replicas of each partition are in sync, and how many there are.
         most: Maximum bytes of a record's value.
         said: What Kafka said last when it failed.
         is_passing: Whether the last append failed for a reason that passes.
     """
 
+    _READING: Mapping[str, Any] = {}
+
     def __init__(self, address: KafkaAddress) -> None:
         self._address = address
         self.identity: dict[str, str] = {}
-        self.partitions = 0
+        self.partitions = self.brokers = 0
+        self.replicas: list[tuple[int, int]] = []
         self.most = RECORD_BYTES
         self.said = ""
         self.is_passing = True
@@ -120,7 +125,7 @@ class KafkaLog:
             StoreFailed: Kafka refuses a request.
         """
         with self._asking():
-            cluster = self._admin.list_topics(self._address.topic, timeout=ANSWER_SECONDS).cluster_id
+            metadata = self._admin.list_topics(self._address.topic, timeout=ANSWER_SECONDS)
             found = self._find(creates=creates)
             configs = self._configs()
         address = self._address
@@ -132,14 +137,21 @@ class KafkaLog:
             if not creates:
                 raise StoreMissing(what, remedy="Check the partition in the URL.")
             raise ConfigurationError(what, remedy="Start fewer workers, or add partitions to the topic.")
-        replicas = min(len(one.replicas) for one in found.partitions)
-        self.most = require_safe(configs, replicas, address.replicas, address.shown)
+        self.brokers = len(metadata.brokers)
+        self.replicas = [(len(one.isr), len(one.replicas)) for one in found.partitions]
+        self.most = self._require(configs, min(wanted for _, wanted in self.replicas))
         self.identity = {
-            "cluster": str(cluster),
+            "cluster": str(metadata.cluster_id),
             "topic": address.topic,
             "topic_id": str(found.topic_id),
             "partition": str(address.partition),
         }
+
+    def _settings_of_new(self, replicas: int) -> dict[str, str]:
+        return settings_of(replicas)
+
+    def _require(self, found: Mapping[str, str], replicas: int) -> int:
+        return require_safe(found, replicas, self._address.replicas, self._address.shown)
 
     def _find(self, *, creates: bool) -> Any:
         deadline = time.monotonic() + ANSWER_SECONDS
@@ -170,7 +182,7 @@ class KafkaLog:
             address.topic,
             num_partitions=address.partitions,
             replication_factor=address.replicas,
-            config=settings_of(address.replicas),
+            config=self._settings_of_new(address.replicas),
         )
         try:
             self._admin.create_topics([topic])[address.topic].result(ANSWER_SECONDS)
@@ -227,6 +239,7 @@ class KafkaLog:
                         "fetch.message.max.bytes": RECORD_BYTES,
                         "queued.max.messages.kbytes": _READ_AHEAD_KILOBYTES,
                         "fetch.error.backoff.ms": 50,
+                        **self._READING,
                     }
                 )
             )

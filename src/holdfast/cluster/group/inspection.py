@@ -1,0 +1,194 @@
+"""What operators ask of a cluster on Kafka: its nodes, its topic's durability, and drains.
+
+Reads the description of the consumer group and the notes of the nodes, without joining the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.group.notes import Notes, drain_note, resume_note
+from holdfast.cluster.group.pictures import group_of, picture_of
+from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.operating.status import (
+    ClusterStatus,
+    SeenNode,
+    SeenPartition,
+    require_another,
+    require_node,
+    status_of,
+)
+from holdfast.exceptions import ConfigurationError, StoreMissing
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
+
+_LOOKS: Final = 20
+"""How often to ask for the group until its assignment is complete. Then the reports of the nodes count instead."""
+_PAUSE: Final = 0.1
+_ABSENT: Final = frozenset({KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID})
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A cluster.
+
+    Args:
+        log: Its topic, opened.
+        shared: The topic of its nodes, opened.
+        picture: The group of its nodes.
+        notes: What these and operators wrote.
+    """
+
+    log: KafkaLog
+    shared: SharedTopic
+    picture: GroupPicture
+    notes: Notes
+
+    def nodes(self) -> dict[str, GroupMember]:
+        """Return the nodes by name. A node that was killed stays in the group for a lease, perhaps next to its
+        successor."""
+        members = sorted(self.picture.members, key=lambda one: one.since)
+        return {one.node: one for one in sorted(members, key=lambda one: one.node)}
+
+    def owners(self) -> dict[int, str]:
+        """Return the owner of each partition that has one."""
+        if self.picture.is_stable:
+            return {partition: one.node for one in self.picture.members for partition in one.partitions}
+        nodes = self.nodes().values()
+        return {partition: one.node for one in nodes for partition in self.notes.report_of(one).serving}
+
+
+@contextlib.contextmanager
+def open_cluster(location: str) -> Iterator[_Seen]:
+    """Yield an existing cluster as it is now.
+
+    Args:
+        location: The URL of its topic.
+
+    Raises:
+        ConfigurationError: The URL is invalid, there is no such cluster, or its topic is not safe.
+        StoreAway: Kafka does not answer.
+        StoreFailed: It refuses a request.
+    """
+    address = read_kafka_address(location)
+    log, shared = KafkaLog(address), SharedTopic(address, group_of(address))
+    try:
+        log.open(creates=False)
+        shared.open(creates=False)
+        yield _Seen(log, shared, _picture(address), Notes(shared.content()))
+    except StoreMissing:
+        raise ConfigurationError(
+            f"there is no cluster at {address.shown}",
+            remedy="Check the brokers and the topic. The first node that starts creates the cluster.",
+        ) from None
+    except KafkaAway as error:
+        raise log.away(error) from error
+    finally:
+        log.close()
+        shared.close()
+
+
+def _picture(address: KafkaAddress) -> GroupPicture:
+    """Return the group, with a complete assignment if it is complete within a few seconds."""
+    group, heard = group_of(address), [""]
+    admin = AdminClient(client_settings(address, lambda error: heard.__setitem__(0, error.str())))
+    for look in range(_LOOKS):
+        asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+        try:
+            picture = picture_of(asked.result(), address.topic)
+        except KafkaException as error:
+            if error.args[0].code() in _ABSENT:
+                return GroupPicture((), is_stable=True)
+            raise KafkaAway(heard[0] or error.args[0].str()) from error
+        if picture.is_stable or not picture.members or look == _LOOKS - 1:
+            break
+        time.sleep(_PAUSE)
+    return picture
+
+
+def read_status(location: str) -> ClusterStatus:
+    """Return the nodes and partitions of a cluster. Raises as :func:`open_cluster`."""
+    with open_cluster(location) as seen:
+        return _status(seen, read_kafka_address(location))
+
+
+def _status(seen: _Seen, address: KafkaAddress) -> ClusterStatus:
+    now, owners = time.time(), seen.owners()
+    nodes = [
+        SeenNode(
+            one.node,
+            one.url,
+            seen.notes.is_drained(one.node, one.since),
+            None,
+            max(0.0, now - one.since),
+            seen.notes.report_of(one),
+        )
+        for one in seen.nodes().values()
+    ]
+    partitions = [SeenPartition(number, owners.get(number)) for number in range(seen.log.partitions)]
+    brokers = f"Kafka with {seen.log.brokers} {'broker' if seen.log.brokers == 1 else 'brokers'}"
+    return status_of(address.shown, seen.log.identity["topic_id"], brokers, nodes, partitions, _warnings(seen.log))
+
+
+def _warnings(log: KafkaLog) -> Iterator[str]:
+    if any(wanted < 2 for _, wanted in log.replicas):
+        yield (
+            "One broker of Kafka has the data. If its disk is lost, acknowledged messages are lost: give the topic "
+            "three replicas."
+        )
+    behind = [number for number, (in_sync, wanted) in enumerate(log.replicas) if in_sync < wanted]
+    waiting = [number for number in behind if log.replicas[number][0] < 2]
+    if waiting:
+        yield f"Commits wait: too few replicas are in sync for {_listed(waiting)}. Start Kafka's other brokers."
+    elif behind:
+        yield f"Not all replicas are in sync for {_listed(behind)}. If one more broker fails, commits may wait."
+
+
+def _listed(numbers: Collection[int]) -> str:
+    return f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(map(str, numbers))}"
+
+
+def drain_node(location: str, node: str) -> None:
+    """Let a node give its partitions away; it begins within a second.
+
+    Raises:
+        ConfigurationError: The cluster has no such node, or no other node that could take the partitions; otherwise as
+            :func:`open_cluster`.
+        StoreFailed: Kafka does not confirm that.
+    """
+    with open_cluster(location) as seen:
+        require_another(_status(seen, read_kafka_address(location)), node)
+        seen.shared.put(*drain_note(node, seen.nodes()[node].since))
+
+
+def resume_node(location: str, node: str) -> None:
+    """Let a node that was drained take partitions again; it begins within a second.
+
+    Raises:
+        ConfigurationError: The cluster has no such node; otherwise as :func:`open_cluster`.
+        StoreFailed: Kafka does not confirm that.
+    """
+    with open_cluster(location) as seen:
+        require_node(_status(seen, read_kafka_address(location)), node)
+        seen.shared.put(*resume_note(node))
+
+
+def move_partitions(location: str, partitions: Collection[int], node: str) -> None:
+    """Refuse: the assignor of Kafka's client places partitions, and takes no wishes.
+
+    Raises:
+        ConfigurationError: Always.
+    """
+    raise ConfigurationError(
+        "a partition of a cluster on Kafka cannot be moved to a certain node: the consumer group places it",
+        remedy="Drain the node that has it, and its partitions go to the others: holdfast cluster drain. Later, let it "
+        "take partitions again: holdfast cluster resume.",
+    )

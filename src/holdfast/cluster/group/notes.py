@@ -1,0 +1,87 @@
+"""Notes: what the nodes of a cluster report about themselves, and which of them operators want to drain.
+
+A note names the start of the node that it is about, so it does not count for a later process of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from holdfast.cluster.group.membership import GroupMember
+from holdfast.cluster.rows import Report
+from holdfast.cluster.shares import cut_off_among
+
+_NODE: Final = "node/"
+_DRAIN: Final = "drain/"
+
+
+def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:
+    """Return the note with the report of a node that started then."""
+    return _NODE + node, json.dumps({"since": since, **json.loads(report.to_json())}).encode()
+
+
+def forget_note(node: str) -> tuple[str, None]:
+    """Return the note that a node has left."""
+    return _NODE + node, None
+
+
+def drain_note(node: str, since: float) -> tuple[str, bytes]:
+    """Return the note that a node that started then gives its partitions away."""
+    return _DRAIN + node, json.dumps({"since": since}).encode()
+
+
+def resume_note(node: str) -> tuple[str, None]:
+    """Return the note that ends a drain."""
+    return _DRAIN + node, None
+
+
+class Notes:
+    """All notes that were read.
+
+    Args:
+        notes: The first of them.
+    """
+
+    def __init__(self, notes: Mapping[str, bytes] | None = None) -> None:
+        self._values: dict[str, Mapping[str, Any]] = {}
+        self.read((notes or {}).items())
+
+    def read(self, notes: Iterable[tuple[str, bytes | None]]) -> None:
+        """Read notes. What is no note has no effect."""
+        for key, text in notes:
+            value = _decoded(text) if text is not None and key.startswith((_NODE, _DRAIN)) else None
+            if value is None:
+                self._values.pop(key, None)
+            else:
+                self._values[key] = value
+
+    def report_of(self, member: GroupMember) -> Report:
+        """Return what a node reports; an empty report if it said nothing."""
+        value = self._values.get(_NODE + member.node)
+        if value is None or value["since"] != member.since:
+            return Report()
+        try:
+            return Report.from_json(value)
+        except (ValueError, TypeError, AttributeError):
+            return Report()
+
+    def is_drained(self, node: str, since: float) -> bool:
+        """Whether an operator wants a node that started then to give its partitions away."""
+        value = self._values.get(_DRAIN + node)
+        return value is not None and value["since"] == since
+
+    def is_cut_off(self, node: str, members: Iterable[GroupMember]) -> bool:
+        """Whether most other nodes cannot reach a node; not if that is so for every node."""
+        unreachable = {one.node: self.report_of(one).unreachable.keys() for one in members}
+        found = cut_off_among(unreachable)
+        return node in found and found != unreachable.keys()
+
+
+def _decoded(text: bytes) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("since"), float) else None

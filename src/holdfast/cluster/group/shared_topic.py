@@ -1,0 +1,140 @@
+"""SharedTopic: a compacted topic with one partition, in which the nodes of a cluster and its operators leave values.
+
+A key has the value that was written last. Nothing in here knows what the values mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+
+from holdfast.exceptions import StoreFailed
+from holdfast.store.kafka.address import KafkaAddress
+from holdfast.store.kafka.requirements import require_compacted, settings_of_compacted
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, said
+
+_ANSWER_LOOKS: Final = 100
+"""How often to ask for records before Kafka counts as away: each time waits for its part of ANSWER_SECONDS."""
+_MOST_AT_ONCE: Final = 500
+
+Change = tuple[str, bytes | None]
+"""A key and its new value; None: it has none any longer."""
+
+
+class SharedTopic(KafkaLog):
+    """The topic of a cluster's nodes.
+
+    Args:
+        address: Any partition of the cluster's log.
+        name: The name of the topic.
+    """
+
+    _READING: Mapping[str, Any] = {"enable.partition.eof": True}
+
+    def __init__(self, address: KafkaAddress, name: str) -> None:
+        place = f"the nodes of {address.shown}"
+        super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place))
+        self._is_reading = False
+        self._is_at_end = False
+
+    def _settings_of_new(self, replicas: int) -> dict[str, str]:
+        return settings_of_compacted(replicas)
+
+    def _require(self, found: Mapping[str, str], replicas: int) -> int:
+        return require_compacted(found, replicas, self._address.replicas, self._address.shown)
+
+    def changes(self, wait: float = 0.0) -> list[Change]:
+        """Return what was written since the last call; at the first call, from the beginning.
+
+        Args:
+            wait: Seconds to wait if there is nothing.
+
+        Raises:
+            KafkaAway, StoreFailed: It cannot be read.
+        """
+        reader = self._reader()
+        with self._asking():
+            if not self._is_reading:
+                reader.assign([TopicPartition(self._address.topic, 0, OFFSET_BEGINNING)])
+                self._is_reading = True
+            messages = reader.consume(_MOST_AT_ONCE, wait)
+        found: list[Change] = []
+        for one in messages:
+            error = one.error()
+            if error is None:
+                found.append(_change_of(one))
+                self._is_at_end = False
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._is_at_end = True
+            else:
+                self._is_reading = False
+                raise self._explained(KafkaException(error))
+        return found
+
+    def content(self) -> dict[str, bytes]:
+        """Return all keys with their values. Do not call :meth:`changes` of the same object.
+
+        Raises:
+            KafkaAway: Kafka does not answer.
+            StoreFailed: It refuses.
+        """
+        found: dict[str, bytes | None] = {}
+        for _ in range(_ANSWER_LOOKS):
+            changes = self.changes(ANSWER_SECONDS / _ANSWER_LOOKS)
+            found.update(changes)
+            if self._is_at_end and not changes:
+                return {key: value for key, value in found.items() if value is not None}
+        raise KafkaAway(self.said or "it sends no records")
+
+    def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
+        """Write a value, without waiting.
+
+        Args:
+            key, value: The key, and its new value; None deletes it.
+            then: Called during a later :meth:`hear_outcomes`: whether it was written.
+        """
+
+        def report(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                self.said = error.str()
+            then(error is None)
+
+        try:
+            self._writer().produce(self._address.topic, value, key.encode(), partition=0, on_delivery=report)
+        except (KafkaException, SystemError, BufferError) as error:
+            self.said = said(error)
+            self.renew()
+            then(False)
+
+    def hear_outcomes(self, wait: float = 0.0) -> None:
+        """Process the outcomes of what was said."""
+        if self._producer is not None:
+            self._producer.poll(wait)
+
+    def put(self, key: str, value: bytes | None) -> None:
+        """Write a value, and wait until it is durable.
+
+        Raises:
+            StoreFailed: It was not written, as far as is known.
+        """
+        outcomes: list[bool] = []
+        self.say(key, value, outcomes.append)
+        for _ in range(_ANSWER_LOOKS):
+            if outcomes:
+                break
+            self.hear_outcomes(ANSWER_SECONDS / _ANSWER_LOOKS)
+        if outcomes != [True]:
+            raise StoreFailed(
+                f"Kafka did not confirm a write to the topic of {self._address.shown}: {self.said or 'no answer'}",
+                remedy=f"Check Kafka, and that the user may write to the topic {self._address.topic}. Then try again.",
+            )
+
+
+def _change_of(message: Message) -> Change:
+    key, value = message.key(), message.value()
+    return (key if isinstance(key, bytes) else b"").decode(errors="replace"), (
+        value if isinstance(value, bytes) else None
+    )

@@ -1,0 +1,249 @@
+"""ClusterStatus: a cluster as operators see it, from its nodes, their reports, and the owners of its partitions.
+
+What the engine of the cluster shows of them is read elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.cluster.rows import Report
+from holdfast.exceptions import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """A node, as an engine shows it.
+
+    Args:
+        name, url: Its name, and the URL of its cluster listener.
+        is_draining: Whether it gives its partitions away.
+        lease_seconds: Seconds until its lease ends; None if the engine does not tell.
+        age: Seconds since it joined.
+        report: What it reports.
+    """
+
+    name: str
+    url: str
+    is_draining: bool
+    lease_seconds: float | None
+    age: float
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPartition:
+    """A partition, as an engine shows it.
+
+    Args:
+        partition: Its number.
+        owner: The node that owns it; None: no node of the cluster.
+        epoch: How often it was claimed; None if the engine does not tell.
+        age: Seconds since the last claim; None: it was never claimed, or the engine does not tell.
+    """
+
+    partition: int
+    owner: str | None
+    epoch: int | None = None
+    age: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node.
+
+    Args:
+        name, url: Its name, and the URL of its cluster listener.
+        state: "live"; "draining"; "expired": its lease has ended; "unreachable": another node cannot reach it;
+            "failing": it could not serve a partition, and left it to others.
+        partitions: The partitions that it owns.
+        serving: Those of them whose processes accept requests.
+        lease_seconds: Seconds until its lease ends; negative: since it ended; None: unknown, as on Kafka.
+        age: Seconds since it joined.
+    """
+
+    name: str
+    url: str
+    state: str
+    partitions: tuple[int, ...]
+    serving: tuple[int, ...]
+    lease_seconds: float | None
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """A partition.
+
+    Args:
+        partition: Its number.
+        owner: The node that owns it; None: no node.
+        epoch: How often it was claimed; None: unknown, as on Kafka.
+        age: Seconds since the last claim; None: it was never claimed, or unknown.
+        state: "serving"; "starting": its owner starts the process for it; "unreachable": other nodes cannot reach its
+            owner, or the owner's lease has ended; "cannot start": no node owns it, and one that tried could not start
+            the process; "free": no node owns it.
+        why: More about the state; "" if there is nothing to say.
+    """
+
+    partition: int
+    owner: str | None
+    epoch: int | None
+    age: float | None
+    state: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster at one moment.
+
+    Args:
+        place: Its database or its topic, for people.
+        cluster: Its identity.
+        server: The database and its version, or Kafka.
+        nodes, partitions: All of them, in order.
+        problems: The partitions that are not served and why, and nodes whose leases have ended, each as a sentence.
+        warnings: What may lose or delay messages later, and what nodes could not do, each as a sentence.
+    """
+
+    place: str
+    cluster: str
+    server: str
+    nodes: tuple[NodeStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def status_of(
+    place: str,
+    cluster: str,
+    server: str,
+    nodes: Sequence[SeenNode],
+    partitions: Sequence[SeenPartition],
+    warnings: Iterable[str],
+) -> ClusterStatus:
+    """Return the status of a cluster.
+
+    Args:
+        place, cluster, server: As in :class:`ClusterStatus`.
+        nodes, partitions: All of them, in order.
+        warnings: What the engine may lose or delay later, each as a sentence.
+    """
+    owned: dict[str | None, list[int]] = {}
+    for one in partitions:
+        owned.setdefault(one.owner, []).append(one.partition)
+    reports = {one.name: one.report for one in nodes}
+    found = tuple(
+        NodeStatus(
+            one.name,
+            one.url,
+            _state(one, reports),
+            tuple(owned.get(one.name, ())),
+            tuple(number for number in owned.get(one.name, ()) if number in one.report.serving),
+            one.lease_seconds,
+            one.age,
+        )
+        for one in nodes
+    )
+    by_name: dict[str | None, NodeStatus] = {one.name: one for one in found}
+    states = tuple(
+        PartitionStatus(
+            one.partition,
+            one.owner,
+            one.epoch,
+            one.age,
+            *_partition_state(one.partition, by_name.get(one.owner), reports),
+        )
+        for one in partitions
+    )
+    warnings = (*_reported(found, reports), *warnings)
+    return ClusterStatus(place, cluster, server, found, states, _problems(found, states), warnings)
+
+
+def require_node(status: ClusterStatus, node: str) -> None:
+    """Check that a cluster has a node.
+
+    Raises:
+        ConfigurationError: It has no such node.
+    """
+    if all(one.name != node for one in status.nodes):
+        names = ", ".join(one.name for one in status.nodes) or "none"
+        raise ConfigurationError(f"the cluster has no node {node!r}", remedy=f"Its nodes: {names}.")
+
+
+def require_another(status: ClusterStatus, node: str) -> None:
+    """Check that a cluster has a node, and another one that could take its partitions.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    require_node(status, node)
+    if not any(one.state == "live" and one.name != node for one in status.nodes):
+        raise ConfigurationError(
+            f"no other live node could take the partitions of {node!r}", remedy="Start another node first."
+        )
+
+
+def _state(node: SeenNode, reports: Mapping[str, Report]) -> str:
+    if node.lease_seconds is not None and node.lease_seconds <= 0:
+        return "expired"
+    if node.is_draining:
+        return "draining"
+    if any(node.name in report.unreachable for report in reports.values()):
+        return "unreachable"
+    return "failing" if node.report.failed else "live"
+
+
+def _partition_state(number: int, owner: NodeStatus | None, reports: Mapping[str, Report]) -> tuple[str, str]:
+    """Return the state of a partition, and why it is in that state."""
+    failed = "; ".join(f"at node {name}: {one.failed[number]}" for name, one in reports.items() if number in one.failed)
+    if owner is None:
+        return ("cannot start", failed) if failed else ("free", "")
+    if owner.state == "expired":
+        return "unreachable", f"the lease of node {owner.name} has ended"
+    if number not in owner.serving:
+        return "starting", f"it could not be started before, {failed}" if failed else ""
+    away = {name: one.unreachable[owner.name] for name, one in reports.items() if owner.name in one.unreachable}
+    return ("unreachable", f"from {_nodes(away)}: {next(iter(away.values()))}") if away else ("serving", "")
+
+
+def _nodes(names: Iterable[str]) -> str:
+    several = list(names)
+    return f"{'node' if len(several) == 1 else 'nodes'} {', '.join(several)}"
+
+
+def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
+    found = [f"The lease of node {one.name} has ended; it does not answer." for one in nodes if one.state == "expired"]
+    alike: dict[tuple[str, str | None, str], list[str]] = {}
+    for one in partitions:
+        if one.state != "serving" and not (one.state == "unreachable" and one.why.startswith("the lease")):
+            alike.setdefault((one.state, one.owner, one.why), []).append(str(one.partition))
+    for (state, owner, why), numbers in alike.items():
+        which = f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(numbers)}"
+        because = f": {why.rstrip('.')}." if why else "."
+        if state == "free":
+            found.append(f"No node owns {which}.")
+        elif state == "cannot start":
+            found.append(f"No node serves {which}; the process could not be started {because.removeprefix(': ')}")
+        elif state == "starting":
+            found.append(f"Node {owner} is starting {which}{because}")
+        else:
+            found.append(f"Node {owner} has {which}, but cannot be reached{because.removeprefix(':')}")
+    return tuple(found)
+
+
+def _reported(nodes: tuple[NodeStatus, ...], reports: Mapping[str, Report]) -> Iterator[str]:
+    """Yield what nodes could not do, although every partition may be served."""
+    for one in nodes:
+        for number, why in reports[one.name].failed.items():
+            yield f"Node {one.name} could not start cluster partition {number}, and leaves it to others: {why}"
+    for one in nodes:
+        away = {
+            name: report.unreachable[one.name] for name, report in reports.items() if one.name in report.unreachable
+        }
+        if away and not one.partitions:  # else it is a problem
+            why = next(iter(away.values()))
+            yield f"Node {one.name} gets no partitions, because {_nodes(away)} cannot reach {one.url}: {why}"

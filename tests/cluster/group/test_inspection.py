@@ -1,0 +1,147 @@
+"""What operators see of a cluster on a real Kafka, and ask of it: a drain and its end, and a node that is killed.
+
+Covers cluster/group/shared_topic.py, cluster/group/pictures.py, cluster/group/agent.py and
+cluster/operating/engines.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from crew import wait_until
+from live_nodes import Node
+
+from holdfast.cluster.operating.engines import engine_of
+from holdfast.cluster.operating.status import ClusterStatus
+from holdfast.exceptions import ConfigurationError, StoreAway
+from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.topic import KafkaLog
+from holdfast.testing.ports import free_ports
+
+pytestmark = pytest.mark.nightly
+PARTITIONS = 6
+LEASE = 3.0
+
+
+class Cluster:
+    """Agents of a cluster, whose workers are said to serve at once."""
+
+    def __init__(self, location: str, stack: ExitStack) -> None:
+        self.location = location
+        self.engine = engine_of(location)
+        self._stack = stack
+
+    def start(self, name: str) -> Node:
+        node = Node(self.location, name, PARTITIONS, LEASE)
+        self._stack.callback(node.kill)
+        return node
+
+    def serve(self, node: Node, count: int, unreachable: dict[str, str] | None = None) -> None:
+        """Wait until a node has so many partitions, and say that it serves them."""
+        node.wait(lambda: len(node.view["mine"]) == count)
+        mine = sorted(map(int, node.view["mine"]))
+        node.say(json.dumps({"serving": mine, "unreachable": unreachable or {}}))
+
+    def status(self) -> ClusterStatus:
+        return self.engine.read_status(self.location)
+
+    def owned(self) -> list[tuple[str, str, int]]:
+        return [(one.name, one.state, len(one.partitions)) for one in self.status().nodes]
+
+
+@pytest.fixture
+def cluster(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(kafka_nodes(1).new_url(tmp_path / "cache", partitions=PARTITIONS), stack)
+
+
+def test_a_node_is_drained_and_resumed(cluster: Cluster) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    wait_until(lambda: not cluster.status().problems)
+    status = cluster.status()
+    assert [(one.name, one.url, one.state) for one in status.nodes] == [
+        ("a", "http://a/", "live"),
+        ("b", "http://b/", "live"),
+    ]
+    assert all(one.serving == one.partitions and one.lease_seconds is None for one in status.nodes)
+    assert status.server == "Kafka with 1 broker"
+    assert [one[:29] for one in status.warnings] == ["One broker of Kafka has the d"]
+
+    cluster.engine.drain_node(cluster.location, "a")
+    a.wait(lambda: a.view["is_draining"] and not a.view["mine"])
+    a.say('{"serving": [], "unreachable": {}}')
+    cluster.serve(b, 6)
+    wait_until(lambda: cluster.owned() == [("a", "draining", 0), ("b", "live", 6)])
+    a.wait(lambda: a.view["owners"] == dict.fromkeys(map(str, range(PARTITIONS)), "b"))
+    with pytest.raises(ConfigurationError, match="no other live node could take the partitions of 'b'"):
+        cluster.engine.drain_node(cluster.location, "b")
+
+    cluster.engine.resume_node(cluster.location, "a")
+    cluster.serve(a, 3)
+    cluster.serve(b, 3)
+    b.say('{"end": true}')
+    assert b.ended() == 0
+    wait_until(lambda: [one.name for one in cluster.status().nodes] == ["a"])
+    with pytest.raises(ConfigurationError, match="the cluster has no node 'b'\n  Its nodes: a"):
+        cluster.engine.resume_node(cluster.location, "b")
+
+
+@pytest.mark.crash
+def test_the_status_has_what_a_node_reports_until_it_ends(cluster: Cluster) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    b.kill()
+    cluster.serve(a, PARTITIONS)
+    a.say('{"serving": [0, 1, 2, 3, 4], "unreachable": {}}')
+    a.say('{"failed": {"5": "the disk is full"}}')
+    wait_until(lambda: any("the disk is full" in one for one in cluster.status().warnings))
+    status = cluster.status()
+    assert "Node a is starting cluster partition 5: it could not be started before, at node a: the disk is full." in (
+        status.problems
+    )
+    assert [(one.name, one.state, one.serving) for one in status.nodes] == [("a", "failing", (0, 1, 2, 3, 4))]
+    a.kill()
+    wait_until(lambda: cluster.status().problems == ("No node owns cluster partitions 0, 1, 2, 3, 4, 5.",))
+    assert cluster.status().nodes == ()
+
+
+def test_a_node_that_others_cannot_reach_gives_its_partitions_away(cluster: Cluster) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    a.say('{"serving": [], "unreachable": {"b": "Connection refused"}}')
+    a.wait(lambda: len(a.view["mine"]) == PARTITIONS)
+    wait_until(lambda: cluster.owned() == [("a", "live", 6), ("b", "unreachable", 0)])
+    a.say('{"serving": [], "unreachable": {}}')
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+def test_a_place_without_a_cluster_is_an_error(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
+    location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=PARTITIONS)
+    address = read_kafka_address(location)
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="there is no cluster at kafka://"):
+            engine_of(location).read_status(location)
+        log = KafkaLog(address)
+        log.open(creates=True)  # a topic that is not a cluster's
+        log.close()
+    admin = AdminClient({"bootstrap.servers": address.servers})
+    admin.create_topics([NewTopic(f"{address.topic}-nodes", num_partitions=1)])[f"{address.topic}-nodes"].result(60)
+    with pytest.raises(ConfigurationError, match=r"cleanup\.policy is 'delete'"):
+        engine_of(location).read_status(location)
+
+
+def test_a_kafka_that_does_not_answer_is_an_error() -> None:
+    location = f"kafka://127.0.0.1:{free_ports(1)[0]}/cluster?cache=/tmp/unused"
+    with pytest.raises(StoreAway, match="Kafka does not serve"):
+        engine_of(location).read_status(location)

@@ -1,0 +1,66 @@
+"""What nodes and operators leave for each other, and what it means for a node of the same name."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.cluster.group.membership import GroupMember
+from holdfast.cluster.group.notes import Notes, drain_note, forget_note, report_note, resume_note
+from holdfast.cluster.rows import Report
+
+
+def member(name: str, since: float = 1.5) -> GroupMember:
+    return GroupMember(f"{name}-{since}", name, f"http://{name}/", since)
+
+
+def told(**unreachable: str) -> Notes:
+    """Nodes, each with those that it cannot reach."""
+    return Notes(
+        dict(
+            report_note(name, 1.5, Report(unreachable=dict.fromkeys(others, "refused")))
+            for name, others in unreachable.items()
+        )
+    )
+
+
+def test_a_report_counts_until_the_node_leaves_or_starts_again() -> None:
+    report = Report((0, 2), {1: "no space"}, {"b": "refused"})
+    notes = Notes(dict([report_note("a", 1.5, report)]))
+    assert notes.report_of(member("a")) == report
+    assert notes.report_of(member("a", 2.5)) == notes.report_of(member("b")) == Report()
+    notes.read([forget_note("a")])
+    assert notes.report_of(member("a")) == Report()
+
+
+def test_a_drain_counts_until_a_resumption_or_a_new_start() -> None:
+    notes = Notes()
+    notes.read([drain_note("a", 1.5)])
+    assert notes.is_drained("a", 1.5)
+    assert not notes.is_drained("a", 2.5) and not notes.is_drained("b", 1.5)
+    notes.read([resume_note("a")])
+    assert not notes.is_drained("a", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "cut_off"),
+    [
+        ({"a": "c", "b": "c", "c": ""}, "c"),
+        ({"a": "c", "b": "", "c": ""}, ""),
+        ({"a": "b", "b": ""}, "b"),
+        ({"a": "b", "b": "a"}, ""),
+        ({"a": "a"}, ""),
+    ],
+)
+def test_a_node_is_cut_off_if_most_others_cannot_reach_it(unreachable: dict[str, str], cut_off: str) -> None:
+    notes, members = told(**unreachable), [member(name) for name in unreachable]
+    assert "".join(one.node for one in members if notes.is_cut_off(one.node, members)) == cut_off
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[", b"[" * 100_000, b"[]", b"{}", b'{"since": "x"}', b'{"since": 1.5, "failed": [1]}', b"\xff"]
+)
+def test_what_is_no_note_has_no_effect(text: bytes) -> None:
+    notes = Notes({"node/a": text, "drain/b": text, "x": b'{"since": 1.5}', "": b""})
+    assert notes.report_of(member("a")) == Report()
+    notes.read([("drain/b", b"no")])
+    assert not notes.is_drained("b", 1.5)
