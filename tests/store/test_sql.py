@@ -1,7 +1,7 @@
 """A store in a database: its spaces, who may write to one, and what becomes of a lost connection. Real servers.
 
-Covers store/sql/changes.py, store/sql/dialects.py, store/sql/fence.py, store/sql/records.py, store/sql/schema.py,
-store/sql/store.py and store/sql/transaction.py.
+Covers store/sql/changes.py, store/sql/dialects.py, store/sql/fence.py, store/sql/postgresql_batch.py,
+store/sql/records.py, store/sql/schema.py, store/sql/store.py and store/sql/transaction.py.
 """
 
 from __future__ import annotations
@@ -435,6 +435,60 @@ def test_a_batch_of_unknown_outcome_is_written_once(cut, record, lost):
     again = open_store(url)
     assert [offset for offset, _ in again.read("q", 0, 0, 99)] == list(range(6))
     again.close()
+
+
+@pytest.fixture
+def without_standby(database):
+    """PostgreSQL with a synchronous standby that does not exist, so that no commit returns."""
+    if not isinstance(database, PostgreSQL):
+        pytest.skip("a commit of MariaDB waits for no standby")
+
+    def set_standby(how: str) -> None:
+        database.sql(f"ALTER SYSTEM {how}; SELECT pg_reload_conf()")
+
+    yield lambda: set_standby("SET synchronous_standby_names = 'nobody'"), lambda: set_standby("RESET ALL")
+    set_standby("RESET ALL")
+
+
+def test_a_commit_whose_wait_for_the_standby_was_cancelled_is_asked_about(database, record, without_standby):
+    take_away, give_back = without_standby
+    store = SQLStore(database.new_url())
+    over = threading.Event()
+
+    def fill() -> None:
+        while not over.is_set():
+            store.commit(Batch(appends=[("q", 0, store.content.serial, record(1))]))
+
+    thread = threading.Thread(target=fill, daemon=True)
+    thread.start()
+    take_away()  # which takes effect some batches later
+    cancelled: dict[str, int] = {}
+    while len(cancelled) < 3:  # the commit, and two attempts to find out what became of it
+        for pid in database.sql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").split():
+            if pid not in cancelled:
+                cancelled[pid] = store.content.serial
+                database.sql(f"SELECT pg_cancel_backend({pid})")
+    assert len(set(cancelled.values())) == 1  # no batch counted as durable
+    over.set()
+    give_back()
+    thread.join(PATIENCE)
+    assert store.content.serial == cancelled.popitem()[1] + 1
+    assert store.reconnections == 1
+    store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_batches_of_every_size_are_read_back(store, record, count):
+    for start in range(0, 5 * count, count):  # five times, so that statements are prepared
+        store.commit(
+            Batch(
+                appends=[("q", 255, n, record(n)) for n in range(start, start + count)],
+                sequences={f"urn:{n}": {"n": -n} for n in range(count)},
+                cursors={("q", 255, f"c{n}"): {"n": start} for n in range(count)},
+            )
+        )
+    assert store.read("q", 255, 0, 99) == [(n, record(n)) for n in range(5 * count)]
+    assert store.load().sequences == {f"urn:{n}": {"n": -n} for n in range(count)}
 
 
 def test_rows_arrive_once_although_no_commit_gets_an_answer(cut, monkeypatch):

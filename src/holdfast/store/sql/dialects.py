@@ -1,6 +1,6 @@
 """The differences between PostgreSQL, MariaDB and MySQL, in terms of rows and tables.
 
-PostgreSQL gets all writes of a batch as one statement, which is one exchange with the server and one transaction.
+PostgreSQL gets all writes of a batch as one statement (``postgresql_batch``).
 MariaDB and MySQL get one statement of many rows for each table.
 """
 
@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Integer, LargeBinary, Table
+from sqlalchemy import Connection, Table
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
 from holdfast.exceptions import StoreFailed
 from holdfast.store.sql.changes import PIECE_BYTES, Kind, Row, Write
+from holdfast.store.sql.postgresql_batch import BatchSender
 from holdfast.store.sql.schema import spaces
 
 CONNECT_SECONDS = 10
@@ -38,6 +39,8 @@ class Dialect(Protocol):
 
     isolation: str
     """Isolation level of the connection that commits."""
+    is_unconfirmed: bool
+    """Whether a commit returned that a synchronous standby may not have; set it to False before asking the database."""
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:
         """Return arguments for the driver in addition to those in the URL."""
@@ -119,10 +122,18 @@ class PostgreSQL:
         *("too many clients", "connection slots"),
     )
     _DIVISION_BY_ZERO = "22012"
-    _FENCE = (
-        "fence AS (UPDATE holdfast_spaces SET serial = serial + 1 "
-        "WHERE id = %s AND epoch = %s AND serial = %s RETURNING 1)"
-    )
+
+    def __init__(self) -> None:
+        self._batches = BatchSender()
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """See :class:`Dialect`."""
+        return self._batches.is_unconfirmed
+
+    @is_unconfirmed.setter
+    def is_unconfirmed(self, value: bool) -> None:
+        self._batches.is_unconfirmed = value
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:
         """See :class:`Dialect`."""
@@ -140,6 +151,7 @@ class PostgreSQL:
         """See :class:`Dialect`."""
         # A server frees the locks of a client on a lost machine when it detects the loss: within a minute.
         settings = ("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")
+        self._batches.watch(connection)
         with connection.cursor() as cursor:
             for name, value in settings:
                 cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
@@ -176,15 +188,9 @@ class PostgreSQL:
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
         """See :class:`Dialect`."""
-        parts, parameters = [self._FENCE], list[Any](fence)
-        for number, write in enumerate(writes):
-            is_one, width = len(write.rows) == 1, len(write.rows[0])
-            parts.append(f"w{number} AS ({_postgresql(write.kind, write.table, width, is_one=is_one)})")
-            # The driver encodes an array much slower than a value, and most tables get one row.
-            parameters += write.rows[0] if is_one else [list(column) for column in zip(*write.rows, strict=True)]
-        whole = f"WITH {', '.join(parts)} SELECT 1 / (SELECT count(*) FROM fence)"
+        own: Any = connection.connection.dbapi_connection
         try:
-            connection.exec_driver_sql(whole, tuple(parameters))
+            self._batches.send(own, fence, writes, prepares=not is_within)
         except DBAPIError as error:
             if _sqlstate(error) == self._DIVISION_BY_ZERO:
                 raise Fenced from error
@@ -219,39 +225,11 @@ def _sqlstate(error: SQLAlchemyError) -> str:
     return getattr(getattr(error, "orig", None), "sqlstate", None) or ""
 
 
-@cache
-def _postgresql(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
-    """Return the statement for one row, or for any number of rows as one array for each column."""
-    names = _columns(table)[:width]
-    kinds = [_type(table, name) for name in names]
-    if is_one:
-        source = f"(SELECT {', '.join(f'%s::{one}' for one in kinds)})"
-    else:
-        source = f"unnest({', '.join(f'%s::{one}[]' for one in kinds)})"
-    if kind in ("insert", "put"):
-        statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source} AS k"
-        if kind == "put":
-            keys = _keys(table)
-            others = ", ".join(f"{name} = excluded.{name}" for name in names if name not in keys)
-            statement += f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}"
-        return statement
-    comparisons = ["="] * width if kind == "delete" else ["=", "<"]
-    matches = " AND ".join(f"t.{name} {how} k.{name}" for name, how in zip(names, comparisons, strict=True))
-    return f"DELETE FROM {table.name} AS t USING {source} AS k({', '.join(names)}) WHERE {matches}"
-
-
-def _type(table: Table, name: str) -> str:
-    kind = table.columns[name].type
-    if isinstance(kind, LargeBinary):
-        return "bytea"
-    assert isinstance(kind, Integer), kind
-    return "bigint"
-
-
 class MariaDB:
     """MariaDB, and MySQL, through PyMySQL."""
 
     isolation = "READ COMMITTED"
+    is_unconfirmed = False
     _PASSING = frozenset({1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1317, 1792, 1836, 1927, 3101})
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:

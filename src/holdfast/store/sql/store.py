@@ -374,6 +374,7 @@ class SQLStore(Reads):
     def _reconnect(self) -> int:
         """Reconnect with the lock, wait until the lost connection's transaction has ended, and return the serial."""
         connection = self._connect_writer()
+        self._dialect.is_unconfirmed = False
         try:
             is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
             table = schema.spaces
@@ -384,7 +385,9 @@ class SQLStore(Reads):
             if refused is not None:
                 raise refused
             if not is_locked:
-                raise _StillLocked(f"the lock of the space is still taken: {self._locked().message}")
+                raise _Unsettled(f"the lock of the space is still taken: {self._locked().message}")
+            if self._dialect.is_unconfirmed:  # the row's lock is a commit too, and waits for the standby
+                raise _Unsettled("the wait for the synchronous standby was cancelled")
         except BaseException:
             _end(connection, self._raw)
             raise
@@ -437,6 +440,8 @@ class SQLStore(Reads):
             try:
                 self._dialect.write(connection, fence, changes.writes, is_within=True)
                 connection.commit()
+                if self._dialect.is_unconfirmed:
+                    raise SQLAlchemyError("the wait for the synchronous standby was cancelled")
             except Fenced:
                 connection.invalidate()  # it locks the row of the space
                 raise self._refused() from None
@@ -518,13 +523,13 @@ class SQLStore(Reads):
         while True:
             try:
                 result = call()
-            except (SQLAlchemyError, _StillLocked, self._raised) as found:
-                error = found if isinstance(found, SQLAlchemyError | _StillLocked) else self._wrapped(found)
-                is_passing = isinstance(error, _StillLocked) or self._dialect.is_passing(error)
+            except (SQLAlchemyError, _Unsettled, self._raised) as found:
+                error = found if isinstance(found, SQLAlchemyError | _Unsettled) else self._wrapped(found)
+                is_passing = isinstance(error, _Unsettled) or self._dialect.is_passing(error)
                 is_over = time.monotonic() > until and not self.outlasts
                 if not is_passing or is_over or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
-                why = str(error) if isinstance(error, _StillLocked) else said(error)
+                why = str(error) if isinstance(error, _Unsettled) else said(error)
                 self.trouble = f"The database of the store at {self.place} failed: {why}"
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -579,8 +584,9 @@ class SQLStore(Reads):
         self.engine.dispose()
 
 
-class _StillLocked(Exception):
-    """The lost connection of this process still holds the lock."""
+class _Unsettled(Exception):
+    """It is not known yet what became of the last batch: the lost connection of this process still holds the lock, or
+    the synchronous standby may not have the batch."""
 
 
 def _end(connection: Connection, raw: Any) -> None:
