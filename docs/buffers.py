@@ -227,11 +227,13 @@ NO_BUFFERS = {
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.rm_destination.saved_state": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
+    "endpoint.admin.data_plane.record_stream": {"CONTENT_BYTES": "read in place of a block"},
     "endpoint.admin.numbering": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
     "endpoint.envelopes.attachments": {
         "MOST_IN_MEMORY": "of a message that a program sends",
         "STORED_FROM": "a threshold",
+        "_WHOLE_BASE64": "of a line that is written",
         "_SMALL": "a threshold",
     },
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},

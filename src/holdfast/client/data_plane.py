@@ -334,6 +334,20 @@ class DataPlane(Connection):
             if not whole:
                 self.close()
 
+    def content(self, queue: str, epoch: str, partition: int, offset: int, start: int) -> bytes:
+        """Return a piece of the attachments that a record has in the store, from byte ``start``; b"" at their end.
+
+        Raises:
+            RecordsTrimmed: The record is deleted.
+            OffsetRefused: The queue has another epoch.
+        """
+        query = urlencode({"epoch": epoch, "from": start})
+        response = self._open("GET", f"/queues/{quote(queue, safe='')}/{partition}/contents/{offset}?{query}")
+        data = self._read(response.read)
+        if response.status != 200:
+            self._checked(response.status, answer_of(data))
+        return data
+
     def _require_blocks(self, response: http.client.HTTPResponse) -> None:
         kind = response.headers.get_content_type()
         if kind != MEDIA_TYPE.decode():

@@ -250,7 +250,7 @@ def hold_of(attachments: bytes) -> Hold:
         return attachments.hold
     raise StoreError(
         "The attachments of this message are not in memory, but in the store that has it.",
-        remedy="Read them in a handler, or forward the message. A reader gets only attachments below 1 MiB.",
+        remedy="Read them in a handler, forward the message, or use holdfast queues export.",
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
@@ -49,21 +50,29 @@ class Files:
 
     def take(self, partition: int, offset: int, record: Record) -> None:
         """Keep one."""
+        self.attachments(partition, offset, record)
+        self._write(f"{_name(partition, offset)}.xml", io.BytesIO(record.body))
+
+    def attachments(self, partition: int, offset: int, record: Record) -> list[Path]:
+        """Keep the attachments of one, and return their files."""
         from holdfast.endpoint.envelopes.attachments import decode_attachments, file_suffix
 
-        name = f"{partition}-{offset:012}"
+        found = []
         for number, one in enumerate(decode_attachments(record.attachments), 1):
-            self._write(name + file_suffix(number, one), one.read())
-        self._write(f"{name}.xml", record.body)
+            with one.open() as content:
+                found.append(self._write(_name(partition, offset) + file_suffix(number, one), content))
+        return found
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: BinaryIO) -> Path:
         target = self._path / name
         partial = self._path / f"{name}.partial"
         try:
-            partial.write_bytes(content)
+            with partial.open("wb") as file:
+                shutil.copyfileobj(content, file)
             partial.replace(target)
         except OSError as error:
             raise _unwritable(target, error) from error
+        return target
 
     def close(self) -> None:
         """Make what was taken durable."""
@@ -75,13 +84,15 @@ class JSONLines:
 
     Args:
         path: The file; ``-`` for standard output.
+        files: Takes the attachments, which the lines then name; None: the lines have them in base64.
 
     Raises:
         ConfigurationError: It cannot be written.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, files: Files | None = None) -> None:
         self._path = path
+        self._files = files
         try:
             self._file: BinaryIO = sys.stdout.buffer if path == "-" else io.BufferedWriter(io.FileIO(path, "w"))
         except OSError as error:
@@ -89,6 +100,8 @@ class JSONLines:
 
     def take(self, partition: int, offset: int, record: Record) -> None:
         """Keep one."""
+        from holdfast.endpoint.envelopes.attachments import decode_attachments, json_line
+
         line: dict[str, Any] = {
             "partition": partition,
             "offset": offset,
@@ -101,12 +114,17 @@ class JSONLines:
             "headers": record.headers.decode("utf-8", "replace"),
             "body": record.body.decode("utf-8", "replace"),
         }
-        if record.attachments:
-            from holdfast.endpoint.envelopes.attachments import decode_attachments, json_attachments
-
-            line["attachments"] = json_attachments(decode_attachments(record.attachments))
+        attachments = decode_attachments(record.attachments)
+        if self._files is not None and attachments:
+            files = self._files.attachments(partition, offset, record)
+            line["attachments"] = [
+                {"content_id": one.content_id, "media_type": one.media_type, "file": str(file)}
+                for one, file in zip(attachments, files, strict=True)
+            ]
+            attachments = []
         try:
-            self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            for piece in json_line(line, attachments):
+                self._file.write(piece)
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -118,6 +136,12 @@ class JSONLines:
         if self._path != "-":
             os.fsync(self._file.fileno())
             self._file.close()
+        if self._files is not None:
+            self._files.close()
+
+
+def _name(partition: int, offset: int) -> str:
+    return f"{partition}-{offset:012}"
 
 
 def _unwritable(path: object, error: OSError) -> ConfigurationError:
@@ -158,9 +182,10 @@ def export(
     from holdfast.client.command_options import AWAY, have_answer
     from holdfast.client.data_plane import DataPlane, Patience, read_range
     from holdfast.client.offsets import Range
+    from holdfast.client.record_contents import with_remote_content
     from holdfast.store.records import decode_record
 
-    plane = DataPlane(admin, access)
+    plane, contents = DataPlane(admin, access), DataPlane(admin, access)  # a stream of records takes one connection
     ends = have_answer(lambda: plane.ends(queue), away)
     patience = Patience(AWAY if away is None else away)
     wanted = sorted(ends.partitions if partitions is None else partitions)
@@ -177,14 +202,21 @@ def export(
         stop = end if bounds[1] is None else min(end, bounds[1])
         ranges.append(Range(one, start, max(start, stop)))
     total, count = sum(one.rows for one in ranges), 0
+
+    def content(partition: int, offset: int, start: int) -> bytes:
+        patient = Patience(AWAY if away is None else away)
+        return patient.call(lambda: contents.content(queue, ends.epoch, partition, offset, start))
+
     try:
         for part in ranges:
             for records in read_range(plane, queue, ends.epoch, part, patience):
                 for offset, data in records:
-                    place.take(part.partition, offset, decode_record(data))
+                    record = with_remote_content(decode_record(data), partial(content, part.partition, offset))
+                    place.take(part.partition, offset, record)
                 count += len(records)
                 taken(count, total)
     finally:
         plane.close()
+        contents.close()
         place.close()
     return count

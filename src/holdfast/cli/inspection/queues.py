@@ -148,7 +148,10 @@ class _Progress:
 @queues.command(short_help="Export records to files.")
 @click.argument("name")
 @click.option(
-    "--to", "directory", type=click.Path(path_type=Path), help="Write each body to a file: PARTITION-OFFSET.xml."
+    "--to",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Write each body to a file, PARTITION-OFFSET.xml, and each attachment. With --jsonl: only the attachments.",
 )
 @click.option("--jsonl", metavar="FILE", help="Write each record as a line of JSON; - for standard output.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
@@ -172,17 +175,23 @@ def export(
     \b
     holdfast queues export --admin http://127.0.0.1:8081 orders --to exported
     holdfast queues export --admin http://127.0.0.1:8081 orders --jsonl - | jq .body
+    holdfast queues export --admin http://127.0.0.1:8081 films --jsonl films.jsonl --to films
+
+    --jsonl writes attachments in base64. For large ones, add --to: the lines then name the files of the attachments.
+    `holdfast send --jsonl` reads both forms.
     """
     from holdfast.cli.inspection.export import Files, JSONLines
     from holdfast.cli.inspection.export import export as take_out
 
-    if (directory is None) == (jsonl is None):
+    if directory is None and jsonl is None:
         raise click.UsageError("Give the target: --to DIR or --jsonl FILE.")
-    place = Files(directory) if directory is not None else JSONLines(jsonl or "-")
+    files = None if directory is None else Files(directory)
+    place = JSONLines(jsonl, files) if jsonl is not None else files
+    assert place is not None
     parts = None if partition is None else [partition]
     with own_words():
         count = take_out(admin.place, access(), away_seconds, name, parts, (start, below), place, _Progress())
-    where = directory if directory is not None else jsonl
+    where = jsonl if jsonl is not None else directory
     if jsonl != "-":
         tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
 

@@ -6,17 +6,20 @@ it: a file by its name, a line by the content of the file.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shutil
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import quote
 
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.endpoint.envelopes.attachments import file_suffix, json_attachments
-from holdfast.exceptions import ConfigurationError
+from holdfast.endpoint.envelopes.attachments import file_suffix, json_line
+from holdfast.exceptions import ConfigurationError, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.message import Message
@@ -51,13 +54,14 @@ class Directory:
         sequence = quote(message.sequence.removeprefix("urn:uuid:"), safe="")
         name = f"{sequence}-{message.message_number}"
         for number, one in enumerate(message.attachments, 1):
-            self._write(name + file_suffix(number, one), one.read())
-        self._write(f"{name}.xml", message.body_bytes)
+            with one.open() as content:
+                self._write(name + file_suffix(number, one), content)
+        self._write(f"{name}.xml", io.BytesIO(message.body_bytes))
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: BinaryIO) -> None:
         partial = self._path / f"{name}.partial"
         with partial.open("wb") as file:
-            file.write(content)
+            shutil.copyfileobj(content, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path / name)
@@ -117,15 +121,18 @@ class Lines:
     def _numbers(self, sequence: str) -> AcknowledgementRanges:
         return self._held.setdefault(sequence, AcknowledgementRanges())
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, pieces: Iterable[bytes]) -> None:
+        written = self._written
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:
+            for data in pieces:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                written += len(data)
+        except (OSError, HoldfastError):
             self._file.truncate(self._written)  # no half a line: the message is handed over again
             raise
-        self._written += len(data)
+        self._written = written
 
     def take(self, message: Message) -> None:
         """Keep one message. From any thread; what several threads write shares a sync."""
@@ -137,12 +144,9 @@ class Lines:
             "received_at": message.received_at,
             "body": message.body_bytes.decode(),
         }
-        if message.attachments:
-            line["attachments"] = json_attachments(message.attachments)
-        data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
         with self._writing:
             if message.message_number not in self._numbers(message.sequence):
-                self._append(data)
+                self._append(json_line(line, message.attachments))
                 self._numbers(message.sequence).add(message.message_number)
             end = self._written
         with self._syncing:

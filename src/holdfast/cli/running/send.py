@@ -44,7 +44,7 @@ TOGETHER = 256
 END_PATIENCE = 10.0
 """Seconds to wait for the end of a Sequence in which every message is acknowledged."""
 ACTION = "urn:holdfast:message"
-KEYS = ("body", "action", "key", "message_id")
+KEYS = ("body", "action", "key", "message_id", "attachments")
 """Keys of a line of ``--jsonl``."""
 
 
@@ -57,6 +57,7 @@ class Outgoing:
     action: str
     key: str
     message_id: str | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass
@@ -253,18 +254,18 @@ def _credentials(username: str | None, password_file: str | None, digest: bool) 
 
 
 def _attachments(names: tuple[str, ...]) -> tuple[Attachment, ...]:
+    from holdfast.cli.running.line_attachments import readable_file
     from holdfast.endpoint.envelopes.attachments import DEFAULT_MEDIA_TYPE, Attachment
 
     found = []
     for name in names:
-        path = Path(name)
         try:
-            content = path.read_bytes()
+            path = readable_file(name)
         except OSError as error:
             raise click.UsageError(f"--attach {name!r} cannot be read: {error.strerror}") from None
         with wrong_usage():
             media_type = guess_type(path.name)[0] or DEFAULT_MEDIA_TYPE
-            found.append(Attachment(content, media_type, quote(path.name, safe="")))
+            found.append(Attachment(path, media_type, quote(path.name, safe="")))
     return tuple(found)
 
 
@@ -318,20 +319,25 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
                 continue
             found = _line(where, line)
             action, key = found.get("action", run.action), found.get("key", run.key)
-            yield Outgoing(where, found["body"], action, key, found.get("message_id"))
+            attachments = found.get("attachments", ())
+            yield Outgoing(where, found["body"], action, key, found.get("message_id"), attachments)
 
 
-def _line(where: str, line: bytes) -> dict[str, str]:
+def _line(where: str, line: bytes) -> dict[str, Any]:
     """Parse and check one line of JSON."""
     found = json_object(line, partial(_no_message, where))
     for name, value in found.items():
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1)
             raise _no_message(where, f"it has the unknown key {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-        if not isinstance(value, str):
+        if name != "attachments" and not isinstance(value, str):
             raise _no_message(where, f"its {name} is not text but {type(value).__name__}")
     if not found.get("body", "").strip():
         raise _no_message(where, "its body is empty" if "body" in found else "it has no body")
+    if "attachments" in found:
+        from holdfast.cli.running.line_attachments import line_attachments
+
+        found["attachments"] = line_attachments(found["attachments"], partial(_no_message, where))
     return found
 
 
@@ -447,7 +453,7 @@ async def _store(source: Source, run: Run) -> None:
                 action=message.action,
                 sequence_key=message.key,
                 message_id=message.message_id,
-                attachments=run.attachments,
+                attachments=(*message.attachments, *run.attachments),
             )
         except (EnvelopeError, StoreError):
             raise
@@ -488,7 +494,7 @@ async def _request(source: Source, run: Run) -> None:
             action=message.action,
             sequence_key=message.key,
             message_id=message.message_id,
-            attachments=run.attachments,
+            attachments=(*message.attachments, *run.attachments),
             timeout=None,
         )
         return reply

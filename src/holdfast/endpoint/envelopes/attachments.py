@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from holdfast.wire.body import parse_element
 STORED_FROM: Final = 1 << 20
 """Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
 _SMALL = 64 << 10
+_WHOLE_BASE64 = PIECE // 3 * 3
+"""Bytes that end together with their base64."""
 MOST_IN_MEMORY: Final = 256 << 20
 """Bytes of all attachments of a message that is sent in a transaction of the application's or from a store in Kafka:
 its record has them."""
@@ -296,16 +299,30 @@ def file_suffix(number: int, attachment: Attachment) -> str:
     return f".{number}{guess_extension(media_type) or '.bin'}"
 
 
-def json_attachments(attachments: Iterable[Attachment]) -> list[dict[str, str]]:
-    """Return attachments as a line of JSON keeps them: Content-ID, media type, and the bytes in base64."""
-    return [
-        {
-            "content_id": one.content_id,
-            "media_type": one.media_type,
-            "base64": b64encode(one.read()).decode(),
-        }
-        for one in attachments
-    ]
+def json_line(line: Mapping[str, Any], attachments: Iterable[Attachment]) -> Iterator[bytes]:
+    """Yield a line of JSON in pieces, with attachments as its last key, if there are any.
+
+    Each has its Content-ID, media type, and the bytes in base64; large ones are read piece by piece.
+
+    Args:
+        line: The other keys, one at least.
+        attachments: The attachments.
+
+    Raises:
+        OSError: An attachment cannot be read. StoreError: likewise.
+    """
+    yield json.dumps(line, ensure_ascii=False).encode()[:-1]
+    is_first = True
+    for one in attachments:
+        known = {"content_id": one.content_id, "media_type": one.media_type}
+        yield b', "attachments": [' if is_first else b", "
+        yield json.dumps(known, ensure_ascii=False).encode()[:-1] + b', "base64": "'
+        with one.open() as file:
+            while piece := file.read(_WHOLE_BASE64):
+                yield b64encode(piece)
+        yield b'"}'
+        is_first = False
+    yield b"}\n" if is_first else b"]}\n"
 
 
 def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) -> etree._Element:

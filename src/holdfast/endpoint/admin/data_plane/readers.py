@@ -15,7 +15,7 @@ from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.places import offset_at
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, number_in
+from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, Route, number_in
 from holdfast.endpoint.admin.shapes.answers import (
     DescribedQueues,
     Ends,
@@ -25,13 +25,21 @@ from holdfast.endpoint.admin.shapes.answers import (
     Place,
     QueueList,
 )
-from holdfast.endpoint.admin.shapes.requests import FingerprintsQuery, Move, OffsetsQuery, ReadersQuery, RecordsQuery
+from holdfast.endpoint.admin.shapes.requests import (
+    ContentQuery,
+    FingerprintsQuery,
+    Move,
+    OffsetsQuery,
+    ReadersQuery,
+    RecordsQuery,
+)
 from holdfast.endpoint.inspection import describe_queue
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.records import LARGE_FIELDS
 
 _READ = (404, 409)
+CONTENT_TYPE = b"application/octet-stream"
 
 ANOTHER_EPOCH = (
     "Offsets of another queue are not valid here. Correct the address, or start again with a new checkpoint."
@@ -92,6 +100,16 @@ class DataPlane:
                 "Read records as a stream of blocks",
                 MEDIA_TYPE.decode(),
                 RecordsQuery,
+                errors=(*_READ, 410, 416),
+                joined=Joined.STREAM,
+            ),
+            Route(
+                "GET",
+                one + "/{partition}/contents/{offset}",
+                self._content,
+                "Read a piece of the attachments that a record has in the store",
+                CONTENT_TYPE.decode(),
+                ContentQuery,
                 errors=(*_READ, 410, 416),
                 joined=Joined.STREAM,
             ),
@@ -194,15 +212,23 @@ class DataPlane:
         queue = await self._check_query(asked, name)
         numbers, start, end = self._numbers(queue), asked.query.start, asked.query.end
         own = numbers.find(partition)
-        one = queue.partitions[own]
-        if start < one.first:
-            raise Refused(
-                410, f"records below {one.first} are deleted", f"The queue's retention is {queue.deletion.keeps}."
-            )
-        if end > one.durable_end or start > end:
-            raise Refused(416, f"partition {partition} ends at {one.durable_end}", "Request fewer records.")
+        _check_there(queue, own, partition, start, end)
         without = _fields(asked.query.without)
         await self._stream.send(asked.exchange, Range(name, own, start, end, without))
+
+    async def _content(self, asked: Asked, name: str, partition: str, offset: str) -> None:
+        queue = self._check_queue(name, asked.query.epoch)
+        own = self._numbers(queue).find(partition)
+        try:
+            number = number_in(offset)
+        except ValueError as error:
+            raise Refused(400, f"the offset cannot be read: {error}", UNKNOWN_PATH) from None
+        _check_there(queue, own, partition, number, number + 1)
+        piece = await self._stream.content(name, own, number, asked.query.start)
+        if piece is None:
+            _check_there(queue, own, partition, number, number + 1)
+            raise Refused(404, f"record {number} has no attachments outside it", "Decode the record: it has them all.")
+        asked.exchange.respond(200, piece, CONTENT_TYPE)
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
@@ -250,6 +276,17 @@ class DataPlane:
         except ConfigurationError as error:
             raise Refused(400, error.message, error.remedy) from None
         return {"offsets": numbers.numbered(dict(sorted(stands.items())))}
+
+
+def _check_there(queue: Queue, own: int, partition: str, start: int, end: int) -> None:
+    """Check that these records of a partition are durable and not deleted."""
+    one = queue.partitions[own]
+    if start < one.first:
+        raise Refused(
+            410, f"records below {one.first} are deleted", f"The queue's retention is {queue.deletion.keeps}."
+        )
+    if end > one.durable_end or start > end:
+        raise Refused(416, f"partition {partition} ends at {one.durable_end}", "Request fewer records.")
 
 
 def check_epoch(queue: Queue, epoch: str | None) -> None:

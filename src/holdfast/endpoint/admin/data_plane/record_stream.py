@@ -13,9 +13,10 @@ import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from holdfast.core.records import content_name, hold_of
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.record_blocks import MEDIA_TYPE, encode_block, encode_trailer
-from holdfast.exceptions import StoreError
+from holdfast.exceptions import StoreDamaged, StoreError
 from holdfast.http.exchange import Exchange
 from holdfast.store.records import emptied
 
@@ -28,6 +29,9 @@ PIECE_BYTES = 1 << 18
 
 WAITING_BYTES = 32 << 20
 """Of blocks larger than a piece that wait in memory for their readers, over all of them; one block may be larger."""
+
+CONTENT_BYTES = 1 << 20
+"""Of the attachments that a record has in the store, in one answer."""
 
 READING_AT_A_TIME = 2
 """Blocks that the listener reads at a time, and pages of records, dead letters or outbox messages that it makes."""
@@ -174,3 +178,28 @@ class RecordStream:
             return 0, b""
         records = [data for _, data in found]
         return len(records), encode_block(start, emptied(records, wanted.without) if wanted.without else records)
+
+    async def content(self, queue: str, partition: int, offset: int, start: int) -> bytes | None:
+        """Return a piece of the attachments that a record has in the store, from byte ``start``: at most CONTENT_BYTES.
+
+        None: The record was deleted, or has no attachments in the store.
+
+        Raises:
+            StoreError: The store cannot be read.
+        """
+        async with self._reading:
+            try:
+                return await asyncio.to_thread(self._content_now, queue, partition, offset, start)
+            except StoreDamaged:
+                raise  # attachments alone: the records are readable
+            except StoreError as error:
+                self._app.engine.fail(error)
+                raise
+
+    def _content_now(self, queue: str, partition: int, offset: int, start: int) -> bytes | None:
+        found = self._app.store.read(queue, partition, offset, offset + 1)
+        if not found or not content_name(found[0][1].attachments):
+            return None
+        with hold_of(found[0][1].attachments).open() as file:
+            file.seek(start)
+            return file.read(CONTENT_BYTES)

@@ -99,6 +99,13 @@ class RecordsQuery(ReadersQuery, kw_only=True):
     ] = ""
 
 
+class ContentQuery(Shape, kw_only=True):
+    """The piece of a record's attachments to return."""
+
+    epoch: Annotated[str | None, Meta(description="The queue's epoch when the reader started.")] = None
+    start: Annotated[Offset, Meta(description="The first byte.")] = field(name="from", default=0)
+
+
 class NodesQuery(Shape):
     """The sink whose worker is wanted too."""
 
