@@ -141,7 +141,7 @@ class LimitExceeded(EnvelopeError):
 
 
 class SequenceFault(HoldfastError):
-    """A WS-RM fault; ``code`` is the local name of its subcode (WS-RM 1.2 section 4).
+    """A WS-RM fault; ``code`` is the local name of its subcode (WS-RM 1.2 section 4), which is also the class's name.
 
     Args:
         message: The reason text, from Holdfast or the peer.
@@ -149,6 +149,9 @@ class SequenceFault(HoldfastError):
     """
 
     code = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.code = cls.__name__
 
     def __init__(self, message: str, *, identifier: str = "", remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -158,49 +161,33 @@ class SequenceFault(HoldfastError):
 class SequenceTerminated(SequenceFault):
     """An unrecoverable error terminated the Sequence."""
 
-    code = "SequenceTerminated"
-
 
 class UnknownSequence(SequenceFault):
     """The Identifier does not belong to a known Sequence."""
-
-    code = "UnknownSequence"
 
 
 class InvalidAcknowledgement(SequenceFault):
     """An acknowledgement that breaks the cumulative invariant."""
 
-    code = "InvalidAcknowledgement"
-
 
 class MessageNumberRollover(SequenceFault):
     """A message number above the limit."""
-
-    code = "MessageNumberRollover"
 
 
 class CreateSequenceRefused(SequenceFault):
     """The destination refused to create the Sequence."""
 
-    code = "CreateSequenceRefused"
-
 
 class SequenceClosed(SequenceFault):
     """The Sequence is closed and accepts no new messages."""
-
-    code = "SequenceClosed"
 
 
 class WSRMRequired(SequenceFault):
     """The destination accepts only messages with WS-RM headers."""
 
-    code = "WSRMRequired"
-
 
 class LastMessageNumberExceeded(SequenceFault):
     """A number above the one that carried LastMessage (WS-RM 1.0)."""
-
-    code = "LastMessageNumberExceeded"
 
 
 SEQUENCE_FAULTS: dict[str, type[SequenceFault]] = {

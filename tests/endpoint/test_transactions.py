@@ -171,7 +171,7 @@ async def test_a_deferred_constraint_is_the_handlers_failure_and_not_the_stores(
         await source.flush(60)
         await app.running.dispatcher.done()
     assert shop.effects == Counter("ab")
-    assert (app.running.dispatcher.handled, app.running.dispatcher.dead) == (2, 1)
+    assert (app.running.dispatcher.handling.succeeded, app.running.dispatcher.handling.dead) == (2, 1)
     assert app.running.engine.failure is None
     shop.engine.dispose()
 
@@ -209,7 +209,7 @@ async def test_a_handler_that_ends_the_transaction_itself_has_failed(shop, serve
         await source.send(body("a"), action=NOTE)
         await source.flush(60)
         await app.running.dispatcher.done()
-    assert app.running.dispatcher.dead == 1
+    assert app.running.dispatcher.handling.dead == 1
     assert app.running.engine.failure is None
 
 

@@ -160,7 +160,7 @@ async def test_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await say(order)).acknowledgements[0].ranges == ((1, 1),)
         assert mounted.app.running.dispatcher is not None
         await mounted.app.running.engine.settled()
-        while not mounted.app.running.dispatcher.handled:
+        while not mounted.app.running.dispatcher.handling.succeeded:
             await mounted.app.running.engine.settled()
             await client.get("http://host/")
         assert (await client.get("http://host/")).json() == {"received": ["1 box"]}

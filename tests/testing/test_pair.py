@@ -134,7 +134,7 @@ async def test_leaving_waits_until_what_cannot_be_handled_is_a_dead_letter() -> 
         await source.send("<order>1</order>", action="urn:orders/Submit")
     assert len(calls) == holdfast.HandlingPolicy().attempts
     assert app.running.dispatcher is not None
-    assert (app.running.dispatcher.dead, app.unhandled) == (1, 0)
+    assert (app.running.dispatcher.handling.dead, app.unhandled) == (1, 0)
 
 
 async def test_within_the_block_handled_waits_for_the_same() -> None:

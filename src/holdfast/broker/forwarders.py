@@ -12,7 +12,6 @@ from functools import partial
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
-from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import Steering
 from holdfast.core.versions import creation_choices
@@ -32,17 +31,12 @@ UNCONFIGURED = "not in the configuration"
 """Reason of a forwarder that is in the store but not in the configuration."""
 
 
-def choices_of(config: ForwarderConfig) -> list[Choice]:
-    """Return the versions and offers that a forwarder tries with CreateSequence, in order."""
-    return creation_choices(config.versions, config.offer)
-
-
 class Forwarders:
     """The forwarders of a broker: one outbox, and so one Sequence, for each partition of their queue."""
 
     def __init__(self, configs: Iterable[ForwarderConfig]) -> None:
         self.configs = {config.name: config for config in configs}
-        self._choices = {name: choices_of(config) for name, config in self.configs.items()}
+        self._choices = {name: creation_choices(config.versions, config.offer) for name, config in self.configs.items()}
         """One list for all outboxes of a forwarder: what one learns about its destination applies to all."""
 
     def begin(self, destination: RunningDestination) -> None:

@@ -140,6 +140,14 @@ def for_forwarded_replies(policy: DestinationPolicy) -> DestinationPolicy:
     return replace(policy, assurance=assurance, incomplete_sequence_behavior=behavior, inactivity_timeout=None)
 
 
+def _check_pauses(policy: PollingPolicy | CircuitPolicy, between: str) -> None:
+    if policy.first > policy.cap:
+        raise ConfigurationError(
+            f"{type(policy).__name__}(first={policy.first:g}) is above cap={policy.cap:g}",
+            remedy=f"first is the shortest pause between {between}, cap the longest. Lower first or raise cap.",
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PollingPolicy:
     """How often a source that polls with MakeConnection asks its destination for messages.
@@ -164,11 +172,7 @@ class PollingPolicy:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.first > self.cap:
-            raise ConfigurationError(
-                f"PollingPolicy(first={self.first:g}) is above cap={self.cap:g}",
-                remedy="first is the shortest pause between polls, cap the longest. Lower first or raise cap.",
-            )
+        _check_pauses(self, "polls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +262,7 @@ class CircuitPolicy:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.first > self.cap:
-            raise ConfigurationError(
-                f"CircuitPolicy(first={self.first:g}) is above cap={self.cap:g}",
-                remedy="first is the shortest pause between probes, cap the longest. Lower first or raise cap.",
-            )
+        _check_pauses(self, "probes")
 
 
 @dataclass(frozen=True, slots=True)

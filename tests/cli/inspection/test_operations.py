@@ -198,10 +198,10 @@ def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path:
     for wrong in ((), ("--to", "latest", "--ago", "1h"), ("--ago", "soon"), ("--time", "soon")):
         assert run("cursors", "reset", "inbox", "audit", *admin, *wrong, "--yes").code == 2
 
-    handled = served.app.running.dispatcher.handled
+    handled = served.app.running.dispatcher.handling.succeeded
     assert run("cursors", "replay", "inbox", "handler", *admin, "--to", "earliest", "--yes").code == 0
     settle(served)
-    assert served.app.running.dispatcher.handled == handled + 3
+    assert served.app.running.dispatcher.handling.succeeded == handled + 3
 
     assert run("cursors", "delete", "inbox", "audit", *admin, "--yes").out == "audit of inbox is deleted.\n"
     result = run("cursors", "delete", "inbox", "audit", *admin, "--yes")

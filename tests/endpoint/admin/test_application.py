@@ -321,7 +321,7 @@ async def test_a_reader_holds_back_what_the_handlers_are_done_with(serve: Any) -
         await admin.put("spark", {"0": 0})
         await admin.send(300)
         async with asyncio.timeout(60):
-            while app.running.dispatcher is None or app.running.dispatcher.handled < 300:
+            while app.running.dispatcher is None or app.running.dispatcher.handling.succeeded < 300:
                 await asyncio.sleep(0.01)
         _, data = await admin.ask("/queues/inbox/0/records?from=0&to=300")
         assert unframe(data)[1] == 300

@@ -46,7 +46,7 @@ async def test_an_invalid_one_way_body_becomes_a_dead_letter_at_once(serve: Any)
         await (await source.send(body, action="urn:orders/CancelOrder")).acknowledged(60)
         dispatcher: Any = orders.app.running.dispatcher
         await dispatcher.done()
-    assert (dispatcher.dead, dispatcher.failed, orders.cancelled) == (1, 1, [])
+    assert (dispatcher.handling.dead, dispatcher.handling.failed, orders.cancelled) == (1, 1, [])
 
 
 async def test_a_handler_may_take_the_message_and_return_all_fields(serve: Any) -> None:
@@ -77,7 +77,7 @@ async def test_a_returned_value_that_breaks_the_wsdl_is_a_dead_letter_and_a_faul
         with pytest.raises(PeerFault):
             await source.call("Price", item="nail")
     dispatcher: Any = app.running.dispatcher
-    assert dispatcher.dead == 1
+    assert dispatcher.handling.dead == 1
 
 
 async def test_the_description_is_given_out_with_its_schema(serve: Any) -> None:

@@ -131,7 +131,7 @@ async def test_a_dead_letter_that_fails_again_has_the_new_reason_and_a_limit(ser
     assert (shown["body"], shown["headers"]) == ("<n>1</n>", "")
     assert shown["reason"].count("Traceback") == 1
     assert desk.app.running.dispatcher is not None
-    assert (desk.app.running.dispatcher.failed, desk.app.running.dispatcher.dead) == (2, 1)
+    assert (desk.app.running.dispatcher.handling.failed, desk.app.running.dispatcher.handling.dead) == (2, 1)
 
 
 async def test_a_request_that_was_answered_with_a_fault_gets_no_second_answer(serve: Any) -> None:

@@ -89,7 +89,7 @@ async def test_plain_handlers_run_up_to_the_concurrency_and_delay_nobody_else(se
         assert len(set(names)) == 32
         assert all(name.startswith("holdfast-handler") for name in names)
         assert app.running.dispatcher is not None
-        assert app.running.dispatcher.handled == 0
+        assert app.running.dispatcher.handling.succeeded == 0
         # What reads the store for others uses the loop's executor, which has fewer threads than handlers run.
         async with HTTPClient() as http:
             url = f"{service.admin_url}/queues/inbox/0/records?from=0&to=1"
@@ -144,7 +144,7 @@ async def test_a_handler_that_raises_is_called_again_and_the_order_is_kept(serve
     await until(lambda: len(calls) == 5)
     assert calls == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1)]
     assert app.running.dispatcher is not None
-    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (2, 0)
+    assert (app.running.dispatcher.handling.failed, app.running.dispatcher.handling.dead) == (2, 0)
 
 
 async def test_too_many_failures_make_a_dead_letter_with_the_traceback(serve: Any, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ async def test_too_many_failures_make_a_dead_letter_with_the_traceback(serve: An
     await send(service.url, 0, 1, 2)
     await until(lambda: handled == ["0", "2"])
     assert app.running.dispatcher is not None
-    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (3, 1)
+    assert (app.running.dispatcher.handling.failed, app.running.dispatcher.handling.dead) == (3, 1)
     await service.close()
 
     store = RocksDBStore(tmp_path / "inbox", read_only=True)
@@ -436,7 +436,7 @@ async def test_at_most_once_never_calls_a_handler_twice(serve: Any) -> None:
     await until(lambda: len(calls) == 2)
     assert calls == ["0", "1"]
     assert app.running.dispatcher is not None
-    assert (app.running.dispatcher.failed, app.running.dispatcher.dead) == (1, 0)
+    assert (app.running.dispatcher.handling.failed, app.running.dispatcher.handling.dead) == (1, 0)
 
 
 async def test_at_most_once_answers_requests_too(serve: Any) -> None:
@@ -485,7 +485,7 @@ async def test_without_order_a_sequence_is_handled_concurrently_up_to_the_limit(
     await send((await serve(app)).url, *range(10))
     await until(lambda: len(running) == 3)
     gate.set()
-    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher.handled == 10)
+    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher.handling.succeeded == 10)
     assert most == 3
 
 

@@ -659,7 +659,9 @@ async def test_killed_while_it_sends_every_stored_message_arrives_once_in_order(
         told |= {int(line) for line in lines if line.endswith(b"\n")}
     async with Source(None, tmp_path / "outbox") as source:
         await source.flush(60)
-    await until(lambda: app.running.dispatcher is not None and app.running.dispatcher.handled == app.running.accepted)
+    await until(
+        lambda: app.running.dispatcher is not None and app.running.dispatcher.handling.succeeded == app.running.accepted
+    )
     numbers = [int(text) for text in got]
     assert numbers == list(range(len(numbers))), "each once, in order, none left out by the life that came next"
     assert told <= set(numbers), "each that was said to be stored"

@@ -59,10 +59,8 @@ def show(store: str | None, cursor: str | None, every: bool, admin: str | None, 
     CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 
 
-def _move(
-    admin: AdminClient, queue: str, cursor: str, partition: int | None, where: dict[str, Any], as_json: bool
-) -> None:
-    answer = admin.steer(f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", partition=partition, **where)
+def _move(admin: AdminClient, queue: str, cursor: str, where: dict[str, Any], as_json: bool) -> None:
+    answer = admin.steer(f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", **where)
     tell(answer, f"{cursor} of {queue} is at {places_text(answer['offsets'])}.", as_json)
 
 
@@ -72,15 +70,7 @@ def _move(
 @place_options
 @yes_option
 @steer_options
-def reset(
-    queue: str,
-    cursor: str,
-    partition: int | None,
-    where: dict[str, Any],
-    yes: bool,
-    admin: AdminClient,
-    as_json: bool,
-) -> None:
+def reset(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Move a cursor forward or back.
 
     \b
@@ -91,7 +81,7 @@ def reset(
     it again, if they still exist. The Spark source reads from its checkpoint, regardless of its cursor.
     """
     confirm(f"{cursor} of {queue} would move.", yes)
-    _move(admin, queue, cursor, partition, where, as_json)
+    _move(admin, queue, cursor, where, as_json)
 
 
 @cursors.command(short_help="Handle or send messages again.")
@@ -100,15 +90,7 @@ def reset(
 @place_options
 @yes_option
 @steer_options
-def replay(
-    queue: str,
-    cursor: str,
-    partition: int | None,
-    where: dict[str, Any],
-    yes: bool,
-    admin: AdminClient,
-    as_json: bool,
-) -> None:
+def replay(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Handle (`handler`) or send (`outbound/KEY`) the messages from a position again, if they are still stored.
 
     \b
@@ -119,7 +101,7 @@ def replay(
     cannot recognise a repeated message as a duplicate.
     """
     confirm(f"{cursor} would process messages of {queue} again that are already done.", yes)
-    _move(admin, queue, cursor, partition, where, as_json)
+    _move(admin, queue, cursor, where, as_json)
 
 
 @cursors.command(short_help="Delete a reader's cursor.")

@@ -147,8 +147,8 @@ def resume(name: str, admin: AdminClient, as_json: bool) -> None:
     tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
 
 
-def _move(admin: AdminClient, name: str, partition: int | None, where: dict[str, Any], as_json: bool) -> None:
-    answer = admin.steer(f"forwarders/{quoted(name)}/reset", partition=partition, **where)
+def _move(admin: AdminClient, name: str, where: dict[str, Any], as_json: bool) -> None:
+    answer = admin.steer(f"forwarders/{quoted(name)}/reset", **where)
     tell(answer, f"{name} stands at {places_text(answer['offsets'])}.", as_json)
 
 
@@ -157,14 +157,7 @@ def _move(admin: AdminClient, name: str, partition: int | None, where: dict[str,
 @place_options
 @yes_option
 @steer_options
-def reset(
-    name: str,
-    partition: int | None,
-    where: dict[str, Any],
-    yes: bool,
-    admin: AdminClient,
-    as_json: bool,
-) -> None:
+def reset(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Move a forwarder forward or back. It skips messages, or sends messages again in a new Sequence.
 
     \b
@@ -172,7 +165,7 @@ def reset(
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
     """
     confirm(f"{name} would move. Forward, it skips messages; back, messages arrive again.", yes)
-    _move(admin, name, partition, where, as_json)
+    _move(admin, name, where, as_json)
 
 
 @forwarders.command(short_help="Send messages again.")
@@ -180,14 +173,7 @@ def reset(
 @place_options
 @yes_option
 @steer_options
-def replay(
-    name: str,
-    partition: int | None,
-    where: dict[str, Any],
-    yes: bool,
-    admin: AdminClient,
-    as_json: bool,
-) -> None:
+def replay(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_json: bool) -> None:
     """Send all messages from a position again, if they are still in the queue.
 
     \b
@@ -197,7 +183,7 @@ def replay(
     The forwarder sends them in a new Sequence, so the destination cannot recognise them as duplicates.
     """
     confirm(f"Messages that {name} has already sent would arrive again.", yes)
-    _move(admin, name, partition, where, as_json)
+    _move(admin, name, where, as_json)
 
 
 @forwarders.command(short_help="Forget a forwarder.")

@@ -108,9 +108,15 @@ def place_options(command: Any) -> Any:
 
     @wraps(command)
     def placed(
-        *args: Any, to: str | None, offset: int | None, moment: str | None, ago: str | None, **options: Any
+        *args: Any,
+        partition: int | None,
+        to: str | None,
+        offset: int | None,
+        moment: str | None,
+        ago: str | None,
+        **options: Any,
     ) -> Any:
-        return command(*args, where=place(to, offset, moment, ago), **options)
+        return command(*args, where={"partition": partition} | place(to, offset, moment, ago), **options)
 
     for option in (
         click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]"),

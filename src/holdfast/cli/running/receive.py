@@ -114,14 +114,14 @@ async def _receive(app: Destination, service: Service, count: int | None, logs: 
 
 
 def _received(running: RunningDestination) -> int:
-    return running.dispatcher.handled if running.dispatcher is not None else running.accepted
+    return running.dispatcher.handling.succeeded if running.dispatcher is not None else running.accepted
 
 
 def _look(running: RunningDestination | None, count: int | None) -> Shown:
     received = failed = duplicates = 0
     if running is not None:
         received, duplicates = _received(running), running.incidents["message.duplicate_dropped"]
-        failed = running.dispatcher.failed if running.dispatcher is not None else 0
+        failed = running.dispatcher.handling.failed if running.dispatcher is not None else 0
     total = f"{received:,}/{count:,}" if count is not None else f"{received:,}"
     text = f"{total} received, {duplicates:,} duplicates dropped"
     return Shown(f"{text}, {failed:,} attempts to write failed" if failed else text, received, count)

@@ -114,7 +114,8 @@ class HandlerSchedule:
         self._replies = replies
         self._commit = inbound.commit
         self._effects = inbound.effects
-        self._is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        self.is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        """Whether no handler may get a message twice."""
         self._set_aside = settings.set_aside
         self._lines: list[_Line] = []
         self._held_bytes = 0
@@ -135,10 +136,10 @@ class HandlerSchedule:
         """Resume at the saved cursors. Call once, after the queue was recovered."""
         in_order = self._inbound.policy.assurance.in_order
         for partition, end in enumerate(self.queue.records.ends):
-            state = self.queue.cursors.handled(partition, at_most_once=self._is_at_most_once)
+            state = self.queue.cursors.handled(partition, at_most_once=self.is_at_most_once)
             self.cursors.append(HandlerCursor(self.policy, in_order, state))
             self._lines.append(_Line(end))
-        if self._is_at_most_once:
+        if self.is_at_most_once:
             self._look_for_lost(now)
         for partition in range(len(self.cursors)):
             if not self.queue.cursors.is_handled_saved(partition):
@@ -160,11 +161,6 @@ class HandlerSchedule:
     def when_done(self, call: Callable[[], None]) -> None:
         """Call ``call`` once, when :attr:`is_done` becomes true."""
         self._when_done.append(call)
-
-    @property
-    def is_at_most_once(self) -> bool:
-        """Whether no handler may get a message twice."""
-        return self._is_at_most_once
 
     @property
     def unhandled(self) -> int:
@@ -271,7 +267,7 @@ class HandlerSchedule:
         cursor, line = self.cursors[partition], self._lines[partition]
         handle = Handle(self.queue.name, partition, offset, line.records[offset], cursor.attempts(offset))
         self.running += 1
-        if not self._is_at_most_once:
+        if not self.is_at_most_once:
             self._effects.append(handle)
             return
         # Mark it before a handler gets it: a crash in between loses the record, which this assurance allows; a second
@@ -353,7 +349,7 @@ class HandlerSchedule:
             place = self.letters.failed_again(handle.offset, again)
             detail = {"letter": handle.offset, "place": place, "exception": reason}
             self._retried(handle, Incident("dead_letter.failed_again", level="error", detail=detail))
-        elif self._is_at_most_once:
+        elif self.is_at_most_once:
             detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
             self._tell(handle, Incident("message.lost", level="error", detail=detail))
             self._finish(handle, self._set_aside(record), now)
@@ -398,7 +394,7 @@ class HandlerSchedule:
     def _save(self, partition: int, now: float) -> None:
         cursor, line = self.cursors[partition], self._lines[partition]
         state, floor = cursor.to_state(), cursor.floor
-        if self._is_at_most_once:
+        if self.is_at_most_once:
             # The next process searches for records that are marked and not answered.
             looked = floor if line.search is None else line.search.position
             floor = state["floor"] = min(floor, looked, *line.marked)

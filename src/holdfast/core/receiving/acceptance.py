@@ -161,7 +161,7 @@ class Acceptance:
             self._answering.fault(envelope, refused, back_channel)
             return
         if request is not None and is_passed_on:
-            again = partial(self._receive_again, envelope, back_channel, problem, origin)
+            again = partial(self.receive, envelope, back_channel, problem=problem, origin=origin)
             if not self._outbound.context.forwarders.has(*request, again):
                 return  # its request is being read
         self._see_what_it_awaits(message)
@@ -284,11 +284,6 @@ class Acceptance:
         if not envelope.fault:
             incident = Incident("message.unsolicited_dropped", sequence.identifier, sequence.message_number)
             self._effects.append(incident)
-
-    def _receive_again(
-        self, envelope: Envelope, back_channel: BackChannel | None, problem: Fault | None, origin: Origin, now: float
-    ) -> None:
-        self.receive(envelope, back_channel, now, problem, origin)
 
     def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
         if envelope.relates_to is None:

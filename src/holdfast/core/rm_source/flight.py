@@ -95,7 +95,7 @@ class Flight(dict[int, InFlight]):
     is one unnecessary examination.
     """
 
-    __slots__ = ("_due_from", "_has_waiting", "_leaving", "asking", "bytes", "missing")
+    __slots__ = ("_due_from", "has_waiting", "_leaving", "asking", "bytes", "missing")
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +108,8 @@ class Flight(dict[int, InFlight]):
         self._due_from = math.inf
         self._leaving: set[int] = set()
         """Numbers that are due now and have not left yet."""
-        self._has_waiting = False
-        """Whether a number waits for a lower one."""
+        self.has_waiting = False
+        """Whether a number waits for a lower one, or did at the latest :meth:`due`."""
 
     def has_room(self, record: Record | None, most: int) -> bool:
         """Whether the body fits in addition to the others, with ``most`` bytes in total. One body always fits."""
@@ -169,7 +169,7 @@ class Flight(dict[int, InFlight]):
         entry.due = due
         entry.waits_for = lower
         self._leaving.discard(number)
-        self._has_waiting = True
+        self.has_waiting = True
         self._due_from = min(self._due_from, due)
 
     def park(self, number: int) -> None:
@@ -185,11 +185,6 @@ class Flight(dict[int, InFlight]):
         entry.is_parked = False
         entry.waits_for = 0
         self.hurry(entry, now)
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a number waits for a lower one, or did at the latest :meth:`due`."""
-        return self._has_waiting
 
     def leaving(
         self, due: Mapping[int, Record | None], last_number: int | None, claim: Claim
@@ -225,7 +220,7 @@ class Flight(dict[int, InFlight]):
             self.bytes -= entry.size
         self.asking.discard(number)
         self._leaving.discard(number)
-        if self._has_waiting:
+        if self.has_waiting:
             self._due_from = -math.inf  # another number may have waited for it
         elif not self:
             self._due_from = math.inf
@@ -276,11 +271,11 @@ class Flight(dict[int, InFlight]):
         self.missing = 0
         numbers: list[int] = []
         self._due_from = math.inf
-        self._has_waiting = False
+        self.has_waiting = False
         for number, entry in self.items():
             due = entry.due
             if entry.waits_for:
-                self._has_waiting = True
+                self.has_waiting = True
                 due = self._due_behind(number, entry, unreplied)
             if number in unreplied and (entry.exchanges or number in replying):
                 continue

@@ -72,9 +72,13 @@ class DestinationCollector(Collector):
             yield from _journal(app.journal)
         yield from self._sinks()
         if app.dispatcher is not None:
-            yield _counter("holdfast_messages_handled", "Messages that a handler completed.", app.dispatcher.handled)
-            yield _counter("holdfast_handler_failures", "Handler calls that raised an error.", app.dispatcher.failed)
-            yield _counter("holdfast_dead_letters", "Messages that became dead letters.", app.dispatcher.dead)
+            yield _counter(
+                "holdfast_messages_handled", "Messages that a handler completed.", app.dispatcher.handling.succeeded
+            )
+            yield _counter(
+                "holdfast_handler_failures", "Handler calls that raised an error.", app.dispatcher.handling.failed
+            )
+            yield _counter("holdfast_dead_letters", "Messages that became dead letters.", app.dispatcher.handling.dead)
         kept = app.dead_letters.count
         yield GaugeMetricFamily("holdfast_dead_letters_kept", "Current dead letters.", value=kept)
 

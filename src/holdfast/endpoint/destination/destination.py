@@ -217,13 +217,13 @@ class Destination(HandlerRegistration, ASGIApplication):
     def unhandled(self) -> int:
         """The number of delivered messages that handlers have not finished."""
         dispatcher = self._opened.dispatcher if self._opened is not None else None
-        return dispatcher.unhandled if dispatcher is not None else 0
+        return dispatcher.handling.unhandled if dispatcher is not None else 0
 
     @property
     def dead_letters(self) -> int:
         """The number of messages that became dead letters since the start."""
         dispatcher = self._opened.dispatcher if self._opened is not None else None
-        return dispatcher.dead if dispatcher is not None else 0
+        return dispatcher.handling.dead if dispatcher is not None else 0
 
     def handle(self, exchange: Exchange, is_elsewhere: Elsewhere | None = None) -> None:
         """Accept one HTTP request and answer it later. The destination must be started.

@@ -120,7 +120,7 @@ class Dispatcher:
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("dispatcher.failed", exc_info=task.exception())
+            log.error("dispatcher.handling.failed", exc_info=task.exception())
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
@@ -275,26 +275,6 @@ class Dispatcher:
         self._engine.touch()
 
     # --- waiting and ending ---------------------------------------------------------------------------------------
-
-    @property
-    def handled(self) -> int:
-        """The number of handler calls that succeeded."""
-        return self.handling.succeeded
-
-    @property
-    def failed(self) -> int:
-        """The number of handler calls that failed."""
-        return self.handling.failed
-
-    @property
-    def dead(self) -> int:
-        """The number of messages that became dead letters."""
-        return self.handling.dead
-
-    @property
-    def unhandled(self) -> int:
-        """The number of unfinished delivered records, and of dead letters waiting for a retry."""
-        return self.handling.unhandled
 
     @property
     def running(self) -> int:
