@@ -31,7 +31,8 @@ class Nodes:
 
     async def listen(self, port: int, secret: str = "a secret") -> None:
         proof = NodeProof(secret)
-        listener = NodeListener(WorkerClient((), Placements(), proof, 8), Placements(), proof)
+        workers = WorkerClient((), Placements(), proof, 8)
+        listener = NodeListener(workers, Placements(), proof, 0, lambda _exchange: None, lambda *_: False)
         await listener.start(bind("127.0.0.1", port, 8), HTTPLimits())
         self._listeners.append(listener)
 

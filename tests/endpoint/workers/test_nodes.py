@@ -1,7 +1,6 @@
 """Nodes of a cluster as processes on a real database: any of them takes any request, and partitions move between them.
 
 A test scripts which node has which partition; the tests of ``holdfast.cluster`` are about who decides that.
-Covers endpoint/workers/node_listener.py.
 """
 
 from __future__ import annotations

@@ -1,24 +1,31 @@
 """NodeListener: takes the requests of a cluster's other nodes, and passes each to the worker that it names.
 
 Every process of the node has one, at the same address. It answers only nodes that prove to have the cluster's secret.
-A request goes no further than to a worker of this host, which also sees whether it is new. After that, the node that
-sent it asks again, elsewhere.
+The first request on a connection goes to its worker with the connection, so the worker reads the next ones itself. If
+the connection cannot be passed on, because it uses TLS, each request goes to the worker's Unix socket. No request goes
+further than to a worker of this host, which also sees whether it is new. After that, the node that sent it asks again,
+elsewhere.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
-from holdfast.http.exchange import Exchange, HTTPLimits
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response
 from holdfast.http.server.server import HTTPServer
+
+MESSAGE: Final = "message"
+"""The path of a request that has a message of a peer."""
 
 
 class NodeListener:
@@ -28,12 +35,26 @@ class NodeListener:
         workers: Sends requests to the workers.
         placements: Which workers are here now.
         proof: Checks the requests, and proves the answers.
+        number: The number of this worker.
+        take: Answers the messages for this worker.
+        give: Passes a connection on to another worker, with its first request.
     """
 
-    def __init__(self, workers: WorkerClient, placements: Placements, proof: NodeProof) -> None:
+    def __init__(
+        self,
+        workers: WorkerClient,
+        placements: Placements,
+        proof: NodeProof,
+        number: int,
+        take: Handler,
+        give: Callable[[int, socket.socket, Request], bool],
+    ) -> None:
         self._workers = workers
         self._placements = placements
         self._proof = proof
+        self._number = number
+        self._for_this = take
+        self._give = give
         self._server = HTTPServer()
 
     async def start(
@@ -41,6 +62,14 @@ class NodeListener:
     ) -> None:
         """Accept requests at the shared sockets; with a context over TLS, which demands the certificate of a node."""
         await self._server.start(self._take, None, 0, sockets=sockets, limits=limits, ssl_context=ssl_context)
+
+    async def adopt(self, connection: socket.socket, request: Request) -> None:
+        """Serve a connection that another process of this node accepted.
+
+        Raises:
+            OSError: It is lost.
+        """
+        await self._server.adopt(connection, request)
 
     def use(self, limits: HTTPLimits) -> None:
         """Replace the limits."""
@@ -63,6 +92,12 @@ class NodeListener:
         if number not in self._placements.now.local:
             self._answer(exchange, stamp, Response(MISDIRECTED, {}, b""))
             return
+        if path == MESSAGE:
+            if number == self._number:
+                self._for_this(_SealedExchange(exchange, path, partial(self._answer, exchange, stamp)))
+                return
+            if exchange.give_away(partial(self._give, number)):
+                return
         done = partial(self._answer, exchange, stamp)
         self._workers.request_here(number, request.method, path, request.body, done, {STAMP: stamp})
 
@@ -70,3 +105,60 @@ class NodeListener:
         response = outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b"")
         content, proof = self._proof.seal(stamp, response)
         exchange.respond(200, content, None, ((PROOF.lower().encode(), proof.encode()),))
+
+
+class _SealedExchange(Exchange):
+    """A request of another node for this worker, whose answer is sealed.
+
+    Args:
+        exchange: The exchange of the connection.
+        path: The target for the worker.
+        answer: Answers the node.
+    """
+
+    def __init__(self, exchange: Exchange, path: str, answer: Callable[[Response], None]) -> None:
+        self._exchange = exchange
+        self._answer = answer
+        self._started: tuple[int, bytes | None, Sequence[tuple[bytes, bytes]]] | None = None
+        self._pieces: list[bytes] = []
+        self.request = dataclasses.replace(exchange.request, target=f"/{path}")
+        exchange.on_close = self._has_closed
+
+    def _has_closed(self) -> None:
+        self.closed = True
+        if self.on_close is not None:
+            self.on_close()
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        if self.closed:
+            return
+        fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+        if content_type is not None:
+            fields["content-type"] = content_type.decode("latin-1")
+        self._answer(Response(status, fields, body))
+
+    def start(
+        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        self._started = (status, content_type, headers)
+
+    def write(self, data: bytes) -> bool:
+        self._pieces.append(data)
+        return True
+
+    async def drain(self) -> None:
+        """See :class:`Exchange`: the seal covers the whole answer, so there is always room for it."""
+
+    def finish(self) -> None:
+        if self._started is None:
+            raise RuntimeError("this exchange is not being answered in pieces")
+        status, content_type, headers = self._started
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        self.respond(status, body, content_type, headers)

@@ -72,9 +72,7 @@ class NodeProof:
 
     def _digest(self, kind: str, stamp: str, method: str, target: str, body: bytes) -> str:
         parts = "\0".join((kind, stamp, method, target)).encode("utf-8", "replace")
-        digest = hmac.new(self._key, struct.pack(">Q", len(parts)) + parts, hashlib.sha256)
-        digest.update(body)
-        return digest.hexdigest()
+        return hmac.digest(self._key, b"%b%b%b" % (struct.pack(">Q", len(parts)), parts, body), "sha256").hex()
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -63,6 +63,8 @@ HEAD_ROOM: Final = 256 * 1024
 """Bytes that a request's head may need where it is passed on as content."""
 NOTHING: Final = b"0"
 """Goes with a connection that brought nothing yet."""
+OF_NODE: Final = b"n"
+"""Goes before the first request of a connection of another node. No encoded request begins with it."""
 LOADS_SECONDS: Final = 0.5
 """Between two times that a worker says how many connections it has."""
 MOST_KNOWN: Final = 4096
@@ -144,7 +146,9 @@ class Neighbours:
         self._relays = Relays(self._workers, place.placements, self._number)
         await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
         if self._proof is not None:
-            self._nodes = NodeListener(self._workers, place.placements, self._proof)
+            self._nodes = NodeListener(
+                self._workers, place.placements, self._proof, self._number, self._take, self._give_node
+            )
             await self._nodes.start(nodes, _within(limits), accepting)
 
     def take_connections(self) -> None:
@@ -350,6 +354,10 @@ class Neighbours:
     def _give(self, owner: int, connection: socket.socket, request: Request) -> bool:
         return len(request.body) <= MOST_GIVEN and self._send(owner, encode_request(request), connection)
 
+    def _give_node(self, owner: int, connection: socket.socket, request: Request) -> bool:
+        small = len(request.body) <= MOST_GIVEN
+        return small and self._send(owner, OF_NODE + encode_request(request), connection)
+
     def _send(self, owner: int, data: bytes, connection: socket.socket) -> bool:
         try:
             socket.send_fds(self._place.giving[owner], [data], [connection.fileno()])
@@ -360,7 +368,7 @@ class Neighbours:
     # --- what comes from the others -------------------------------------------------------------------------------
 
     def _take(self, exchange: Exchange) -> None:
-        """Process a request on this worker's Unix socket."""
+        """Process a request of another process: on this worker's Unix socket, or on a connection of its node."""
         what, _, name = exchange.request.target.removeprefix("/").partition("/")
         if not (self._may_act or (what == "admin" and name in OF_THE_PROCESS)):
             exchange.respond(MISDIRECTED)
@@ -394,11 +402,16 @@ class Neighbours:
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
-                self._do(self._serve(connection, decode_request(data) if data != NOTHING else None))
+                self._do(self._serve(connection, data))
 
-    async def _serve(self, connection: socket.socket, request: Request | None) -> None:
+    async def _serve(self, connection: socket.socket, data: bytes) -> None:
         try:
-            await self._server.adopt(connection, request)
+            if data == NOTHING:
+                await self._server.adopt(connection, None)
+            elif not data.startswith(OF_NODE):
+                await self._server.adopt(connection, decode_request(data))
+            elif self._nodes is not None:
+                await self._nodes.adopt(connection, decode_request(data[1:]))
         except OSError as error:
             log.debug("worker.connection_lost", error=str(error))
             connection.close()

@@ -85,7 +85,7 @@ class WorkerClient:
         self, number: int, method: str, path: str, body: bytes, done: Done, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a request to a worker on this host."""
-        self._client.request(method, f"http://{_host_of(number)}/{path}", body, headers or {}, done)
+        self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done, own=headers)
 
     def _request_there(self, url: str, method: str, body: bytes, done: Done, attempt: int = 1) -> None:
         assert self._proof is not None, url
@@ -107,7 +107,8 @@ class WorkerClient:
                 answer = TransportError(f"{url} takes every request for an old one", connected=True)
             done(answer)
 
-        self._client.request(method, url, body, headers, told)
+        # A connection of this lane is soon in the process that answers, which the first request on it finds.
+        self._client.request(method, url, body, {}, told, own=headers, lane=place)
 
     async def fetch(self, number: int, method: str, path: str, body: bytes = b"") -> Response:
         """Return a worker's answer.

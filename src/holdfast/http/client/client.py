@@ -65,7 +65,7 @@ class HTTPClient:
         self._proxy = Proxy.parse(proxy) if proxy is not None else None
         self._trust_env = trust_env
         self._unix = unix or {}
-        self._pools: dict[Origin, Pool] = {}
+        self._pools: dict[tuple[Origin, str], Pool] = {}
         self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -78,7 +78,17 @@ class HTTPClient:
     ) -> None:
         await self.close()
 
-    def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | Streamed,
+        headers: Mapping[str, str],
+        done: Done,
+        *,
+        own: Mapping[str, str] | None = None,
+        lane: str = "",
+    ) -> None:
         """Send once. Never repeats and never follows a redirect: a reliable sender must know the destination.
 
         Args:
@@ -89,10 +99,14 @@ class HTTPClient:
             done: Called once with the answer, whatever its status unless it is a redirect; or with the
                 :class:`TransportError`: no whole answer within the timeouts and the size, or a redirect. It may be
                 called before this returns.
+            own: Further headers, which no other request has.
+            lane: Requests of different lanes use different connections.
         """
-        known = self._heads.get((method, url, *headers.items()))
+        known = self._heads.get((method, url, lane, *headers.items()))
         try:
-            pool, head = known or self._prepare(method, url, headers)
+            pool, head = known or self._prepare(method, url, lane, headers)
+            if own is not None:
+                head += _lines(own)
         except (ConfigurationError, UnicodeError) as error:
             told, remedy = (error.message, error.remedy) if isinstance(error, ConfigurationError) else (str(error), "")
             done(TransportError(f"nothing was sent to {url}: {told}", connected=False, remedy=remedy))
@@ -131,30 +145,27 @@ class HTTPClient:
         self._pools.clear()
         self._heads.clear()
 
-    def _prepare(self, method: str, url: str, headers: Mapping[str, str]) -> tuple[Pool, bytes]:
+    def _prepare(self, method: str, url: str, lane: str, headers: Mapping[str, str]) -> tuple[Pool, bytes]:
         """Return the pool for a URL, and the encoded head of a request with these headers, from a cache."""
         if self._is_closed:
             raise ConfigurationError("the client is closed", remedy="Open another.")
         origin, target = parse_url(url)
-        pool = self._pools.get(origin) or self._open_pool(origin)
+        pool = self._pools.get((origin, lane)) or self._open_pool(origin, lane)
         lines = {"Host": origin.authority, "User-Agent": "holdfast", "Accept-Encoding": "identity"}
         if pool.forwarder is not None:  # RFC 9112 section 3.2.2
             target = f"http://{origin.authority}{target}"
             if pool.forwarder.authorization:
                 lines["Proxy-Authorization"] = pool.forwarder.authorization
-        head = f"{method} {target} HTTP/1.1\r\n"
-        for name, value in {**lines, **headers}.items():
-            check_field(name, value)
-            head += f"{name}: {value}\r\n"
+        head = f"{method} {target} HTTP/1.1\r\n".encode("latin-1") + _lines({**lines, **headers})
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
-        known = self._heads[(method, url, *headers.items())] = (pool, head.encode("latin-1"))
+        known = self._heads[(method, url, lane, *headers.items())] = (pool, head)
         return known
 
-    def _open_pool(self, origin: Origin) -> Pool:
+    def _open_pool(self, origin: Origin, lane: str) -> Pool:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
-        pool = self._pools[origin] = Pool(
+        pool = self._pools[origin, lane] = Pool(
             origin, proxy, context, self._limits, self._has_room, self._unix.get(origin.host)
         )
         return pool
@@ -172,6 +183,12 @@ class HTTPClient:
             self._heads.clear()
         else:
             self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
+
+
+def _lines(headers: Mapping[str, str]) -> bytes:
+    for name, value in headers.items():
+        check_field(name, value)
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode("latin-1")
 
 
 @cache
