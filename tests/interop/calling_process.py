@@ -1,8 +1,9 @@
 """A program that sends the contract's messages to a peer, one after the other, and can be killed and started again.
 
-As a program: ``calling_process.py URL STORE LOG OPERATION RM COUNT PORT``. It listens at PORT for replies, unless that
-is 0. Its log has a line for each message that it sent, or whose reply it has. Started again with the same log, it
-continues after the last one: a message that it had submitted before is the same message, by its MessageID.
+As a program: ``calling_process.py URL STORE LOG OPERATION RM ADDRESSING SOAP COUNT PORT``. It listens at PORT for
+replies, unless that is 0. Its log has a line for each message that it sent, or whose reply it has. Started again with
+the same log, it continues after the last one: a message that it had submitted before is the same message, by its
+MessageID.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from java_contract import HURRIED, PATIENCE, Operation, body, correct_reply, values
 from java_peer import NAMESPACE
+from process_security import processors_told
 
 import holdfast
 
 
-async def _run(url: str, store: str, log: Path, operation: Operation, rm: str, count: int, port: int) -> None:
-    versions = holdfast.Versions(rm, "2005/08", "1.1")
+async def _run(
+    url: str, store: str, log: Path, operation: Operation, versions: holdfast.Versions, count: int, port: int
+) -> None:
     listens = holdfast.SourceHTTP(listen=("127.0.0.1", port), address=f"http://127.0.0.1:{port}/") if port else None
-    async with holdfast.Source(url, store=store, versions=versions, policy=HURRIED, http=listens) as source:
+    async with holdfast.Source(
+        url, store, versions=versions, policy=HURRIED, http=listens, processors=processors_told()
+    ) as source:
         for number in range(len(written(log)) + 1, count + 1):
             told = {"action": f"{NAMESPACE}/{operation}", "message_id": f"urn:call:{number}"}
             if operation == "notify":
@@ -50,12 +55,30 @@ def written(log: Path) -> list[int]:
 
 @contextlib.contextmanager
 def calling_process(
-    url: str, directory: Path, operation: Operation, rm: str, count: int, *, port: int = 0
+    url: str,
+    directory: Path,
+    operation: Operation,
+    versions: holdfast.Versions,
+    count: int,
+    *,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The program in a process of its own, killed at the end if it still runs. Its log is ``directory / "called"``."""
-    words = [url, directory / "outbox", directory / "called", operation, rm, count, port]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, __file__, *map(str, words)], env=environment)
+    """The program in a process of its own, killed at the end if it still runs. Its log is ``directory / "called"``.
+
+    Args:
+        url: Address of the service.
+        directory: For its store and its log.
+        operation: That it calls.
+        versions: Of the protocols.
+        count: How many calls it makes.
+        port: Where it listens for replies; 0: it does not.
+        environment: Further variables of its environment.
+    """
+    of_protocols = [one.value for one in (versions.rm, versions.addressing, versions.soap)]
+    words = [url, directory / "outbox", directory / "called", operation, *of_protocols, count, port]
+    told = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})}
+    process = subprocess.Popen([sys.executable, __file__, *map(str, words)], env=told)
     try:
         yield process
     finally:
@@ -64,6 +87,6 @@ def calling_process(
 
 
 if __name__ == "__main__":
-    _url, _store, _log, _operation, _rm, _count, _port = sys.argv[1:]
+    _url, _store, _log, _operation, *_versions, _count, _port = sys.argv[1:]
     assert _operation in ("notify", "echo")
-    asyncio.run(_run(_url, _store, Path(_log), _operation, _rm, int(_count), int(_port)))
+    asyncio.run(_run(_url, _store, Path(_log), _operation, holdfast.Versions(*_versions), int(_count), int(_port)))

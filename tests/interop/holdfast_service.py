@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 from lxml import etree
+from process_security import processors_told
 
 import holdfast
 
@@ -18,6 +20,7 @@ app = holdfast.Destination(
     store=os.environ["INTEROP_STORE"],
     assurance="exactly-once in-order",
     http=holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"]),
+    processors=processors_told(Path(os.environ["INTEROP_LOG"] + "-nonces")),
 )
 
 

@@ -49,6 +49,30 @@ PATIENCE = 120
 HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is exchanged, and what makes it hard."""
+
+    operation: Operation
+    faults: Faults
+    milliseconds: int = 0
+    """That the service takes: if any, longer than the retransmission timeout of both sides."""
+
+    @property
+    def count(self) -> int:
+        return 5 if self.milliseconds else COUNT
+
+
+WORK = {
+    "notify-clean": Work("notify", CLEAN),
+    "notify-loss": Work("notify", LOSS),
+    "echo-clean": Work("echo", CLEAN),
+    "echo-loss": Work("echo", LOSS),
+    "echo-slow": Work("echo", CLEAN, 1500),
+    "echo-slow-loss": Work("echo", LOSS, 1500),
+}
+
+
 class Caller:
     """A client of the peer's."""
 
@@ -205,6 +229,7 @@ async def broker_before(
     expects: Expects | None = None,
     users: Users | None = None,
     signature: SignatureConfig | None = None,
+    require_timestamp: bool = True,
     **told: Any,
 ) -> AsyncIterator[Broker]:
     """A broker that forwards to a service; with an address, at which the service reaches it through ``back``.
@@ -216,6 +241,7 @@ async def broker_before(
         expects: What the senders of Echo expect, where their messages do not say it.
         users: Who may send; None: everybody.
         signature: How messages of senders must be signed; None: they need not be.
+        require_timestamp: Of the users.
         told: Settings of the forwarder.
     """
     address = back.url if back is not None else None
@@ -228,7 +254,7 @@ async def broker_before(
         forwarders=(forwarder,),
         routes=(echo, RouteConfig(("inbox",))),
         allow_addresses=("http://127.0.0.1",),
-        security=SecurityConfig(users, signature, require_timestamp=users is not None),
+        security=SecurityConfig(users, signature, require_timestamp=users is not None and require_timestamp),
     )
     broker = Broker(config)
     await broker.service.start()

@@ -7,18 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
 
 class Served:
-    """The process, from ``with`` to its end. Its store and its log lie in ``directory``."""
+    """The process, from ``with`` to its end. Its store and its log lie in ``directory``.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: For these.
+        environment: Further variables of its environment.
+    """
+
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self._log = directory / "log"
         self._environment = {
             **os.environ,
+            **(environment or {}),
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
             "INTEROP_STORE": str(directory / "inbox"),
             "INTEROP_LOG": str(self._log),

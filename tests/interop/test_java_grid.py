@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,10 @@ from java_contract import (
     LIVE,
     LOSS,
     PATIENCE,
+    WORK,
     Operation,
     Shop,
+    Work,
     broker_before,
     connected,
     exchange,
@@ -47,28 +48,6 @@ NOWHERE = "http://127.0.0.1:9/"
 MANY = 40
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is exchanged, and what makes it hard."""
-
-    operation: Operation
-    faults: Faults
-    milliseconds: int = 0
-    """That the service takes: if any, longer than the retransmission timeout of both sides."""
-
-    @property
-    def count(self) -> int:
-        return 5 if self.milliseconds else COUNT
-
-
-WORK = {
-    "notify-clean": Work("notify", CLEAN),
-    "notify-loss": Work("notify", LOSS),
-    "echo-clean": Work("echo", CLEAN),
-    "echo-loss": Work("echo", LOSS),
-    "echo-slow": Work("echo", CLEAN, 1500),
-    "echo-slow-loss": Work("echo", LOSS, 1500),
-}
 RM = [("1.0", "2004/08", "1.1"), ("1.1", "2005/08", "1.2")]
 PAIRS = [
     (stack, holdfast.Versions(rm, "2005/08" if stack.name == "metro" else addressing, soap))
@@ -227,7 +206,7 @@ async def test_holdfast_is_killed_while_it_sends_to_a_service_and_goes_on(
     port = 0 if stack.keeps_replies else free_ports(1)[0]
     async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
         for due in (10, 25, MANY):
-            with calling_process(proxy.url, tmp_path, operation, versions.rm.value, MANY, port=port) as process:
+            with calling_process(proxy.url, tmp_path, operation, versions, MANY, port=port) as process:
                 await until(lambda due=due: len(written(tmp_path / "called")) >= due, PATIENCE)  # type: ignore[misc]
                 if due == MANY:
                     assert await asyncio.to_thread(process.wait, PATIENCE) == 0

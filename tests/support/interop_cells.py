@@ -98,6 +98,7 @@ _PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "soap": lambda value: {"soap": value},
     "operation": lambda value: {"pattern": _PATTERNS[value]},
     "mode": lambda value: {"pattern": _PATTERNS[value]},
+    "secured": lambda value: {"security": value},
     "kind": lambda value: {"security": f"user name ({value})"},
     "faults": lambda value: {"network": value},
     "script": _script,

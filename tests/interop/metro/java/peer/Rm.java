@@ -1,15 +1,18 @@
 package peer;
 
-import com.sun.xml.ws.rx.mc.api.MakeConnectionSupportedFeature;
 import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeature.DeliveryAssurance;
 import com.sun.xml.ws.rx.rm.api.ReliableMessagingFeatureBuilder;
 import com.sun.xml.ws.rx.rm.api.RmProtocolVersion;
+import com.sun.xml.ws.rx.mc.api.MakeConnectionSupportedFeature;
 import jakarta.xml.ws.Endpoint;
 import jakarta.xml.ws.WebServiceFeature;
 import jakarta.xml.ws.soap.AddressingFeature;
 import jakarta.xml.ws.soap.MTOMFeature;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import javax.xml.namespace.QName;
+import javax.xml.transform.stream.StreamSource;
 
 /** The features by which Metro speaks reliable messaging: WS-Addressing 2005/08, exactly once. */
 final class Rm {
@@ -47,8 +50,17 @@ final class Rm {
         return arguments.text("soap").equals("1.2") ? "Soap12" : "Soap11";
     }
 
-    /** Serves it with reliable messaging. */
+    /** Serves it with reliable messaging, and with the policy of a WSDL if there is one. */
     static void publish(Service service, String url, Arguments arguments) {
-        Endpoint.create(bindingId(arguments.text("soap")), service, features(arguments)).publish(url);
+        Endpoint endpoint = Endpoint.create(bindingId(arguments.text("soap")), service, features(arguments));
+        if (!arguments.text("policy").equals("no")) {
+            StreamSource wsdl = new StreamSource(arguments.text("policy"));
+            wsdl.setSystemId(arguments.text("policy"));
+            endpoint.setMetadata(List.of(wsdl));
+            endpoint.setProperties(Map.of(
+                Endpoint.WSDL_SERVICE, new QName(Contract.NAMESPACE, "Service"),
+                Endpoint.WSDL_PORT, new QName(Contract.NAMESPACE, port(arguments))));
+        }
+        endpoint.publish(url);
     }
 }
