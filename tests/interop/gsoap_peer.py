@@ -102,13 +102,22 @@ class GsoapServer:
         threads: a thread for each connection, which is kept open; one-way messages alone, and no log of them.
         port: where it listens on 127.0.0.1; 0 takes a free one. A server started again where another one was killed
             knows nothing of that one's Sequences.
+        sleep: milliseconds that it takes to answer a request.
     """
 
     def __init__(
-        self, built: Path, rm: Rm, log: Path, *, stock: bool = False, threads: bool = False, port: int = 0
+        self,
+        built: Path,
+        rm: Rm,
+        log: Path,
+        *,
+        stock: bool = False,
+        threads: bool = False,
+        port: int = 0,
+        sleep: int = 0,
     ) -> None:
         self._command = [str(built / _DIRECTORIES[rm] / "server"), "--port", str(port), "--log", str(log)]
-        self._command += ["--stock"] * stock + ["--threads"] * threads
+        self._command += ["--sleep", str(sleep)] * (sleep > 0) + ["--stock"] * stock + ["--threads"] * threads
         self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.url = ""

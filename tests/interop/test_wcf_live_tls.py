@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 from interop_cells import SIX, cell
-from wcf.destination import contract_app
-from wcf.https import certificate_in
-from wcf.live_client import Line, LiveWCFClient, needs_the_client
+from waiting import until
+from wcf.destination import contract_app, key_of, running_destination
+from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
+from wcf.live_client import PATIENCE, Line, LiveWCFClient, needs_the_client
 
+import holdfast
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.http.tls import ServerTLS
@@ -54,6 +57,39 @@ async def test_over_https_the_client_has_its_session(tmp_path: Path) -> None:
         client = LiveWCFClient(url, binding="ws", trust_any="")
         await client.run("open; notify 1; echo 2; close")
     assert client.failed == []
+
+
+@pytest.mark.nightly
+@cell(pattern="mixed", network=LOSS)
+async def test_over_https_with_a_fifth_of_requests_and_of_answers_lost_all_arrive(tmp_path: Path) -> None:
+    handled: list[str] = []
+    app = contract_app(":memory:", lambda message: handled.append(key_of(message)))
+    async with running_destination(app) as inner, lossy_path(inner, 7, tmp_path) as (url, proxy):
+        client = LiveWCFClient(url, binding="ws", trust_any="", retries="50", **PATIENCE)
+        await client.run("open; notify 1..15; echo 16..25; close")
+        await until(lambda: len(handled) == 25)
+    assert client.failed == []
+    assert proxy.counts.lost > 5
+    assert handled == [f"wcf {number}" for number in range(1, 26)]
+
+
+@pytest.mark.nightly
+@cell(pattern="mixed", service="slow")
+async def test_over_https_a_slow_service_is_called_once_and_answers(tmp_path: Path) -> None:
+    handled: list[str] = []
+
+    async def slowly(message: holdfast.Message) -> None:
+        handled.append(key_of(message))
+        await asyncio.sleep(5)
+
+    async with (
+        running_destination(contract_app(":memory:", slowly)) as inner,
+        tls_before(inner, context_in(tmp_path)) as url,
+    ):
+        client = LiveWCFClient(url, binding="ws", trust_any="", **PATIENCE)
+        await client.run("open; notify 1; echo 2; notify 3; echo 4; close")
+    assert client.failed == []
+    assert handled == [f"wcf {number}" for number in range(1, 5)]
 
 
 @cell(setup="a user name that the service does not demand")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, text_of
-from wcf.https import certificate_in, context_in, tls_before
+from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
 from wcf.live_client import PATIENCE, Ledger, LiveWCFClient, needs_the_client
 from wcf.outage import restart
 
@@ -27,7 +26,6 @@ from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.security.users import Users
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [
     pytest.mark.interop,
@@ -37,14 +35,22 @@ pytestmark = [
     cell(peer="WCF", role="destination", security="secure conversation", pattern="mixed"),
 ]
 
-LOSS = Faults(lose_request=0.2, lose_response=0.2)
+SLOW = 5.0
+"""Seconds that a slow service takes: longer than the client's retransmission timeout."""
 PASSWORDS = {"alice": "secret"}
 
 
 class Shop:
-    """A destination with the contract of the recordings that demands a user name."""
+    """A destination with the contract of the recordings that demands a user name.
 
-    def __init__(self, directory: Path, **options: float) -> None:
+    Args:
+        directory: For its store, and its nonces.
+        sleep: seconds that a handler takes.
+        options: Of the tokens.
+    """
+
+    def __init__(self, directory: Path, sleep: float = 0.0, **options: float) -> None:
+        self._sleep = sleep
         self.ledger = Ledger()
         self.users: set[str] = set()
         self.trusted: list[str] = []
@@ -59,9 +65,10 @@ class Shop:
         users = Validator(PASSWORDS, nonces=directory / "nonces", **options)
         self.app = contract_app(directory / "inbox", self._handled, processors=[users])
 
-    def _handled(self, message: holdfast.Message) -> None:
+    async def _handled(self, message: holdfast.Message) -> None:
         self.users.add(message.user)
         self.ledger.note(key_of(message))
+        await asyncio.sleep(self._sleep)
 
     @property
     def open_sequences(self) -> int:
@@ -134,24 +141,17 @@ async def test_a_client_renews_its_token_and_keeps_its_session(tmp_path: Path, b
     assert shop.trusted.count("SCT") == 1, "it keeps its token"
 
 
-@contextlib.asynccontextmanager
-async def lossy_path(url: str, seed: int, directory: Path) -> AsyncIterator[tuple[str, LossyProxy]]:
-    """TLS, and behind it a network that loses a fifth of requests and of answers while a reliable session is open.
-
-    The client asks for a token and cancels it outside of its reliable session, and gives up when those get lost.
-    """
-
-    def relayed(exchange: Relayed) -> None:
-        if b"CreateSequenceResponse" in (exchange.response or b""):
-            proxy.faults = LOSS
-        if re.search(rb"/(LastMessage|CloseSequence)<", exchange.request):
-            proxy.faults = Faults()
-
-    async with (
-        LossyProxy(url, seed=seed, on_relayed=relayed) as proxy,
-        tls_before(proxy.url, context_in(directory)) as outer,
-    ):
-        yield outer, proxy
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(service="slow")
+async def test_a_client_with_a_user_name_is_answered_by_a_slow_service(tmp_path: Path, binding: str) -> None:
+    shop = Shop(tmp_path, sleep=SLOW)
+    async with shop.served(tmp_path) as url:
+        client = client_of(url, binding)
+        await client.run("open; notify 1; echo 2; notify 3; echo 4; close")
+        await shop.app.handled()
+    assert client.failed == []
+    assert shop.ledger.numbers == {"wcf": [1, 2, 3, 4]}
 
 
 @pytest.mark.nightly
@@ -211,31 +211,75 @@ async def test_no_client_with_a_user_name_notices_that_the_service_is_killed(
     assert sorted({int(line.split()[-1]) for line in numbers()}) == list(range(1, 19))
 
 
+@contextlib.asynccontextmanager
+async def behind_a_broker(directory: Path, handled: list[str], seconds: float = 0.0) -> AsyncIterator[str]:
+    """The address of a broker that demands a user name, before a service whose handlers take some seconds."""
+
+    async def handle(message: holdfast.Message) -> None:
+        handled.append(text_of(message))
+        await asyncio.sleep(seconds)
+
+    inner = Service(contract_app(":memory:", handle), Listeners(port=0))
+    await inner.start()
+    (directory / "users").write_text("alice:secret\n")
+    config = BrokerConfig(
+        store=str(directory / "broker"),
+        listen=ListenConfig(port=0),
+        admin=AdminConfig(port=0),
+        forwarders=(ForwarderConfig("service", "inbox", inner.url),),
+        security=SecurityConfig(Users(directory / "users")),
+    )
+    broker = Broker(config)
+    await broker.service.start()
+    try:
+        yield broker.service.url
+    finally:
+        await broker.service.close(0.5)
+        await inner.close(0.0)
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
 @cell(broker="broker")
 async def test_through_a_broker_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding: str) -> None:
     handled: list[str] = []
-    inner = Service(contract_app(":memory:", lambda one: handled.append(text_of(one))), Listeners(port=0))
-    await inner.start()
-    (tmp_path / "users").write_text("alice:secret\n")
-    config = BrokerConfig(
-        store=str(tmp_path / "broker"),
-        listen=ListenConfig(port=0),
-        admin=AdminConfig(port=0),
-        forwarders=(ForwarderConfig("service", "inbox", inner.url),),
-        security=SecurityConfig(Users(tmp_path / "users")),
-    )
-    broker = Broker(config)
-    await broker.service.start()
-    try:
-        async with tls_before(broker.service.url, context_in(tmp_path)) as url:
-            client = client_of(url, binding)
-            await client.run("open; notify 1..5; echo 6..10; close")
-            wrong = await client_of(url, binding, username="alice:wrong").run("open; close")
-            await until(lambda: len(handled) == 10)
-    finally:
-        await broker.service.close(0.5)
-        await inner.close(0.0)
+    async with (
+        behind_a_broker(tmp_path, handled) as inner,
+        tls_before(inner, context_in(tmp_path)) as url,
+    ):
+        client = client_of(url, binding)
+        await client.run("open; notify 1..5; echo 6..10; close")
+        wrong = await client_of(url, binding, username="alice:wrong").run("open; close")
+        await until(lambda: len(handled) == 10)
     assert client.failed == []
     assert wrong[0]["failed"] == "open"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker", service="slow")
+async def test_through_a_broker_a_slow_service_answers_a_client_with_a_user_name(tmp_path: Path, binding: str) -> None:
+    handled: list[str] = []
+    async with (
+        behind_a_broker(tmp_path, handled, SLOW) as inner,
+        tls_before(inner, context_in(tmp_path)) as url,
+    ):
+        client = client_of(url, binding)
+        await client.run("open; notify 1; echo 2; notify 3; echo 4; close")
+        await until(lambda: len(handled) == 4)
+    assert client.failed == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker", network=LOSS)
+async def test_through_a_broker_no_secured_message_is_lost_with_a_fifth_of_all_lost(
+    tmp_path: Path, binding: str
+) -> None:
+    handled: list[str] = []
+    async with behind_a_broker(tmp_path, handled) as inner, lossy_path(inner, 7, tmp_path) as (url, proxy):
+        client = client_of(url, binding)
+        await client.run("open; notify 1..15; echo 16..25; close")
+        await until(lambda: len(handled) == 25)
+    assert client.failed == []
+    assert proxy.counts.lost > 5

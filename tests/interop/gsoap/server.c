@@ -1,7 +1,7 @@
 /* An RM Destination built with gSOAP, for interoperability tests: accepts Sequences, delivers each message once,
    answers `echo`, and appends a line {"key":...,"number":...,"operation":...} to FILE for every delivered message.
 
-   server --port P [--log FILE] [--stock] [--threads]
+   server --port P [--log FILE] [--sleep MS] [--stock] [--threads]
 
    Prints "ready PORT" when it listens (port 0: any free one). The RM version is the one it was built for.
 
@@ -11,7 +11,9 @@
    plugin's documentation shows: one-way messages and duplicates are answered 202 with nothing in it.
 
    With --threads it is what bench/broker.py loads: a thread for each connection, which is kept open, and no list of
-   what was delivered, which takes the longer the more there was. Only one-way messages are served then. */
+   what was delivered, which takes the longer the more there was. Only one-way messages are served then.
+
+   With --sleep, it takes that many milliseconds to answer `echo`. */
 
 #include "interop.nsmap"
 #include "json.h"
@@ -20,6 +22,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ACTION_ECHO_RESPONSE "urn:holdfast:interop/echoResponse"
 #define NOT_REPLIED 0
@@ -35,6 +38,7 @@ struct delivered
 static struct delivered *all_delivered;
 static FILE *log_file;
 static int stock, threads;
+static useconds_t answer_time;
 
 static struct delivered *find_delivered(const char *identifier, ULONG64 number)
 {
@@ -155,6 +159,7 @@ int t__echo(struct soap *soap, char *key, ULONG64 number, char *body, struct t__
   if (soap_wsrm_check(soap))
     return soap->error;
   d = deliver(soap, "echo", key, number);
+  usleep(answer_time);
   if (soap_wsrm_reply(soap, NULL, ACTION_ECHO_RESPONSE))
     return soap->error;
   if (soap->header->wsrm__Sequence)
@@ -240,6 +245,8 @@ static int parse(int argc, char **argv, int *port)
       threads = 1;
     else if (!strcmp(argv[i], "--port") && i + 1 < argc)
       *port = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--sleep") && i + 1 < argc)
+      answer_time = (useconds_t)atoi(argv[++i]) * 1000;
     else if (!strcmp(argv[i], "--log") && i + 1 < argc)
     {
       log_file = fopen(argv[++i], "a");

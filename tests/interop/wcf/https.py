@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from pathlib import Path
 import trustme
 
 from holdfast.http.tls import ServerTLS
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
+
+LOSS = Faults(lose_request=0.2, lose_response=0.2)
 
 
 def certificate_in(directory: Path) -> Path:
@@ -50,3 +54,23 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(data)
             await writer.drain()
     writer.close()
+
+
+@contextlib.asynccontextmanager
+async def lossy_path(url: str, seed: int, directory: Path) -> AsyncIterator[tuple[str, LossyProxy]]:
+    """TLS, and behind it a network that loses a fifth of requests and of answers while a reliable session is open.
+
+    The client asks for a token and cancels it outside of its reliable session, and gives up when those get lost.
+    """
+
+    def relayed(exchange: Relayed) -> None:
+        if b"CreateSequenceResponse" in (exchange.response or b""):
+            proxy.faults = LOSS
+        if re.search(rb"/(LastMessage|CloseSequence)<", exchange.request):
+            proxy.faults = Faults()
+
+    async with (
+        LossyProxy(url, seed=seed, on_relayed=relayed) as proxy,
+        tls_before(proxy.url, context_in(directory)) as outer,
+    ):
+        yield outer, proxy
