@@ -51,7 +51,7 @@ def load_mutants() -> ModuleType:
 
 
 MUTANTS = load_mutants().MUTANTS
-SEARCHED = 1_600
+SEARCHED = 2_000
 """Seeds in which each planted bug must show."""
 NOTICED_AT: dict[str, int] = json.loads(Path(__file__).with_name("noticed_at.json").read_text(encoding="utf-8"))
 """The first seed that notices each planted bug. A change of the core or of the simulator may move it."""
