@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
-from holdfast.cluster.group.pictures import client_id, group_of, picture_of
+from holdfast.cluster.group.pictures import client_id, group_of, identifiers_of, picture_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.trust import Trust, trust_clock
@@ -116,11 +116,13 @@ class _GroupAgent:
     def _require_topic(self) -> None:
         """Wait for Kafka, create missing topics, and check them."""
         log = KafkaLog(self._address)
+        identifiers = SharedTopic(self._address, identifiers_of(self._address))
         try:
             while True:
                 try:
                     log.open(creates=True)
                     self._shared.open(creates=True)
+                    identifiers.open(creates=True)
                     break
                 except KafkaAway as error:
                     self._be_away(str(error))
@@ -133,6 +135,7 @@ class _GroupAgent:
                 )
         finally:
             log.close()
+            identifiers.close()
 
     def _wait(self, seconds: float) -> None:
         until = trust_clock() + seconds

@@ -17,6 +17,11 @@ def group_of(address: KafkaAddress) -> str:
     return f"{address.topic}-nodes"
 
 
+def identifiers_of(address: KafkaAddress) -> str:
+    """Return the name of the topic of the Identifiers that destinations granted."""
+    return f"{address.topic}-identifiers"
+
+
 def client_id(node: str, url: str, since: float, mark: str) -> str:
     """Return the client id of a node's consumer, which the other members read."""
     return " ".join((_MARK, node, url, f"{since:.6f}", mark))

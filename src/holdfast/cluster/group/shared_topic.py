@@ -30,6 +30,9 @@ class SharedTopic(KafkaLog):
     Args:
         address: Any partition of the cluster's log.
         name: The name of the topic.
+
+    Attributes:
+        is_at_end: Whether the last call that read found the end.
     """
 
     _READING: Mapping[str, Any] = {"enable.partition.eof": True}
@@ -38,7 +41,7 @@ class SharedTopic(KafkaLog):
         place = f"the nodes of {address.shown}"
         super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place))
         self._is_reading = False
-        self._is_at_end = False
+        self.is_at_end = False
 
     def _settings_of_new(self, replicas: int) -> dict[str, str]:
         return settings_of_compacted(replicas)
@@ -66,9 +69,9 @@ class SharedTopic(KafkaLog):
             error = one.error()
             if error is None:
                 found.append(_change_of(one))
-                self._is_at_end = False
+                self.is_at_end = False
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._is_at_end = True
+                self.is_at_end = True
             else:
                 self._is_reading = False
                 raise self._explained(KafkaException(error))
@@ -85,7 +88,7 @@ class SharedTopic(KafkaLog):
         for _ in range(_ANSWER_LOOKS):
             changes = self.changes(ANSWER_SECONDS / _ANSWER_LOOKS)
             found.update(changes)
-            if self._is_at_end and not changes:
+            if self.is_at_end and not changes:
                 return {key: value for key, value in found.items() if value is not None}
         raise KafkaAway(self.said or "it sends no records")
 
