@@ -15,6 +15,8 @@ from cluster_clients import run
 from databases import Server
 from waiting import until
 
+from holdfast.cluster.operating.engines import verifier_of
+
 pytestmark = [
     pytest.mark.crash,
     pytest.mark.timeout(600),
@@ -49,7 +51,11 @@ async def test_clients_of_any_broker_do_not_notice_that_one_is_killed(
         await asyncio.to_thread(brokers.nodes["a"].kill)
 
     await run(brokers, got[1], trouble, 40)
+    verify = verifier_of(brokers.store)
+    live = await asyncio.to_thread(verify, brokers.store)
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in "bc"] == [0, 0]
+    found = await asyncio.to_thread(verify, brokers.store, live, reads_all=True)
+    assert live.problems == found.problems == ()
 
 
 @pytest.mark.nightly

@@ -1,4 +1,7 @@
-"""The rules of a cluster's rows and of its stores: each is broken once, and found. Covers cluster/contents.py."""
+"""The rules of a cluster's rows and of its stores: each is broken once, and found.
+
+Covers cluster/contents.py and cluster/operating/verification.py.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from databases import PostgreSQL
 
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
+from holdfast.cluster.operating.verification import Verification
 from holdfast.cluster.rows import Claim, Enter, Join
-from holdfast.cluster.verification import Verification, verify_cluster
+from holdfast.cluster.verification import verify_cluster
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker
 from holdfast.store import open_store

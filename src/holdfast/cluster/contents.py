@@ -14,7 +14,7 @@ from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.records import Record, Snapshot
 from holdfast.exceptions import StoreMissing
 from holdfast.store import Store, open_store
-from holdfast.store.address import beside
+from holdfast.store.address import beside, is_kafka, with_partition
 
 MOST_PROBLEMS: Final = 100
 """Problems of one partition that are reported."""
@@ -42,7 +42,7 @@ def check_contents(location: str, partition: int) -> Contents:
     """Check the store of one partition of a cluster, also while a node serves it.
 
     Args:
-        location: The URL of the database; its space names the cluster.
+        location: The URL of the database, of which the space names the cluster, or of the topic.
         partition: The partition.
 
     Raises:
@@ -50,7 +50,7 @@ def check_contents(location: str, partition: int) -> Contents:
     """
     found = Contents()
     try:
-        store = open_store(location if partition == 0 else beside(location, f"worker-{partition}"), read_only=True)
+        store = open_store(_place(location, partition), read_only=True)
     except StoreMissing:
         return found  # it was never served
     try:
@@ -64,6 +64,12 @@ def check_contents(location: str, partition: int) -> Contents:
     finally:
         store.close()
     return found
+
+
+def _place(location: str, partition: int) -> str:
+    if partition == 0:
+        return location
+    return with_partition(location, partition) if is_kafka(location) else beside(location, f"worker-{partition}")
 
 
 def _cursors(snapshot: Snapshot, partition: int, found: Contents) -> None:

@@ -1,4 +1,4 @@
-"""Checks the rules that the rows of a cluster must obey, also while nodes are running.
+"""Checks the rules that the rows of a cluster on PostgreSQL must obey, also while nodes are running.
 
 Each check reads one snapshot. Two checks in succession show whether a number fell that never may.
 """
@@ -6,8 +6,6 @@ Each check reads one snapshot. Two checks in succession show whether a number fe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -15,6 +13,7 @@ import psycopg
 from holdfast.cluster.contents import check_contents
 from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
+from holdfast.cluster.operating.verification import Verification, fallen
 from holdfast.cluster.tables import HAS_STORES
 
 _CLUSTER = "SELECT partitions, incarnations FROM holdfast_cluster WHERE space = %(space)s"
@@ -34,27 +33,6 @@ WHERE p.space = %(id)s GROUP BY p.part
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of a check.
-
-    Args:
-        place: The database, for people.
-        problems: The broken rules, each as a sentence.
-        partitions: How many partitions have a store.
-        records: How many records their stores have.
-        numbers: Numbers that never fall: what each belongs to -> its value.
-        bodies: How many records were read and decoded.
-    """
-
-    place: str
-    problems: tuple[str, ...]
-    partitions: int
-    records: int
-    numbers: Mapping[str, int] = field(default_factory=dict)
-    bodies: int = 0
-
-
 def verify_cluster(location: str, before: Verification | None = None, *, reads_all: bool = False) -> Verification:
     """Check the rows of a cluster, and of the stores of its partitions. Nothing is changed.
 
@@ -71,10 +49,7 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
         check = _Check(connection, values)
         check.membership()
         check.stores()
-    if before is not None:
-        for name, value in before.numbers.items():
-            if check.numbers.get(name, value) < value:
-                check.problems.append(f"The {name} fell from {value} to {check.numbers[name]}.")
+    check.problems += fallen(before, check.numbers)
     bodies = 0
     for partition in range(check.count if reads_all else 0):
         contents = check_contents(location, partition)

@@ -16,7 +16,7 @@ from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.cluster.operating.status import ClusterStatus
-    from holdfast.cluster.verification import Verification
+    from holdfast.cluster.operating.verification import Verification
 
 DONE, NOT_DONE = 0, 1
 INTERVAL = 0.5
@@ -202,16 +202,20 @@ def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
 @click.option("--records", "reads_all", is_flag=True, help="Read every record too, which takes longer.")
 @json_option
 def verify(cluster: str, watch: float, reads_all: bool, as_json: bool) -> int:
-    """Check the rules that the rows of CLUSTER and of its stores must obey. Nothing is changed.
+    """Check the rules that what is stored of CLUSTER must keep, also while nodes run. Nothing is changed.
 
-    Every partition has one row; no two memberships have the same incarnation; the records of each partition of a queue
-    are complete; every store belongs to a partition. With --watch, also: no epoch, serial or first offset ever falls.
-    With --records, also: every record can be decoded and its body is XML, each message number of a Sequence occurs once
-    in a queue, and no cursor is behind the end of its queue. The exit code is 0 if all rules hold, and 1 otherwise.
+    On PostgreSQL: every partition has one row; no two memberships have the same incarnation; the records of each
+    partition of a queue are complete; every store belongs to a partition. On Kafka, each log is read from its
+    beginning: claims and writes are in order and complete; the records of queues are complete, and none repeats a
+    message number; what a Sequence accepted stays accepted; and the messages of an outbound Sequence keep their
+    numbers. With --watch, also: no epoch, serial or first offset ever falls. With --records, also: every record can be
+    decoded and its body is XML, each message number of a Sequence occurs once in a queue, and no cursor is behind the
+    end of its queue. The exit code is 0 if all rules hold, and 1 otherwise.
     """
-    from holdfast.cluster.verification import verify_cluster
+    from holdfast.cluster.operating.engines import verifier_of
 
     location = location_of(cluster)
+    verify_cluster = verifier_of(location)
     until = time.monotonic() + watch
     found = verify_cluster(location, reads_all=reads_all)
     while not found.problems and time.monotonic() < until:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from holdfast.cluster.operating.status import ClusterStatus
+from holdfast.cluster.operating.verification import Verification
 from holdfast.store.address import is_kafka
 
 
@@ -27,6 +28,25 @@ class Engine(Protocol):
     def move_partitions(self, location: str, partitions: Collection[int], node: str) -> None:
         """Let a node take partitions from their owners."""
         ...
+
+
+class Verify(Protocol):
+    """Checks the rules that what is stored of a cluster must keep. See :mod:`holdfast.cluster.verification`."""
+
+    def __call__(
+        self, location: str, before: Verification | None = None, *, reads_all: bool = False
+    ) -> Verification: ...
+
+
+def verifier_of(location: str) -> Verify:
+    """Return the check of the cluster at a location."""
+    if is_kafka(location):
+        from holdfast.cluster.group.verification import verify_cluster as on_kafka
+
+        return on_kafka
+    from holdfast.cluster.verification import verify_cluster as on_postgresql
+
+    return on_postgresql
 
 
 def engine_of(location: str) -> Engine:

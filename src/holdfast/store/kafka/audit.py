@@ -1,0 +1,171 @@
+"""LogAudit: checks the rules that a log must keep, from its first record to its last. It knows no Kafka.
+
+A log is read as an owner reads it (:mod:`holdfast.store.kafka.replay`), which finds claims and writes that are out of
+order, and missing records. In addition, the changes of each valid write are compared with those before it. The memory
+grows with the Sequences and queues, not with the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.core.queues.cursors import ASIDE
+from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
+from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.exceptions import HoldfastError, StoreError
+from holdfast.store import records as layout
+from holdfast.store.kafka.frames import Change, Claim, Part, decode, decode_write
+from holdfast.store.kafka.replay import Checkpoint, Claimed, Replay, Written
+
+MOST_PROBLEMS: Final = 100
+"""Problems of one log that are kept."""
+
+
+class LogAudit:
+    """A check of one log. Pass each record to :meth:`read`, then call :meth:`end`.
+
+    Args:
+        first: The offset of the first record.
+        place: The log, for problems.
+
+    Attributes:
+        problems: The broken rules, each as a sentence.
+        is_over: Whether the rest of the log has no meaning, because it is damaged.
+        records: How many records of queues were written.
+    """
+
+    def __init__(self, first: int, place: str) -> None:
+        self.problems: list[str] = []
+        self.is_over = False
+        self.records = 0
+        self._place = place
+        self._replay = Replay(Checkpoint(next=first), place)
+        self._kinds: dict[str, object] = {}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._numbers: dict[str, dict[str, AcknowledgementRanges]] = {}
+        """Sequence -> queue -> the numbers that were appended there."""
+        self._accepted: dict[str, AcknowledgementRanges] = {}
+        self._starts: dict[str, int] = {}
+        """Outbound Sequence -> offset of its message 1."""
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the last valid claim."""
+        return self._replay.epoch
+
+    @property
+    def serial(self) -> int:
+        """Return the number of the last valid write."""
+        return self._replay.serial
+
+    def read(self, offset: int, record: bytes | None) -> None:
+        """Read the next record."""
+        if self.is_over:
+            return
+        before = self._replay.epoch
+        try:
+            found = self._replay.read(offset, record)
+            self._check_epoch(offset, before, record, found)
+            if isinstance(found, Written):
+                copied, changes = decode_write(found.data, self._place)
+                self._follow(offset, copied if found.has_copy else [], is_copy=True)
+                self._follow(offset, changes, is_copy=False)
+        except StoreError as error:
+            self._say(error.message)
+            self.is_over = True
+
+    def end(self) -> None:
+        """Check the log at its end."""
+        if not self.is_over:
+            try:
+                self._replay.require_whole()
+            except StoreError as error:
+                self._say(error.message)
+
+    def _say(self, problem: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def _check_epoch(self, offset: int, before: int, record: bytes | None, found: object) -> None:
+        """A claimant has read the log to its end, and an owner its claim. So no epoch comes before its claim."""
+        frame, where = decode(record, self._place), f"The log at {self._place}: record {offset}"
+        if isinstance(frame, Claim) and isinstance(found, Claimed) and frame.epoch > before + 1:
+            self._say(f"{where} claims epoch {frame.epoch}, but the last one is {before}.")
+        elif isinstance(frame, Part) and frame.epoch > self._replay.epoch:
+            self._say(f"{where} has epoch {frame.epoch}, which nobody has claimed before.")
+
+    # --- the changes of a write -------------------------------------------------------------------------------------
+
+    def _follow(self, offset: int, changes: Iterable[Change], *, is_copy: bool) -> None:
+        where = f"The log at {self._place}, record {offset}"
+        arrived: list[tuple[str, int]] = []
+        for change in changes:
+            tag = change[0][:1]
+            try:
+                if len(change) == 2:
+                    self._put(where, tag, change[0], change[1], arrived, is_copy=is_copy)
+                elif len(change) == 1:
+                    self._delete(tag, change[0])
+            except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+                self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {error}.")
+        for sequence, number in arrived:
+            accepted = self._accepted.get(sequence)
+            if not is_copy and accepted is not None and number not in accepted:
+                self._say(f"{where}: message {number} of Sequence {sequence} was stored, but not accepted.")
+
+    def _put(
+        self, where: str, tag: bytes, key: bytes, value: bytes, arrived: list[tuple[str, int]], *, is_copy: bool
+    ) -> None:
+        if tag == layout.RECORD:
+            self._record(where, key, value, arrived)
+        elif tag == layout.HELD and not is_copy:
+            arrived.append((layout.key_name(key), layout.last_number(key)))
+        elif tag == layout.QUEUE:
+            self._kinds[layout.key_name(key)] = layout.decode_state(value).get("kind")
+        elif tag == layout.SEQUENCE:
+            self._sequence(where, layout.key_name(key), layout.decode_state(value))
+
+    def _delete(self, tag: bytes, key: bytes) -> None:
+        if tag == layout.PARTITION:
+            queue, number, _ = layout.split_partition_key(key)
+            self._ends.pop((queue, number), None)
+        elif tag == layout.SEQUENCE:
+            name = layout.key_name(key)
+            self._numbers.pop(name, None)
+            self._accepted.pop(name, None)
+            self._starts.pop(name, None)
+
+    def _record(self, where: str, key: bytes, value: bytes, arrived: list[tuple[str, int]]) -> None:
+        queue, number, rest = layout.split_partition_key(key)
+        place = f"{where}: queue {queue!r}, partition {number}"
+        self.records += 1
+        offset, expected = int.from_bytes(rest, "big"), self._ends.get((queue, number))
+        if expected is not None and offset != expected:
+            self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
+        self._ends[queue, number] = offset + 1
+        kind = self._kinds.get(queue)
+        if kind in (None, OUTBOX, DEAD_LETTERS) or queue == DEAD_LETTERS or queue.startswith(ASIDE):
+            return
+        record = layout.decode_record(value)
+        if record.message_number < 1:
+            return
+        known = self._numbers.setdefault(record.sequence, {}).setdefault(queue, AcknowledgementRanges())
+        if not known.add(record.message_number):
+            what = f"number {record.message_number} of Sequence {record.sequence}"
+            self._say(f"{place}: record {offset} repeats {what}.")
+        arrived.append((record.sequence, record.message_number))
+
+    def _sequence(self, where: str, name: str, state: dict[str, Any]) -> None:
+        if state.get("role") == "source":
+            start = int(state["start"])
+            known = self._starts.setdefault(name, start)
+            if start != known:
+                self._say(f"{where}: message 1 of Sequence {name} was record {known} of its queue, but is {start} now.")
+            self._starts[name] = start
+        elif "accepted" in state:
+            accepted = AcknowledgementRanges.from_state(state["accepted"])
+            before = self._accepted.get(name, AcknowledgementRanges())
+            for lower, upper in before.outside(accepted):
+                self._say(f"{where}: messages {lower} to {upper} of Sequence {name} count as accepted no longer.")
+            self._accepted[name] = accepted

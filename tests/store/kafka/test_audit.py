@@ -1,0 +1,138 @@
+"""The rules of a log: a log that keeps them has no problem, and each broken rule is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast.core.records import Record
+from holdfast.store import records as layout
+from holdfast.store.kafka.audit import MOST_PROBLEMS, LogAudit
+from holdfast.store.kafka.frames import Change, Claim, Copies, encode_claim, encode_parts, encode_write
+
+Log = list[bytes | None]
+
+
+def claim(epoch: int) -> bytes:
+    return encode_claim(Claim(epoch, "test", b"nonce", 1.0))
+
+
+def write(epoch: int, serial: int, *changes: Change, copies: Copies = Copies.NONE, copied: Any = ()) -> bytes:
+    (record,) = encode_parts(epoch, serial, copies, encode_write(changes, copied), 1 << 20)
+    return record
+
+
+def queue(name: str = "orders", kind: str = "queue") -> Change:
+    return layout.name_key(layout.QUEUE, name), layout.encode_state({"kind": kind, "partitions": 1})
+
+
+def record(offset: int, number: int, queue: str = "orders") -> Change:
+    key = layout.partition_key(layout.RECORD, queue, 0) + layout.number(offset)
+    return key, layout.encode_record(Record("urn:s", number, "urn:a", b"", 1.0))
+
+
+def held(number: int) -> Change:
+    return layout.held_key("urn:s", number), layout.encode_record(Record("urn:s", number, "urn:a", b"", 1.0))
+
+
+def accepted(*ranges: int) -> Change:
+    return layout.name_key(layout.SEQUENCE, "urn:s"), layout.encode_state({"accepted": list(ranges)})
+
+
+def outbound(start: int) -> Change:
+    return layout.name_key(layout.SEQUENCE, "urn:o"), layout.encode_state({"role": "source", "start": start})
+
+
+def audit(log: Sequence[bytes | None], first: int = 0) -> LogAudit:
+    found = LogAudit(first, "here")
+    for offset, one in enumerate(log, first):
+        found.read(offset, one)
+    found.end()
+    return found
+
+
+def whole() -> Log:
+    return [
+        claim(1),
+        write(1, 1, queue(), record(0, 1), accepted(1, 1)),
+        write(1, 2, held(3), accepted(1, 1, 3, 3), outbound(0)),
+        b"of another program",
+        claim(2),
+        claim(2),  # of a process that came second
+        write(1, 3, record(7, 7)),  # of the earlier owner, and void
+        write(2, 3, record(1, 2), record(2, 3), (held(3)[0],), accepted(1, 3), outbound(0)),
+        None,
+    ]
+
+
+def test_a_log_that_keeps_the_rules_has_no_problem() -> None:
+    found = audit(whole())
+    assert found.problems == []
+    assert (found.epoch, found.serial, found.records) == (2, 3, 3)
+
+
+def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:
+    copied = [queue(), record(4, 5), accepted(1, 5)]
+    log = [
+        write(3, 9, copies=Copies.BEGINS, copied=copied[:2]),
+        write(3, 10, record(5, 6), accepted(1, 6), copies=Copies.ENDS, copied=copied[2:]),
+        claim(4),
+        write(4, 11, record(6, 7), accepted(1, 7)),
+    ]
+    assert audit(log, 100).problems == []
+    assert audit([*log, write(4, 12, record(6, 8), accepted(1, 8))], 100).problems == [
+        "The log at here, record 104: queue 'orders', partition 0: the next record should be 7, but 6 is written."
+    ]
+    assert "the copy of the content at its beginning is incomplete" in audit(log[:1], 100).problems[0]
+    assert "no copy of its content begins" in audit(log[1:], 100).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (lambda: [claim(4)], "record 9 claims epoch 4, but the last one is 2"),
+        (lambda: [write(3, 4)], "record 9 has epoch 3, which nobody has claimed before"),
+        (lambda: [write(2, 5)], "record 9 begins write 5 after write 3"),
+        (lambda: [write(2, 3)], "record 9 begins write 3 after write 3"),
+        (lambda: [write(2, 4, record(4, 4), accepted(1, 4))], "the next record should be 3, but 4 is written"),
+        (lambda: [write(2, 4, record(3, 2))], "record 3 repeats number 2 of Sequence urn:s"),
+        (lambda: [write(2, 4, record(3, 4))], "message 4 of Sequence urn:s was stored, but not accepted"),
+        (lambda: [write(2, 4, held(9))], "message 9 of Sequence urn:s was stored, but not accepted"),
+        (lambda: [write(2, 4, accepted(1, 1, 3, 3))], "messages 2 to 2 of Sequence urn:s count as accepted no longer"),
+        (lambda: [write(2, 4, outbound(1))], "message 1 of Sequence urn:o was record 0 of its queue, but is 1 now"),
+        (lambda: [write(2, 4, (record(3, 4)[0], b"?"))], "cannot be read"),  # type: ignore[misc]
+        (lambda: [write(2, 4, (accepted()[0], b"?"))], "cannot be read"),
+        (lambda: [write(2, 4, (b"r\0\0\0\1\xff", b"?"))], "cannot be read"),
+        (lambda: [b"hf\x00\x01?"], "a record with Holdfast's mark cannot be read"),
+    ],
+)
+def test_a_broken_rule_is_a_problem(more: Callable[[], Log], problem: str) -> None:
+    (found,) = audit([*whole(), *more()]).problems
+    assert problem in found and "here" in found
+
+
+def test_a_missing_record_ends_the_check() -> None:
+    found = LogAudit(0, "here")
+    found.read(0, claim(1))
+    found.read(2, write(1, 1))
+    found.read(3, write(9, 9))
+    found.end()
+    assert found.problems == ["The log at here is damaged: record 1 is missing; the next one is 2."]
+
+
+def test_what_may_repeat_is_no_problem() -> None:
+    log = [claim(1), write(1, 1, queue("dead-letters", "dead-letters"), queue("o", "outbox"))]
+    for serial, name in enumerate(["dead-letters", "o", "unknown"], 2):
+        log.append(write(1, serial, record(0, 1, name), record(1, 1, name)))
+    gone = (layout.partition_key(layout.PARTITION, "o", 0),)
+    log.append(write(1, 5, gone, (layout.name_key(layout.SEQUENCE, "urn:s"),)))
+    log.append(write(1, 6, record(0, 1, "o")))
+    assert audit(log).problems == []
+
+
+def test_a_log_with_many_problems_keeps_the_first() -> None:
+    log = [claim(1), write(1, 1, queue(), record(0, 1))]
+    log += [write(1, serial, record(serial - 1, 1)) for serial in range(2, 300)]
+    assert len(audit(log).problems) == MOST_PROBLEMS
