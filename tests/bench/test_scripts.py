@@ -53,6 +53,7 @@ def test_calls_through_a_broker_are_measured_beside_direct_ones() -> None:
     assert row["ratios"] == [row["ratio"]] and len(told["load"]) == 2
 
 
+@pytest.mark.nightly
 def test_a_source_starts_on_what_waits_and_drains_it(tmp_path: Path) -> None:
     told = run("waiting.py", "--messages", "2000", "--directory", str(tmp_path))
     assert [(one["messages"], one["start"]["waiting"]) for one in told] == [(10_000, 10_000), (2000, 2000)]
@@ -118,6 +119,7 @@ def test_processor_time_counts_a_process_and_all_that_it_started() -> None:
     assert cpu_seconds([process.pid]) == pytest.approx(0.0)
 
 
+@pytest.mark.nightly
 def test_workers_are_measured_beside_one_process(tmp_path: Path) -> None:
     words = ("--workers", "1", "2", "--connections", "4", "--rounds", "1", "--seconds", "0.3")
     done = subprocess.run(

@@ -387,7 +387,10 @@ def start(out: Path) -> Iterator[Callable[..., Run]]:
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.nightly
 def test_a_small_run_with_kills_of_all_parts_is_exact_and_leaves_no_process(out: Path, start: Callable[..., Run]):
+    """``scripts/demo`` does the same with more messages. By default, the tests of the broker and of landing kill each
+    of these parts alone, and those above test the verdict."""
     run = start("--messages", "600", "--loss", "0.2", "--seed", "3")
     assert run.end(800) == 0, run.lines
     told = "\n".join(run.lines)

@@ -289,7 +289,13 @@ def test_whatever_a_peer_says_is_refused_or_stored_and_read_back(
         side.store.close()
 
 
-@pytest.mark.parametrize("number", NUMBERS)
+LIMITS = (0, 2**32, 2**63, 2**64, 10**63)
+"""The numbers of the default suite: those at the limit of a type or beyond it."""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(one, marks=[] if one in LIMITS else pytest.mark.nightly) for one in NUMBERS]
+)
 @pytest.mark.parametrize("is_answer", [False, True])
 def test_a_number_of_any_size_in_any_place_does_no_harm(number: int, is_answer: bool, tmp_path: Path) -> None:
     for versions in (ALL_VERSIONS[0], TRIED_VERSIONS[0], ALL_VERSIONS[-1]):

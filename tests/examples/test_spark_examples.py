@@ -111,7 +111,9 @@ async def test_late_flights(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"late", "late.checkpoint"}
 
 
+@pytest.mark.nightly
 async def test_departures(tmp_path: Path) -> None:
+    """By default, the README's program starts Spark, and the demo lands departures."""
     count, tables = 1000, data_file().parent
     broker = holdfast.Destination(":memory:", queues={"departures": None, "alerts": None})
     service = Service(broker, Listeners(port=0, admin=AdminListener(port=0)))

@@ -117,7 +117,7 @@ def dies(where: Any, name: str, after: int = 0, *, later: bool = False) -> Calla
         pytest.param(dies(DeltaTable, "actions", 1), False, id="after the copy", marks=pytest.mark.nightly),
         pytest.param(dies(DeltaTable, "commit"), False, id="before the commit"),
         pytest.param(dies(DeltaTable, "commit", later=True), True, id="after the commit", marks=pytest.mark.nightly),
-        pytest.param(dies(files, "delete", 1), True, id="deleting"),
+        pytest.param(dies(files, "delete", 1), True, id="deleting", marks=pytest.mark.nightly),
         pytest.param(dies(files, "delete", 2, later=True), True, id="deleting more", marks=pytest.mark.nightly),
     ],
 )

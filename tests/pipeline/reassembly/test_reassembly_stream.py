@@ -246,14 +246,14 @@ def test_on_spark_a_restarted_stream_equals_a_batch_and_releases_messages_in_ord
     patiently: Callable[[Callable[[], None]], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It begins with a Parquet table, as an older version did, continues it, and continues after its conversion."""
+    """It begins with a Parquet table, as an older version did, and continues after its conversion."""
     capture, out = wild_capture(11, size=200), str(tmp_path / "out")
-    for name in range(6):
-        put(tmp_path / "captured", name, capture[name * 40 : (name + 1) * 40 if name < 5 else None])
+    for name in range(4):
+        put(tmp_path / "captured", name, capture[name * 60 : (name + 1) * 60 if name < 3 else None])
         with monkeypatch.context() as patch:
             if name == 1:
                 patch.setattr(reassembly_stream, "table_of", ParquetTable)
-            if name == 5:
+            if name == 3:
                 assert table_of(spark, out).kind == "parquet"
                 rows = convert(spark, out)
                 assert rows.before == rows.rows > 0
