@@ -166,6 +166,7 @@ def test_a_killed_node_that_starts_again_gets_its_partitions_back(server: Postgr
     [
         ("partitions = 5", "has 5 partitions, but this node is configured for 6", "Set 5:"),
         ("format = 2", "have version 2, but this version of Holdfast writes 1", "Use the version of Holdfast"),
+        ("format = 0", "have version 0, but this version of Holdfast writes 1", "Use an older version of Holdfast"),
         ("system_identifier = '1'", "belongs to another server", "SET system_identifier = NULL"),
     ],
 )

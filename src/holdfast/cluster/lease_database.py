@@ -288,11 +288,14 @@ class LeaseDatabase:
                 self._execute(connection, tables.FOUND_OWNERSHIP, partitions=self._partitions)
 
     def _require_same(self, cluster: str, partitions: int, version: int, is_same_server: bool) -> None:
-        if version > tables.FORMAT:
+        if version != tables.FORMAT:
             raise ClusterRefused(
                 f"The tables of the cluster at {self.place} have version {version}, but this version of Holdfast "
                 f"writes {tables.FORMAT}.",
-                remedy="Use the version of Holdfast that the other nodes have.",
+                remedy="Use the version of Holdfast that the other nodes have."
+                if version > tables.FORMAT
+                else "Use an older version of Holdfast until the queues are empty, and start a new cluster in another "
+                "space: ?space=NAME",
             )
         if partitions != self._partitions:
             raise ClusterRefused(

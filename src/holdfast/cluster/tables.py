@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 FORMAT: Final = 1
-"""The version of the tables that this version of Holdfast reads and writes."""
+"""The version of the tables that this version of Holdfast reads and writes, and of the requests between nodes. The
+stores of the partitions have a version of their own."""
 
 CHANNEL: Final = "holdfast_cluster"
 """The channel of notifications; the payload is the space."""
