@@ -102,13 +102,19 @@ async def got(run_service: RunService) -> tuple[str, dict[str, list[int]]]:
 
 
 @pytest.fixture
-async def brokers(
+async def idle(
     servers: Callable[[str], Server], got: tuple[str, dict[str, list[int]]], tmp_path: Path
 ) -> AsyncIterator[Brokers]:
-    """Three brokers of one cluster before that service."""
+    """Three brokers that are not started yet."""
     made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
     try:
-        await made.start(*NAMES)
         yield made
     finally:
         made.clean()
+
+
+@pytest.fixture
+async def brokers(idle: Brokers) -> Brokers:
+    """Three brokers of one cluster before that service."""
+    await idle.start(*NAMES)
+    return idle

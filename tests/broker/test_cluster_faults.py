@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,7 +15,6 @@ import pytest
 from broker_cluster import MORE, NAMES, Brokers
 from cluster_clients import run
 from cut_off import CutOff
-from databases import Server
 from standby import Primary, Standby
 from waiting import until
 
@@ -32,16 +31,6 @@ pytestmark = [
 ]
 
 DAY = 86_400
-
-
-@pytest.fixture
-async def idle(servers: Callable[[str], Server], got: Got, tmp_path: Path) -> AsyncIterator[Brokers]:
-    """Three brokers that are not started yet."""
-    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
-    try:
-        yield made
-    finally:
-        made.clean()
 
 
 @pytest.fixture

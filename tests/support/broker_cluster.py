@@ -45,6 +45,8 @@ class Brokers:
         self.stores: dict[str, str] = {}
         """URLs of the database for single nodes."""
         self.environments: dict[str, dict[str, str]] = {}
+        self.node_ports: dict[str, int] = {}
+        """Ports of cluster listeners; others are free ones."""
         self.program: tuple[str, ...] = ("-m", "holdfast.cli.main")
         self.advertised: dict[str, str] = {}
         """URLs that nodes advertise instead of those of their admin listeners."""
@@ -58,6 +60,7 @@ class Brokers:
             config = config.replace("admin.port = 0", f"admin.port = {self.admins[name].rpartition(':')[2]}")
             config = config.replace(self.store, self.stores.get(name, self.store))
             config = config.replace("NODE", name)
+            config = config.replace("\nport = 0\n", f"\nport = {self.node_ports.get(name, 0)}\n")
             own = {"HOLDFAST_NODE_ADMIN_URL": self.advertised[name]} if name in self.advertised else {}
             own |= self.environments.get(name, {})
             self.nodes[name] = NodeProcess(self._directory, name, config, environment=own, program=self.program)
