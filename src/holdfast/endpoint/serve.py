@@ -90,9 +90,7 @@ class Service:
         try:
             handler: Handler = self.app.handle
             if self.post is None:
-                running = self.app.running
-                if (create := running.store.create_content) is not None:
-                    self._server.spooling = running.reception.envelopes.spooling(create)
+                self._server.spooling = self.app.running.spooling()
             else:
                 self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node)
                 handler = self._neighbours.handle

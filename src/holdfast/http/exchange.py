@@ -180,7 +180,7 @@ class HTTPLimits:
             else with 413.
         max_attachments: Largest content of a SOAP message with attachments, if that is more than ``max_body``. Beyond
             1 MB it goes to the store while it arrives, and ``body_timeout`` applies to each megabyte. Several processes
-            and ASGI servers keep it in memory, and accept ``max_body``.
+            keep it in memory, and accept ``max_body``.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
             sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half

@@ -299,3 +299,83 @@ async def test_a_destination_keeps_max_buffered_under_asgi() -> None:
         held.disconnect()
         await first
         assert app._buffered.held == 0
+
+
+class Kept:
+    """A spool that keeps what it is given, and notes the largest piece that waited."""
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        self.content = b""
+        self.waiting: list[bytes] = []
+        self.most = 0
+        self.is_full = False
+        self._room = room
+
+    def add(self, data: bytes) -> None:
+        self.waiting.append(data)
+        self.most = max(self.most, sum(map(len, self.waiting)))
+
+    @property
+    def wants_flush(self) -> bool:
+        return sum(map(len, self.waiting)) >= 1 << 18
+
+    def flush(self) -> None:
+        self.content += b"".join(self.waiting)
+        self.waiting.clear()
+        self.is_full = len(self.content) > self._room
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+async def test_a_large_content_goes_to_the_spool_while_it_arrives(is_declared: bool) -> None:
+    given, seen = bytes(range(256)) * 256 * 80, []
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    if is_declared:
+        scope["headers"] = [(b"content-length", b"%d" % len(given))]
+    buffered, spool = Buffered(2 << 20), Kept()
+
+    def handler(exchange: Exchange) -> None:
+        assert exchange.request.spool is spool
+        seen.append(buffered.held)
+        spool.flush()
+        exchange.respond(204)
+
+    told = await _given(handler, scope, given, buffered, spool)
+    assert (told["status"], spool.content == given) == (204, True)
+    assert spool.most < 3 << 20
+    assert max(seen) <= 1 << 20  # what came before it was spooled
+    assert buffered.held == 0
+
+
+async def _given(handler: Handler, scope: Any, given: bytes, buffered: Buffered, spool: Kept, **limits: int) -> Any:
+    """Serve a request with this content in pieces, and return the start of its answer."""
+    pieces, answer = [given[at : at + 65536] for at in range(0, len(given), 65536)], []
+
+    async def receive() -> Any:
+        if not pieces:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": len(pieces) > 0}
+
+    async def send(message: Any) -> None:
+        answer.append(message)
+
+    await serve_asgi(
+        handler,
+        scope,
+        receive,
+        send,
+        HTTPLimits(**limits),
+        buffered,
+        spooling=lambda _headers: spool,  # type: ignore[arg-type]
+    )
+    return answer[0]
+
+
+async def test_a_spooled_content_has_its_own_limit_and_a_full_disk_is_503() -> None:
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    limits = {"max_body": 1 << 20, "max_attachments": 4 << 20}
+    for size, room, status in ((3 << 20, 1 << 30, 200), (5 << 20, 1 << 30, 413), (3 << 20, 1 << 20, 503)):
+        spool = Kept(room)
+        told = await _given(echo, scope, b"a" * size, Buffered(8 << 20), spool, **limits)
+        assert told["status"] == status
+    declared = scope | {"headers": [(b"content-length", b"%d" % (5 << 20))]}
+    assert (await _given(echo, declared, b"", Buffered(8 << 20), Kept(), **limits))["status"] == 413

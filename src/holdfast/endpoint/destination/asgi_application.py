@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.endpoint.destination.running_destination import DestinationSettings
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, refuse_as_soap
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.server.asgi import Buffered, serve_asgi
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,6 +21,10 @@ class ASGIApplication(ABC):
 
     settings: DestinationSettings
     _buffered: Buffered
+
+    @abstractmethod
+    def _spooling(self) -> Spooling | None:
+        """Return what writes large requests to the store, after ``start``."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -45,9 +49,8 @@ class ASGIApplication(ABC):
             await self._serve_lifespan(receive, send)
         elif scope["type"] == "http":
             await self.start()
-            await serve_asgi(
-                self.handle, scope, receive, send, self.settings.http.limits, self._buffered, refuse_as_soap
-            )
+            limits, spooling = self.settings.http.limits, self._spooling()
+            await serve_asgi(self.handle, scope, receive, send, limits, self._buffered, refuse_as_soap, spooling)
         else:
             await send({"type": "websocket.close", "code": 1003})
 

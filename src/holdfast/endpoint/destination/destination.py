@@ -33,7 +33,7 @@ from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.handling.handlers import HandlerTable
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.server.asgi import Buffered
 from holdfast.store import Store, shown
 from holdfast.wire.generated_wsdl import generated_wsdl
@@ -174,6 +174,9 @@ class Destination(HandlerRegistration, ASGIApplication):
         """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""
         if self._is_open:
             await self.running.close(grace)
+
+    def _spooling(self) -> Spooling | None:
+        return self.running.spooling()
 
     def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:
         """Close an inbound Sequence, so that it accepts no new messages, or terminate it.

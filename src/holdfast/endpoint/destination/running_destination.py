@@ -62,7 +62,7 @@ from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Spooling
 from holdfast.store import Counted, Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
 
@@ -337,6 +337,11 @@ class RunningDestination:
         forwarding = self.engine.protocol.forwarding
         assert forwarding is not None
         return forwarding.giving_up
+
+    def spooling(self) -> Spooling | None:
+        """Return what writes large requests to the store while they arrive; None if the store cannot do this."""
+        create = self.store.create_content
+        return None if create is None else self.reception.envelopes.spooling(create)
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical(

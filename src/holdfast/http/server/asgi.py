@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, check_headers
+from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, Spooling, check_headers
+from holdfast.http.server.content_spool import SPOOL_FROM, ContentSpool
 from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
     MALFORMED,
+    NO_SPACE,
     OUT_OF_ROOM,
     UNKNOWN_CODING,
     Refusal,
@@ -61,6 +63,7 @@ async def serve_asgi(
     limits: HTTPLimits | None = None,
     buffered: Buffered | None = None,
     refusing: Refusing | None = None,
+    spooling: Spooling | None = None,
 ) -> None:
     """Serve one ASGI ``http`` scope: read the request, give it to the handler, send its answer when it comes.
 
@@ -69,10 +72,11 @@ async def serve_asgi(
         scope: ASGI's description of the request; its ``root_path`` is removed from the request's target.
         receive: ASGI's source of the content and of the disconnect.
         send: ASGI's sink for the answer.
-        limits: ``max_body``, ``body_timeout`` and ``response_timeout`` apply; the defaults if None.
+        limits: ``max_body``, ``max_attachments``, ``body_timeout`` and ``response_timeout`` apply; None: the defaults.
         buffered: The bytes held of all requests together, at most the limits' ``max_buffered``; shared by all
             calls that serve one application. None: this request is the only one.
         refusing: Answers a request with too large or encoded content in the endpoint's format; None: as plain text.
+        spooling: Returns where the content of a request goes if it is large; None: all contents are in memory.
 
     Raises:
         ValueError: The scope is not an ``http`` one.
@@ -80,9 +84,9 @@ async def serve_asgi(
     if scope["type"] != "http":
         raise ValueError(f"this application serves http scopes, not {scope['type']!r}")
     limits = limits or HTTPLimits()
-    content = _Content(limits.max_body, buffered or Buffered(limits.max_buffered))
+    content = _Content(limits, buffered or Buffered(limits.max_buffered))
     try:
-        await _serve(handler, scope, receive, send, limits, content, refusing)
+        await _serve(handler, scope, receive, send, limits, content, refusing, spooling)
     finally:
         content.release()
 
@@ -95,13 +99,16 @@ async def _serve(
     limits: HTTPLimits,
     content: _Content,
     refusing: Refusing | None,
+    spooling: Spooling | None,
 ) -> None:
     headers = _headers(scope)
     body: bytes | None = None
     try:
         _check_head(headers)
+        if spooling is not None:
+            content.spooled.spool = spooling(headers)
         content.check_declared(int(headers.get(b"content-length", b"0")))
-        body = await asyncio.wait_for(content.read(receive), limits.body_timeout)
+        body = await content.read(receive)
     except TimeoutError:
         await _refuse(send, BODY_TIMEOUT)
     except _Refused as refused:
@@ -111,6 +118,7 @@ async def _serve(
         await _refuse(send, refusal)
     if body is not None:
         exchange = ASGIExchange(_request(scope, headers, body))
+        exchange.request.spool = content.spooled.take()
         await _answer(handler, exchange, receive, send, limits)
 
 
@@ -225,35 +233,63 @@ class _Refused(Exception):
 class _Content:
     """One request's content, counted from its first byte until the request is answered."""
 
-    def __init__(self, most: int, buffered: Buffered) -> None:
-        self._most = most
+    def __init__(self, limits: HTTPLimits, buffered: Buffered) -> None:
+        self.spooled = ContentSpool()
+        self._limits = limits
         self._buffered = buffered
         self._size = 0
 
     def check_declared(self, size: int) -> None:
         """Refuse what could not be held before it is read."""
-        if size > self._most:
+        if size > self.spooled.limit(self._limits):
             raise _Refused(BODY_TOO_LARGE)
-        if not self._buffered.fits(size):
+        if not self._buffered.fits(min(size, SPOOL_FROM) if self.spooled.takes(size) else size):
             raise _Refused(OUT_OF_ROOM)
 
     async def read(self, receive: Receive) -> bytes | None:
-        """Return the whole content; None if the peer disconnected before its end."""
+        """Return the whole content, b"" if it was spooled; None if the peer disconnected before its end.
+
+        Raises:
+            TimeoutError: It did not arrive in time.
+        """
         pieces = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            piece = message.get("body", b"")
-            self._size += len(piece)
-            self._buffered.held += len(piece)
-            if self._size > self._most:
-                raise _Refused(BODY_TOO_LARGE)
-            if not self._buffered.fits(0):
-                raise _Refused(OUT_OF_ROOM)
-            if not message.get("more_body", False):
-                return bytes(pieces + piece) if pieces else bytes(piece)
-            pieces += piece
+        async with asyncio.timeout(self._limits.body_timeout) as timer:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece = message.get("body", b"")
+                if self.spooled.takes(self._size + len(piece)):
+                    # What was received before stays counted: as much may wait to be written.
+                    self.spooled.add(pieces, piece)
+                    pieces = bytearray()
+                    await self._write_spooled(timer)
+                else:
+                    self._hold(len(piece))
+                    pieces += piece
+                if not message.get("more_body", False):
+                    return bytes(pieces)
+
+    def _hold(self, size: int) -> None:
+        self._size += size
+        self._buffered.held += size
+        if self._size > self._limits.max_body:
+            raise _Refused(BODY_TOO_LARGE)
+        if not self._buffered.fits(0):
+            raise _Refused(OUT_OF_ROOM)
+
+    async def _write_spooled(self, timer: asyncio.Timeout) -> None:
+        """Write what was spooled, if it is enough, before more is received; then the time begins again."""
+        spool = self.spooled.spool
+        assert spool is not None
+        if self.spooled.size > self.spooled.limit(self._limits):
+            raise _Refused(BODY_TOO_LARGE)
+        if spool.wants_flush:
+            timer.reschedule(None)
+            await asyncio.to_thread(spool.flush)
+            timer.reschedule(asyncio.get_running_loop().time() + self._limits.body_timeout)
+        if spool.is_full:
+            raise _Refused(NO_SPACE)
 
     def release(self) -> None:
         """Stop counting the content."""
