@@ -5,6 +5,7 @@ Covers security/saml/assertion.py and security/saml/issuer_signature.py.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ from holdfast.http.exchange import Request
 from holdfast.security.certificates import Certificate, read_certificates
 from holdfast.security.header import security_block, write_timestamp
 from holdfast.security.names import FAILED_AUTHENTICATION, INVALID_SECURITY, WSU
+from holdfast.security.saml import saml_token
 from holdfast.security.saml.assertion import MAX_ATTRIBUTES, MAX_ELEMENTS, Assertion
 from holdfast.security.times import read_time
 from holdfast.testing import pair
@@ -125,6 +127,22 @@ async def test_messages_arrive_with_their_subject(tmp_path: Path, version: str) 
         await (await source.send("<n>2</n>", action="urn:note")).acknowledged(timeout=30)
     assert [one.user for one in got] == ["alice", "alice"]
     assert not any(one.headers for one in got)
+
+
+def test_the_file_of_an_assertion_is_read_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[object] = []
+    monkeypatch.setattr(saml_token, "_file", lambda path: reads.append(path) or Path(path).read_bytes())
+    assertion = tmp_path / "assertion.xml"
+    token = SamlToken(assertion, clock=Clock())
+    for number, is_settled in enumerate((True, False, True), 1):
+        assertion.write_bytes(valid("2.0", name=f"_{number}"))
+        time = 1e9 if is_settled else 4e9
+        os.utime(assertion, (time, time))
+        reads.clear()
+        assert f"_{number}".encode() in token._assertion().encode()
+        assert token._assertion() == token._assertion()
+        # A file that was written a moment ago may change again at the same time of the file system.
+        assert len(reads) == (1 if is_settled else 3)
 
 
 @every_version

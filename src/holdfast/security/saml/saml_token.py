@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,8 @@ from holdfast.wire.policy.assertions import SAML_TOKEN, TIMESTAMP
 
 MAX_FILE: Final = 256 * 1024
 """Maximum bytes of an assertion that a source sends."""
+SETTLED: Final = 2.0
+"""Seconds after which a file system gives another change of a file another time."""
 LONGEST: Final = 86_400.0
 """Maximum seconds from the issue of an assertion to its end."""
 _TIMESTAMPED: Final = "holdfast.security.saml.timestamped"
@@ -73,6 +76,8 @@ class SamlToken(Processor):
         self._skew = skew
         self._clock = clock
         self._read = b""
+        self._seen: tuple[int, ...] | None = None
+        """How the file was when it was read."""
         self._written = ""
         self._until: float | None = None
 
@@ -93,6 +98,9 @@ class SamlToken(Processor):
             MessageFlowError: There is none now.
         """
         try:
+            seen = None if callable(self._given) else _seen(self._given)
+            if seen is not None and seen == self._seen:
+                return self._written
             data = self._given() if callable(self._given) else _file(self._given)
             if data != self._read:
                 text = as_utf8(data).strip()
@@ -101,6 +109,7 @@ class SamlToken(Processor):
                     raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
                 self._until = read_assertion(element).until
                 self._read, self._written = data, text.decode()
+            self._seen = seen
         except (OSError, EnvelopeError, Invalid) as error:
             log.error("security.no_assertion", why=str(error), remedy="Write the assertion again.")
             raise MessageFlowError("There is no usable SAML assertion.", retry_after=5) from None
@@ -329,6 +338,13 @@ def _assertion_in(security: Security) -> Assertion:
     if len(found) != 1:
         raise Invalid(f"{len(found)} assertions, not 1")
     return read_assertion(found[0])
+
+
+def _seen(path: str | Path) -> tuple[int, ...] | None:
+    """Return what changes with a file; None if it was written so lately that another change may have the same time."""
+    told = os.stat(path)
+    is_settled = time.time() - told.st_mtime > SETTLED
+    return (told.st_mtime_ns, told.st_ctime_ns, told.st_size, told.st_ino) if is_settled else None
 
 
 def _file(path: str | Path) -> bytes:
