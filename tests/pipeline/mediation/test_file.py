@@ -18,6 +18,7 @@ from holdfast.pipeline.mediation.definition import plan
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
+from holdfast.pipeline.mediation.execution.sinks import absolute
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 
@@ -451,6 +452,14 @@ def test_a_parameter_that_there_is_not_is_told_with_the_nearest_one() -> None:
     assert caught.value.remedy == "did you mean large?"
     routes = read_pipeline(EXAMPLE / "orders.toml", {"large": "5"}).routes
     assert routes[0].when == "tier = 'gold' OR o.amount.value > 5"
+
+
+@pytest.mark.parametrize("place", ["file:/data/dead", "file:///data/dead", "s3://bucket/dead", "dbfs:/dead", "dead"])
+def test_a_path_that_names_its_file_system_is_not_relative_to_the_file(here: Path, place: str) -> None:
+    plan = read_pipeline(saved(here, TOP.replace('table = "dead"', f'table = "{place}"')))
+    whole = str(here / "dead") if place == "dead" else place
+    assert plan.dead_letters.table == whole
+    assert absolute(plan.dead_letters.table) == whole
 
 
 def test_each_key_has_a_kind_or_is_a_table() -> None:

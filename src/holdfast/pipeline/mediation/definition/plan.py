@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from holdfast.config.values import Kind, Name, QueueName, Unfit, Url, one_of, told_type, told_value
 from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
+from holdfast.pipeline.spark.files import names_system
 from holdfast.settings import File, Seconds
 
 _ROWS = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -36,7 +37,7 @@ def _rows_name(value: Any, _base: Path) -> str:
 def _place(value: Any, base: Path) -> str:
     if not isinstance(value, str) or not value:
         raise Unfit(f"{told_value(value)} is not a path", "Write it in quotes.")
-    return value if "://" in value else str(base / value)
+    return value if names_system(value) else str(base / value)
 
 
 def _text_of(value: Any, _base: Path) -> str:

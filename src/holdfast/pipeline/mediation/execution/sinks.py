@@ -202,4 +202,4 @@ def forget_refused(spark: SparkSession, directory: str, batch: int) -> None:
 
 def absolute(place: str) -> str:
     """Return a directory's name as every process finds it."""
-    return place if "://" in place else os.path.abspath(place)
+    return place if files.names_system(place) else os.path.abspath(place)
