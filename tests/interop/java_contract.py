@@ -42,7 +42,7 @@ LIVE = [
 Operation = Literal["notify", "echo"]
 COUNT = 10
 CLEAN = Faults()
-BAD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
+BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 LOSS = Faults(lose_request=0.2, lose_response=0.2)
 PATIENCE = 120
 """Seconds for what takes one on a machine at rest."""

@@ -39,7 +39,7 @@ pytestmark = [
 needs_endpoints = pytest.mark.skipif(not hasattr(holdfast, "Destination"), reason="Holdfast's endpoints are not here")
 
 COUNT = 12
-BAD = Faults(lose_request=0.2, lose_response=0.2, double=0.1, delay=0.2, max_delay=0.01)
+BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1, delay=0.2, max_delay=0.01)
 RMS: list[Rm] = ["1.0", "1.1"]
 MODES: list[Mode] = ["oneway", "twoway"]
 NAMESPACE = gsoap_peer.NAMESPACE

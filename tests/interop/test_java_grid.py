@@ -47,23 +47,16 @@ NOWHERE = "http://127.0.0.1:9/"
 MANY = 40
 
 
-VERSIONS = [("1.0", "2004/08", "1.1"), ("1.0", "2005/08", "1.1"), ("1.1", "2005/08", "1.1"), ("1.1", "2005/08", "1.2")]
-OF_METRO = [("1.0", "2005/08", "1.1"), ("1.0", "2005/08", "1.2"), *VERSIONS[2:]]
-ALL = [
-    (stack, holdfast.Versions(*versions))
+RM = [("1.0", "2004/08", "1.1"), ("1.1", "2005/08", "1.2")]
+PAIRS = [
+    (stack, holdfast.Versions(rm, "2005/08" if stack.name == "metro" else addressing, soap))
     for stack in STACKS.values()
-    for versions in (OF_METRO if stack.name == "metro" else VERSIONS)
+    for rm, addressing, soap in RM
 ]
 
-
-def _pairs(pairs: list[tuple[Stack, holdfast.Versions]]) -> pytest.MarkDecorator:
-    names = [f"{one.name}-rm{v.rm.value}-wsa{v.addressing.value[:4]}-soap{v.soap.value}" for one, v in pairs]
-    return pytest.mark.parametrize(("stack", "versions"), pairs, ids=names)
-
-
-every_stack_and_version = _pairs(ALL)
-every_pair = _pairs([pair for at, pair in enumerate(ALL) if at % 4 in (0, 3)])
-"""The first and the last version of each stack."""
+every_pair = pytest.mark.parametrize(
+    ("stack", "versions"), PAIRS, ids=[f"{stack.name}-rm{versions.rm.value}" for stack, versions in PAIRS]
+)
 every_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
 every_route = pytest.mark.parametrize("brokered", [False, True], ids=["direct", "broker"])
@@ -78,7 +71,7 @@ def peer(request: pytest.FixtureRequest, stack: Stack) -> JavaPeer:
 # --- A stack's client, Holdfast's Destination ---------------------------------------------------------------------
 
 
-@every_stack_and_version
+@every_pair
 @every_work
 @every_route
 @cell(role="destination")
@@ -167,7 +160,7 @@ async def kill_and_start(victim: Served | processes.Process) -> None:
 # --- Holdfast's Source, a stack's service -------------------------------------------------------------------------
 
 
-@every_stack_and_version
+@every_pair
 @every_work
 @every_route
 @cell(role="source")

@@ -9,12 +9,11 @@ from interop_cells import SIX, cell
 from waiting import until
 from wcf.destination import CONTRACT, running_destination
 from wcf.grids import RM11
-from wcf.https import LOSS
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.wire import COMBINATIONS, Profile
 
 import holdfast
-from holdfast.testing.proxy import LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire.attachments.references import XOP_NS
 
 pytestmark = [
@@ -66,11 +65,11 @@ async def test_attachments_of_wcf_arrive_and_it_reads_ours(profile: Profile) -> 
 
 
 @pytest.mark.nightly
-@cell(pattern="one-way", network=LOSS, versions=[SIX[3]])
+@cell(pattern="one-way", network=Faults(lose_request=0.1, lose_response=0.1), versions=[SIX[3]])
 async def test_attachments_of_wcf_arrive_once_and_in_order_through_a_bad_network(tmp_path: Path) -> None:
     service = Service(tmp_path / "inbox")
     async with running_destination(service.app) as url:
-        async with LossyProxy(url, LOSS, seed=4) as proxy:
+        async with LossyProxy(url, Faults(lose_request=0.1, lose_response=0.1), seed=4) as proxy:
             client = LiveWCFClient(proxy.url, contract="both", encoding="mtom", retries="50")
             await client.run(f"open; notify 1..20 {SIZE} data; sleep 1; close")
         await until(lambda: len(service.got) == 20)

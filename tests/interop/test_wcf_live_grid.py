@@ -320,17 +320,6 @@ def test_no_client_notices_that_the_broker_is_killed(behind_the_broker: Run) -> 
     assert behind_the_broker.kills == 5
 
 
-@pytest.mark.nightly
-@cell(broker="broker", network=LOSS.faults)
-async def test_through_a_broker_with_a_fifth_of_requests_and_of_answers_lost_all_arrive(tmp_path: Path) -> None:
-    run = Run()
-    app = contract_app(":memory:", run.note)
-    async with running_destination(app) as url, broker_before(url, tmp_path) as broker:
-        run.said = await cells(broker.service.url, scripts_of([LOSS]), [LOSS.faults], retries="50")
-        await all_handled(lambda: run.ledger, [LOSS])
-    run.check(0, LOSS)
-
-
 # --- a contract of data contracts ----------------------------------------------------------------------------------
 
 
