@@ -192,7 +192,12 @@ class KafkaLog:
 
     def _configs(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
-        found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        try:
+            found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # a broker does not know the new topic yet
+                raise KafkaAway(said(error)) from error
+            raise
         return {name: str(entry.value) for name, entry in found.items()}
 
     @contextlib.contextmanager
