@@ -6,11 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, PARTITIONS, ROUNDS, Brokers
 from databases import Server
 from interop_cells import cell
 from java_contract import LIVE, PATIENCE, Caller, Operation
@@ -68,17 +70,47 @@ async def test_cxf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or
     tmp_path: Path,
     servers: Callable[[str], Server],
 ) -> None:
+    await call_through(cxf, versions, operation, trouble, Brokers, tmp_path, servers("postgresql").new_url())
+
+
+@pytest.mark.parametrize("versions", [RM10, RM11], ids=["rm1.0", "rm1.1"])
+@pytest.mark.parametrize("operation", ["notify", "echo"])
+@cell(setup="a cluster on Kafka, four clients", fault="one of three brokers killed or paused")
+@pytest.mark.parametrize("trouble", ["killed", "paused"])
+async def test_cxf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
+    cxf: JavaPeer,
+    versions: holdfast.Versions,
+    operation: Operation,
+    trouble: str,
+    tmp_path: Path,
+    kafka_nodes: Callable[[int], Any],
+) -> None:
+    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+    await call_through(cxf, versions, operation, trouble, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
+
+
+async def call_through(
+    cxf: JavaPeer,
+    versions: holdfast.Versions,
+    operation: Operation,
+    trouble: str,
+    cluster: Callable[[Path, str, str], Brokers],
+    directory: Path,
+    store: str,
+    rounds: int = 1,
+) -> None:
+    """Let clients call through a cluster while one of its brokers is killed or paused."""
     ledger = Ledger()
     service = Service(ledger.app, Listeners(port=0))
     await service.start()
-    brokers = Brokers(tmp_path, servers("postgresql").new_url(), service.url)
+    brokers = cluster(directory, store, service.url)
     # An anonymous client whose repeat meets the answer to its request loses that (docs/internals/cxf.md). So it repeats
     # a request only when a broker no longer holds it for the reply; before that, the load balancer does.
     setup = words(versions, interval=32_000 if operation == "echo" else 300)
     keys = [f"k{number}" for number in range(CLIENTS)]
     try:
         await brokers.start(*NAMES)
-        async with Balancer(list(brokers.urls.values()), repeats=True) as balancer:
+        async with Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer:
             callers = {
                 key: Caller(
                     cxf,

@@ -9,11 +9,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, PARTITIONS, ROUNDS, Brokers
 from databases import Server
 from interop_cells import cell
 from waiting import until
@@ -41,12 +43,41 @@ pytestmark = [
 async def test_wcf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or_paused(
     profile: Profile, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
 ) -> None:
+    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
+    await call_through(profile, trouble, outage, Brokers, tmp_path, store)
+
+
+@pytest.mark.nightly
+@each_version
+@cell(pattern="mixed", setup="a cluster on Kafka, six clients", fault="one of three brokers killed or paused")
+@pytest.mark.parametrize("trouble", ["killed", "paused"])
+async def test_wcf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
+    profile: Profile,
+    trouble: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kafka_nodes: Callable[[int], Any],
+) -> None:
+    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
     outage = Outage(tmp_path, monkeypatch)
-    brokers = Brokers(tmp_path, servers("postgresql").new_url(), outage.service.url)
+    await call_through(profile, trouble, outage, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
+
+
+async def call_through(
+    profile: Profile,
+    trouble: str,
+    outage: Outage,
+    cluster: Callable[[Path, str, str], Brokers],
+    directory: Path,
+    store: str,
+    rounds: int = 1,
+) -> None:
+    """Let clients call through a cluster while one of its brokers is killed or paused."""
+    brokers = cluster(directory, store, outage.service.url)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
-            async with Balancer(list(brokers.urls.values()), repeats=True) as balancer:
+            async with Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer:
                 clients = [LiveWCFClient(balancer.url, key=f"k{n}", **versions_of(profile)) for n in range(6)]
                 calls = [asyncio.create_task(one.run("open; echo 1..20; notify 21..30; close")) for one in clients]
                 await until(lambda: len(outage.handled()) >= 6 * 4)

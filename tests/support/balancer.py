@@ -21,10 +21,12 @@ class Balancer:
         urls: The servers.
         repeats: Whether the next server also gets a request with which one died, or that one answered with 503: nginx'
             ``http_503 non_idempotent``.
+        rounds: How often each server may get a request. A takeover on Kafka takes longer than one round.
     """
 
-    def __init__(self, urls: Sequence[str], *, repeats: bool = False) -> None:
+    def __init__(self, urls: Sequence[str], *, repeats: bool = False, rounds: int = 1) -> None:
         self._repeats = repeats
+        self._rounds = rounds
         self._urls = [url.rstrip("/") for url in urls]
         self._turn = 0
         self._server = HTTPServer()
@@ -51,7 +53,7 @@ class Balancer:
         self.requests += 1
         self._turn += 1
         first = self._turn % len(self._urls)
-        self._pass_on(exchange, [*self._urls[first:], *self._urls[:first]])
+        self._pass_on(exchange, [*self._urls[first:], *self._urls[:first]] * self._rounds)
 
     def _pass_on(self, exchange: Exchange, urls: list[str]) -> None:
         request = exchange.request

@@ -20,6 +20,9 @@ NAMES = ("a", "b", "c")
 MORE = ("d",)
 """Nodes that may join later."""
 PARTITIONS = 6
+ROUNDS = 20
+"""How often a load balancer tries each node of a cluster on Kafka: a takeover takes longer there than two answers of
+503."""
 
 
 class Brokers:
