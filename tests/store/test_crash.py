@@ -22,7 +22,7 @@ from holdfast.store.sql import store as sql
 
 CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
-KILLS = {"rocksdb": 12, "postgresql": 6, "mariadb": 4}
+KILLS = {"rocksdb": 12, "postgresql": 8, "mariadb": 8}
 SERVER_KILLS = 3
 
 
@@ -58,8 +58,6 @@ def run_and_kill(location: str | Path, draw: random.Random) -> int:
     [
         *KILLS.items(),
         pytest.param("rocksdb", 36, marks=pytest.mark.nightly),
-        pytest.param("postgresql", 8, marks=pytest.mark.nightly),
-        pytest.param("mariadb", 8, marks=pytest.mark.nightly),
         pytest.param("kafka", 12, marks=pytest.mark.nightly),
     ],
 )
