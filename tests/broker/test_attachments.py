@@ -18,7 +18,7 @@ from waiting import until
 import holdfast
 from holdfast import Attachment, Destination, SourcePolicy, WithAttachments
 from holdfast.broker.config import ForwarderConfig
-from holdfast.core.policy import ForwardingPolicy
+from holdfast.core.policy import CircuitPolicy, ForwardingPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.http.exchange import Exchange
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -57,7 +57,8 @@ async def test_a_broker_forwards_attachments_byte_for_byte_and_the_same_again(ru
     app = Recording()
     service = await run_service(app)
     async with LossyProxy(service.url, Faults()) as proxy:
-        forwarder = ForwarderConfig("next", "inbox", proxy.url, soap=soap, policy=ForwardingPolicy(sending=QUICK))
+        policy = ForwardingPolicy(sending=QUICK, circuit=CircuitPolicy(silence=600.0))  # it goes on without answers
+        forwarder = ForwarderConfig("next", "inbox", proxy.url, soap=soap, policy=policy)
         broker = await run_broker(forwarders=(forwarder,))
         async with holdfast.Source(broker.service.url, ":memory:", policy=QUICK) as source:
             for number in range(3):

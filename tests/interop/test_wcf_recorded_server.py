@@ -86,7 +86,7 @@ class Session:
 
     def _submit(self, identifier: str, number: int) -> None:
         """Every message up to this one of the Sequence, as it was sent in the session."""
-        for place in range(self.outbox.end, self._first[identifier] + number):
+        for place in range(self.outbox.records.end, self._first[identifier] + number):
             request = self._messages[place]
             record = Record("a", 0, request.action, request.body, self.sending.now, f"urn:m:{place + 1}")
             record.wants_reply = request.reply_to is not None

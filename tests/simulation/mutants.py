@@ -371,9 +371,9 @@ def go_on_to_the_next_while_one_waits_for_its_retry(monkeypatch: pytest.MonkeyPa
 @mutant("HandledOnce")
 def call_a_handler_at_most_once_before_that_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     def _hand_over(self: HandlerSchedule, *where: Any) -> None:
-        marks, self._is_at_most_once = self._is_at_most_once, False
+        marks, self.is_at_most_once = self.is_at_most_once, False
         original(self, *where)
-        self._is_at_most_once = marks
+        self.is_at_most_once = marks
 
     original = replace(monkeypatch, HandlerSchedule, "_hand_over", _hand_over)
 

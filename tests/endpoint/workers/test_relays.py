@@ -47,7 +47,7 @@ class Host:
         self._front = HTTPServer()
         self.client = WorkerClient(self._paths, self.placements, secret, 16)
         self.relays = Relays(self.client, self.placements, 1)
-        self._listener = NodeListener(self.client, self.placements, PROOF)
+        self._listener = NodeListener(self.client, self.placements, PROOF, 9, self._work, lambda *_: False)
         self._http = HTTPClient()
 
     async def __aenter__(self) -> Host:

@@ -79,7 +79,8 @@ def test_the_summary_is_what_the_outcomes_come_to(spark: SparkSession):
         assert one.requests == pytest.approx(sum(outcome.requests for outcome in outcomes) / delivered)
         for name, share in (("latency_50", 0.5), ("latency_95", 0.95), ("latency_99", 0.99)):
             near = latencies[int(share * delivered) - 2 : int(share * delivered) + 3]
-            assert near[0] - 1e-6 <= one[name] <= near[-1] + 1e-6
+            allowed = 1e-6 * near[-1]  # Spark keeps them in 4 bytes
+            assert near[0] - allowed <= one[name] <= near[-1] + allowed
         assert one.longest == pytest.approx(latencies[-1])
 
 
