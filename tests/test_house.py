@@ -279,3 +279,10 @@ def test_documentation_and_scripts_name_no_path_of_one_machine() -> None:
     paths += [path for path in sorted((ROOT / "scripts").iterdir()) if path.is_file()]
     found = lines_matching(r"(?<![\w.])/(home|root|Users)/\w", paths)
     assert not found, "\n".join(found)
+
+
+def test_the_name_of_every_log_event_is_a_noun_and_what_happened_to_it() -> None:
+    called = re.compile(r"""\blog\.(?:debug|info|warning|error|critical|exception)\(\s*"([^" %]+)\"""")
+    names = {name for path in SOURCES for name in called.findall(path.read_text(encoding="utf-8"))}
+    assert len(names) > 50
+    assert not [name for name in names if not re.fullmatch(r"[a-z_]+\.[a-z_]+", name)]

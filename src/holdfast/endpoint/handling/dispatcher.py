@@ -120,7 +120,7 @@ class Dispatcher:
     def _ended(self, task: asyncio.Future[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log.error("dispatcher.handling.failed", exc_info=task.exception())
+            log.error("dispatcher.failed", exc_info=task.exception())
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
