@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypedDict, Unpack
+from typing import NamedTuple, Self, Unpack
 
 from lxml import etree
 
@@ -22,6 +22,7 @@ from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
+from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
 from holdfast.endpoint.source.wsdl import SourceOptions, documents_of
@@ -102,22 +103,12 @@ class TransportOptions(SourceOptions, total=False):
     allow_imports: Iterable[str]
 
 
-class _Fields(TypedDict):
-    """The keyword arguments that ``send`` and ``request`` have in common."""
-
-    action: str
-    sequence_key: str
-    message_id: str
-    headers: bytes
-    attachments: Sequence[Attachment]
-
-
 class _Outgoing(NamedTuple):
     """A request of zeep's, taken apart."""
 
     operation: Operation
     body: bytes
-    fields: _Fields
+    fields: MessageFields
 
 
 class _Reliable(zeep.transports.Transport):
@@ -229,7 +220,7 @@ class _Reliable(zeep.transports.Transport):
         if contract.demands_mtom if mtom is None else mtom:
             content, binary = extract_values(content, contract.request_values(operation, content))
             attachments += binary
-        fields: _Fields = {
+        fields: MessageFields = {
             "action": operation.actions.request,
             "sequence_key": call.sequence_key,
             "message_id": call.message_id,

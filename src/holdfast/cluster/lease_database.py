@@ -43,6 +43,7 @@ from holdfast.cluster.rows import (
 from holdfast.exceptions import ConfigurationError
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import LOCK_KEY
+from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
 LEAST_VERSION: Final = 14
 CONNECT_SECONDS: Final = 2
@@ -51,7 +52,6 @@ LOCK_ATTEMPTS: Final = 10
 LOCK_PAUSE: Final = 0.03
 """Another node tries the lock for a moment when it declares this one dead."""
 PROBE_SECONDS: Final = 2.0
-_UNCONFIRMED = "canceling wait for synchronous replication"
 _STARTING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many clients", "slots are")
 _LONGEST_APPLICATION = 63
 _OUTAGES = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
@@ -205,7 +205,7 @@ class LeaseDatabase:
         return connection
 
     def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
-        self._is_unconfirmed |= _UNCONFIRMED in (notice.message_primary or "")
+        self._is_unconfirmed |= is_unconfirmed(notice)
 
     def _execute(
         self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: Any

@@ -183,9 +183,7 @@ class _GroupAgent:
     def _give_all(self) -> None:
         """End all workers, then leave the group, so that other nodes have the partitions at once."""
         self._membership.give_all()
-        while self._membership.ending and not self._supervisor.is_gone:
-            self._tick()
-            time.sleep(_POLL / 5)
+        self._await_workers(range(self._settings.partitions))
         self._tick()
         if self._consumer is not None and not self._supervisor.is_gone:
             with contextlib.suppress(KafkaException, RuntimeError):
@@ -229,7 +227,11 @@ class _GroupAgent:
         """Return when the workers have ended: then the group may give the partitions to another node."""
         partitions = self._ours(found)
         self._membership.revoked(partitions)
-        while partitions & self._membership.ending and not self._supervisor.is_gone:
+        self._await_workers(partitions)
+
+    def _await_workers(self, partitions: Iterable[int]) -> None:
+        """Return when the workers of these partitions have ended, or the supervisor is gone."""
+        while not self._membership.ending.isdisjoint(partitions) and not self._supervisor.is_gone:
             self._tick()
             time.sleep(_POLL / 5)
 

@@ -1,7 +1,7 @@
 """TopicClaims: the Identifiers that peers granted to the partitions of a cluster, in a compacted topic.
 
 A claim is a key, so it stays while its partition moves, or has no owner. The order of the topic decides: an Identifier
-belongs to the partition with the first claim of it that is not released. A worker that claims one writes its claim, and
+belongs to the partition that claimed it first and has not released it. A worker that claims one writes its claim, and
 reads on until it finds that.
 
 An owner that was paused, and wakes after another node took its partition over, is not trusted, and writes nothing.
@@ -72,9 +72,9 @@ class TopicClaims:
         self._ours: dict[str, str] = {}
         """Sequence -> the key of its claim."""
         self._released: set[str] = set()
-        """Keys that are to be deleted."""
+        """Keys that must be deleted."""
         self._missing: set[str] = set()
-        """Keys of recovered Sequences that are to be written, unless the topic has them."""
+        """Keys of recovered Sequences that must be written, unless the topic has them."""
         self._is_announced = False
 
     def announce(self, recovered: Iterable[GrantedIdentifier]) -> None:

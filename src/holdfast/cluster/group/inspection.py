@@ -22,6 +22,7 @@ from holdfast.cluster.operating.status import (
     ClusterStatus,
     SeenNode,
     SeenPartition,
+    partitions_text,
     require_another,
     require_node,
     status_of,
@@ -147,13 +148,9 @@ def _warnings(log: KafkaLog) -> Iterator[str]:
     behind = [number for number, (in_sync, wanted) in enumerate(log.replicas) if in_sync < wanted]
     waiting = [number for number in behind if log.replicas[number][0] < 2]
     if waiting:
-        yield f"Commits wait: too few replicas are in sync for {_listed(waiting)}. Start Kafka's other brokers."
+        yield f"Commits wait: too few replicas are in sync for {partitions_text(waiting)}. Start Kafka's other brokers."
     elif behind:
-        yield f"Not all replicas are in sync for {_listed(behind)}. If one more broker fails, commits may wait."
-
-
-def _listed(numbers: Collection[int]) -> str:
-    return f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(map(str, numbers))}"
+        yield f"Not all replicas are in sync for {partitions_text(behind)}. If one more broker fails, commits may wait."
 
 
 def drain_node(location: str, node: str) -> None:

@@ -5,7 +5,7 @@ What the engine of the cluster shows of them is read elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.cluster.rows import Report
@@ -215,14 +215,19 @@ def _nodes(names: Iterable[str]) -> str:
     return f"{'node' if len(several) == 1 else 'nodes'} {', '.join(several)}"
 
 
+def partitions_text(numbers: Collection[int]) -> str:
+    """Return cluster partitions in words."""
+    return f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(map(str, numbers))}"
+
+
 def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
     found = [f"The lease of node {one.name} has ended; it does not answer." for one in nodes if one.state == "expired"]
-    alike: dict[tuple[str, str | None, str], list[str]] = {}
+    alike: dict[tuple[str, str | None, str], list[int]] = {}
     for one in partitions:
         if one.state != "serving" and not (one.state == "unreachable" and one.why.startswith("the lease")):
-            alike.setdefault((one.state, one.owner, one.why), []).append(str(one.partition))
+            alike.setdefault((one.state, one.owner, one.why), []).append(one.partition)
     for (state, owner, why), numbers in alike.items():
-        which = f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(numbers)}"
+        which = partitions_text(numbers)
         because = f": {why.rstrip('.')}." if why else "."
         if state == "free":
             found.append(f"No node owns {which}.")

@@ -171,10 +171,7 @@ class Expiry:
         return [
             one
             for one in self._outbound.outboxes.values()
-            if one.records.queue is outbox.records.queue
-            and one.records.partition == outbox.records.partition
-            and one is not outbox
-            and not one.lifecycle.stopped
+            if one.records.shares_partition(outbox.records) and not one.lifecycle.stopped
         ]
 
     def untaken(self, outbox: Outbox, source: RMSource, now: float) -> Iterator[tuple[int, Fault]]:

@@ -46,13 +46,7 @@ def tell_requesters(
     """
     if outbox.forwarding is None:
         return
-    others = [
-        one
-        for one in outbound.outboxes.values()
-        if one.records.queue is outbox.records.queue
-        and one.records.partition == outbox.records.partition
-        and one is not outbox
-    ]
+    others = [one for one in outbound.outboxes.values() if one.records.shares_partition(outbox.records)]
     for offset, record in records:
         is_owed = record.wants_reply and not outbox.records.is_acknowledged(offset)
         if is_owed and all(one.records.is_acknowledged(offset) for one in others):

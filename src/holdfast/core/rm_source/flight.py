@@ -95,7 +95,7 @@ class Flight(dict[int, InFlight]):
     is one unnecessary examination.
     """
 
-    __slots__ = ("_due_from", "has_waiting", "_leaving", "asking", "bytes", "missing")
+    __slots__ = ("_due_from", "_leaving", "asking", "bytes", "has_waiting", "missing")
 
     def __init__(self) -> None:
         super().__init__()

@@ -50,12 +50,12 @@ class Exchanges:
         if found is None:
             return
         outbox, source = found
+        least = now + source.policy.retransmission.floor
         if not sent.number:
             self._context.pollers.asked(source)
-        least = now + source.policy.retransmission.floor
-        if isinstance(sent.envelope.control, CreateSequence):
-            source.control.creation_ended(least)
-            outbox.ready()
+            if isinstance(sent.envelope.control, CreateSequence):
+                source.control.creation_ended(least)
+                outbox.ready()
         is_request = sent.number in source.waiting.unreplied
         source.flight.ended(sent.number, least if is_request else None)
         if is_request:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
 from holdfast.endpoint.source.http_settings import SourceHTTP
@@ -17,6 +17,16 @@ from holdfast.exceptions import ConfigurationError, PeerFault
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
     from holdfast.wsdl.documents import Documents
+
+
+class MessageFields(TypedDict):
+    """The keyword arguments that ``send`` and ``request`` have in common."""
+
+    action: str
+    sequence_key: str
+    message_id: str | None
+    headers: bytes
+    attachments: Sequence[Attachment]
 
 
 class OperationCalls:
@@ -75,7 +85,7 @@ class OperationCalls:
         if contract.demands_mtom if self._http.mtom is None else self._http.mtom:
             body, binary = extract_values(body, [arguments, values])
             attachments += binary
-        fields = {
+        fields: MessageFields = {
             "action": found.actions.request,
             "sequence_key": _sequence_key,
             "message_id": _message_id,
@@ -111,10 +121,10 @@ class OperationCalls:
 
     if TYPE_CHECKING:
 
-        def send(self, *args: Any, **kwargs: Any) -> Any:
+        def send(self, body: bytes, **fields: Unpack[MessageFields]) -> Any:
             """See :meth:`Source.send`."""
 
-        async def request(self, *args: Any, **kwargs: Any) -> Any:
+        async def request(self, body: bytes, *, timeout: float | None, **fields: Unpack[MessageFields]) -> Any:
             """See :meth:`Source.request`."""
 
 

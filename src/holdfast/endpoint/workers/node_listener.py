@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
+from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response
 from holdfast.http.server.server import HTTPServer
@@ -107,8 +108,8 @@ class NodeListener:
         exchange.respond(200, content, None, ((PROOF.lower().encode(), proof.encode()),))
 
 
-class _SealedExchange(Exchange):
-    """A request of another node for this worker, whose answer is sealed.
+class _SealedExchange(DirectExchange):
+    """A request of another node for this worker. Its answer is sealed as a whole.
 
     Args:
         exchange: The exchange of the connection.
@@ -117,48 +118,11 @@ class _SealedExchange(Exchange):
     """
 
     def __init__(self, exchange: Exchange, path: str, answer: Callable[[Response], None]) -> None:
-        self._exchange = exchange
-        self._answer = answer
-        self._started: tuple[int, bytes | None, Sequence[tuple[bytes, bytes]]] | None = None
-        self._pieces: list[bytes] = []
-        self.request = dataclasses.replace(exchange.request, target=f"/{path}")
+        super().__init__(dataclasses.replace(exchange.request, target=f"/{path}"))
+        self.response.add_done_callback(lambda response: answer(response.result()))
         exchange.on_close = self._has_closed
 
     def _has_closed(self) -> None:
         self.closed = True
         if self.on_close is not None:
             self.on_close()
-
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
-        if self.closed:
-            return
-        fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-        if content_type is not None:
-            fields["content-type"] = content_type.decode("latin-1")
-        self._answer(Response(status, fields, body))
-
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
-        self._started = (status, content_type, headers)
-
-    def write(self, data: bytes) -> bool:
-        self._pieces.append(data)
-        return True
-
-    async def drain(self) -> None:
-        """See :class:`Exchange`: the seal covers the whole answer, so there is always room for it."""
-
-    def finish(self) -> None:
-        if self._started is None:
-            raise RuntimeError("this exchange is not being answered in pieces")
-        status, content_type, headers = self._started
-        body = b"".join(self._pieces)
-        self._pieces.clear()
-        self.respond(status, body, content_type, headers)

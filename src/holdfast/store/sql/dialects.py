@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from holdfast.exceptions import StoreFailed
 from holdfast.store.sql.changes import PIECE_BYTES, Kind, Row, Write
 from holdfast.store.sql.postgresql_batch import BatchSender
-from holdfast.store.sql.schema import spaces
+from holdfast.store.sql.schema import columns, keys, spaces
 
 CONNECT_SECONDS = 10
 LEAST_PACKET = 4 * PIECE_BYTES
@@ -98,14 +98,6 @@ def said(error: SQLAlchemyError) -> str:
     else:
         text = str(error.args[0]) if error.args else type(error).__name__
     return " ".join(text.split()) or type(error).__name__
-
-
-def _columns(table: Table) -> list[str]:
-    return [column.name for column in table.columns]
-
-
-def _keys(table: Table) -> list[str]:
-    return [column.name for column in table.primary_key]
 
 
 LOCK_KEY = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
@@ -331,10 +323,10 @@ def _code(error: SQLAlchemyError) -> int:
 @cache
 def _mariadb(kind: Kind, table: Table) -> str:
     """Return the statement for one row, which the driver extends to many."""
-    names = _columns(table)
+    names = columns(table)
     statement = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))})"
     if kind == "put":
-        others = ", ".join(f"{name} = VALUES({name})" for name in names if name not in _keys(table))
+        others = ", ".join(f"{name} = VALUES({name})" for name in names if name not in keys(table))
         statement += f" ON DUPLICATE KEY UPDATE {others}"
     return statement
 
@@ -344,7 +336,7 @@ _AT_ONCE = 1000
 
 def _take_away(connection: Connection, write: Write) -> None:
     """Delete rows; one statement for those that differ only in their last column."""
-    names = _columns(write.table)[: len(write.rows[0])]
+    names = columns(write.table)[: len(write.rows[0])]
     if write.kind == "erase":
         statement = f"DELETE FROM {write.table.name} WHERE {names[0]} = %s AND {names[1]} < %s"
         for row in write.rows:

@@ -17,6 +17,7 @@ from sqlalchemy import Integer, LargeBinary, Table
 from sqlalchemy.exc import DBAPIError
 
 from holdfast.store.sql.changes import Kind, Row, Write
+from holdfast.store.sql.schema import columns, keys
 
 PREPARED_AT: Final = 3
 """How often a connection sends a statement before it prepares it, which takes an exchange."""
@@ -31,10 +32,17 @@ _FENCE: Final = (
     "WHERE id = %s::bigint AND epoch = %s::bigint AND serial = %s::bigint RETURNING 1)"
 )
 _UNCONFIRMED: Final = "canceling wait for synchronous replication"
-"""Notice to a commit that returns although no standby has it."""
 _BIGINT, _BYTEA = 20, 17  # the numbers of these types
 _pack = struct.Struct(">q").pack
 _pack_length = struct.Struct(">i").pack
+
+
+def is_unconfirmed(notice: errors.Diagnostic) -> bool:
+    """Whether a commit returns although the synchronous standby has not confirmed it.
+
+    PostgreSQL reports this only in words, in the language of the server's messages. They are recognised in English.
+    """
+    return _UNCONFIRMED in (notice.message_primary or "")
 
 
 class BatchSender:
@@ -56,7 +64,7 @@ class BatchSender:
         connection.add_notice_handler(self._noticed)
 
     def _noticed(self, notice: errors.Diagnostic) -> None:
-        self.is_unconfirmed |= (notice.message_primary or "").startswith(_UNCONFIRMED)
+        self.is_unconfirmed |= is_unconfirmed(notice)
 
     def send(
         self, connection: Connection[Any], fence: tuple[int, int, int], writes: Sequence[Write], *, prepares: bool
@@ -130,7 +138,7 @@ def _statement(shape: Shape) -> bytes:
 @cache
 def _write(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
     """Return the statement for one row, or for any number of rows as one array for each column."""
-    names = [column.name for column in table.columns][:width]
+    names = columns(table)[:width]
     kinds = _types(table)
     if is_one:
         source = f"(SELECT {', '.join([f'%s::{one}' for one in kinds[:width]])})"
@@ -139,9 +147,9 @@ def _write(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
     if kind in ("insert", "put"):
         statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source} AS k"
         if kind == "put":
-            keys = [column.name for column in table.primary_key]
-            others = ", ".join([f"{name} = excluded.{name}" for name in names if name not in keys])
-            statement += f" ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {others}"
+            key = keys(table)
+            others = ", ".join([f"{name} = excluded.{name}" for name in names if name not in key])
+            statement += f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {others}"
         return statement
     comparisons = ["="] * width if kind == "delete" else ["=", "<"]
     matches = " AND ".join([f"t.{name} {how} k.{name}" for name, how in zip(names, comparisons, strict=True)])

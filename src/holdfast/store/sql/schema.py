@@ -218,6 +218,16 @@ def require_known(found: int | None, place: str) -> None:
         )
 
 
+def columns(table: Table) -> list[str]:
+    """Return the names of the columns of a table."""
+    return [column.name for column in table.columns]
+
+
+def keys(table: Table) -> list[str]:
+    """Return the names of the columns of its primary key."""
+    return [column.name for column in table.primary_key]
+
+
 def prepare(connection: Connection, place: str) -> None:
     """Create the tables, or upgrade them; in the caller's transaction, under the caller's lock.
 

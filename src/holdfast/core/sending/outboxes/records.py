@@ -117,6 +117,10 @@ class OutboxRecords:
         self.is_reading = False  # whether the store is reading records for it
         self._waiting: list[tuple[int, Callable[[float], None]]] = []
 
+    def shares_partition(self, other: OutboxRecords) -> bool:
+        """Whether another outbox has its records in the same partition of the same queue; not for itself."""
+        return self is not other and self.queue is other.queue and self.partition == other.partition
+
     @property
     def end(self) -> int:
         """The offset of the next record accepted."""
