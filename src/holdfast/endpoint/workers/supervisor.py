@@ -411,8 +411,7 @@ class Supervisor:
 
     def _wait(self, woken: socket.socket) -> None:
         """Wait for an event of a worker, a signal, or the next scheduled start."""
-        now = time.monotonic()
-        times = [one for process in self._processes for one in (process.start_at, process.kill_at) if one is not None]
+        due = self._next_time()
         with selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
             for process in self._processes:
@@ -420,9 +419,14 @@ class Supervisor:
                     selector.register(process.control, selectors.EVENT_READ)
             if self._agent is not None and not self._is_ending:
                 selector.register(self._agent, selectors.EVENT_READ)
-            selector.select(max(0.0, min(times) - now) if times else None)
+            selector.select(None if due is None else max(0.0, due - time.monotonic()))
         with contextlib.suppress(BlockingIOError):
             woken.recv(4096)
+
+    def _next_time(self) -> float | None:
+        """Return when the next worker must be started or killed; None: no worker."""
+        times = [one for process in self._processes for one in (process.start_at, process.kill_at) if one is not None]
+        return min(times, default=None)
 
     def _look_after(self, process: _Process) -> None:
         self._hear(process)
@@ -430,7 +434,7 @@ class Supervisor:
             return
         pid, status = os.waitpid(process.pid, os.WNOHANG)
         if pid:
-            process.pid = 0
+            process.pid, process.kill_at = 0, None
             self._hear(process)  # what it said last
             if process.control is not None:
                 process.control.close()
