@@ -90,7 +90,7 @@ async def test_the_attachments_of_a_reply_come_back_through_a_broker(run_broker,
     broker = await run_broker(forwarders=(forwarder,))
     async with holdfast.Source(broker.service.url, ":memory:", policy=QUICK) as source:
         given = [Attachment(DATA, content_id="photo@test")]
-        reply = await source.request(CLAIM, action=ACTION, attachments=given, timeout=60)
+        reply = await source.request(CLAIM, action=ACTION, attachments=given, timeout=240)
         assert [one.read() for one in reply.attachments] == [DATA]
         reply.done()
 

@@ -103,7 +103,7 @@ async def test_each_leg_has_its_own_signatures(start: Start, run_service: Any, t
         ):
             for number in range(10):
                 await alice.send(f"<n>{number}</n>", action="urn:note")
-            reply = await alice.request("<n>10</n>", action=ECHO, timeout=60)
+            reply = await alice.request("<n>10</n>", action=ECHO, timeout=240)
             assert reply.body.text == "10"
             await alice.flush(60)
         await until(lambda: len(shop.got) == 11)
@@ -189,7 +189,7 @@ async def test_each_leg_has_its_own_encryption(start: Start, run_service: Any, t
     broker = await start(BASE + tables)
     async with source(broker.service.url, ALICE, tmp_path, encrypt=before) as alice:
         await alice.send("<n>1</n>", action="urn:note")
-        assert (await alice.request("<n>2</n>", action=ECHO, timeout=60)).body.text == "2"
+        assert (await alice.request("<n>2</n>", action=ECHO, timeout=240)).body.text == "2"
         await alice.flush(60)
     await until(lambda: len(shop.got) == 2)
     assert sorted(message.body.text or "" for message in shop.got) == ["1", "2"]

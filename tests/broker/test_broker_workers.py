@@ -112,7 +112,7 @@ async def test_replies_come_back_through_a_broker_whose_workers_are_killed(
 def look(admin: str, path: str, body: object = None) -> Any:
     """What the admin listener answers; to a POST, if there is a body."""
     content = json.dumps(body).encode() if body is not None else None
-    with urlopen(admin + path, content, timeout=60) as answer:
+    with urlopen(admin + path, content, timeout=240) as answer:
         return json.loads(answer.read())
 
 

@@ -65,7 +65,7 @@ class Nodes:
 def asked(url: str) -> tuple[int, Any]:
     """The status and the content of an answer."""
     try:
-        with urlopen(url, timeout=60) as answer:
+        with urlopen(url, timeout=240) as answer:
             return answer.status, json.loads(answer.read())
     except HTTPError as error:
         return error.code, json.loads(error.read())
@@ -104,7 +104,7 @@ def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(node
     status = nodes.served_with(c="unreachable")
     assert {one.name for one in status.nodes if one.partitions} == {"a"}
     d = nodes.start("d", ("listen.port = 0", f"listen.port = {url.rpartition(':')[2].strip('/')}"))
-    assert d.process.wait(60) == 1
+    assert d.process.wait(240) == 1
     assert "Address already in use" in d.errors.read_text()
     assert "cluster.joined" not in d.errors.read_text()
 
@@ -143,7 +143,7 @@ def test_a_node_tells_its_addresses_and_its_name_where_it_refuses_a_configuratio
     file = a.errors.with_name("a.toml")
     file.write_text(file.read_text() + "lese = 3\n")
     with pytest.raises(HTTPError) as refused:
-        urlopen(Request(f"{admin}/reload", method="POST"), timeout=60)
+        urlopen(Request(f"{admin}/reload", method="POST"), timeout=240)
     assert json.loads(refused.value.read())["error"].startswith("node a keeps its configuration: a.toml has a mistake")
 
 
@@ -175,7 +175,7 @@ def test_no_node_creates_a_cluster_while_its_database_is_restored(restorable: No
         read_status(restorable.store)
     server.run(program("psql"), "-q", *login, "restorable", input=dump)
     for node in (a, b):
-        assert node.process.wait(60) == 1
+        assert node.process.wait(240) == 1
         assert "went back to an older copy: batch " in node.errors.read_text()
     for name in ("a", "b"):
         restorable.start(name, options=["--restored"])

@@ -115,7 +115,7 @@ def create(nonce: bytes) -> str:
 
 async def post(url: str, content: str) -> tuple[int, str]:
     """The status, and the Identifier in the answer."""
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         answer = await client.post(url, content=content, headers={"Content-Type": "application/soap+xml"})
     return answer.status_code, answer.text.partition("Identifier>")[2].partition("<")[0]
 

@@ -43,7 +43,7 @@ async def bridge(run_broker, run_service, requester: Versions, service: Versions
                 for number in range(5):
                     await source.send(f"<order>{number}</order>", action="urn:test:order")
                 for text in ("one", "two"):
-                    reply = await source.request(f"<say>{text}</say>", action="urn:test:echo", timeout=60)
+                    reply = await source.request(f"<say>{text}</say>", action="urn:test:echo", timeout=240)
                     assert reply.body.text == text
                     reply.done()
             await until(lambda: len(got) >= 7)

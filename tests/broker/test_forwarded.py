@@ -40,7 +40,7 @@ async def test_the_reply_of_a_service_comes_back_through_a_broker(run_broker, ru
     broker = await run_broker(forwarders=(forwarder,))
     async with holdfast.Source(broker.service.url, ":memory:", policy=SourcePolicy(retransmission=QUICK)) as source:
         for text in ("one", "two"):
-            reply = await source.request(f"<say>{text}</say>", action=ECHO, timeout=60)
+            reply = await source.request(f"<say>{text}</say>", action=ECHO, timeout=240)
             assert reply.body.text == text
             reply.done()
 
@@ -53,7 +53,7 @@ def plain_request(url: str, content: str, header: str = "") -> httpx.Response:
         f"{header}</s:Header><s:Body>{content}</s:Body></s:Envelope>"
     )
     headers = {"content-type": "application/soap+xml; charset=utf-8"}
-    return httpx.post(url, content=envelope, headers=headers, timeout=60)
+    return httpx.post(url, content=envelope, headers=headers, timeout=240)
 
 
 @pytest.mark.parametrize("expects", [None, Expects.REQUEST, Expects.ONE_WAY])
@@ -100,8 +100,8 @@ async def test_a_message_that_the_service_refuses_is_a_dead_letter_to_be_retried
     async with holdfast.Source(broker.service.url, ":memory:", policy=SourcePolicy(retransmission=QUICK)) as source:
         await source.send("<order/>", action=ORDER)
         with pytest.raises(holdfast.PeerFault, match="No handler here takes the action"):
-            (await source.request("<order/>", action=ORDER, timeout=60)).raise_for_fault()
-        assert (await source.request("<say>on</say>", action=ECHO, timeout=60)).body.text == "on"
+            (await source.request("<order/>", action=ORDER, timeout=240)).raise_for_fault()
+        assert (await source.request("<say>on</say>", action=ECHO, timeout=240)).body.text == "on"
     await until(lambda: destination.running.dead_letters.count == 1)  # the request has its fault
 
     @app.on(ORDER)

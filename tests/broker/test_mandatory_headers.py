@@ -66,7 +66,7 @@ async def test_headers_for_the_ultimate_receiver_reach_the_service_and_the_reque
     service = await run_service(service_of(there))
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))
     async with holdfast.Source(broker.service.url, ":memory:", versions=versions, processors=[here]) as source:
-        reply = await source.request("<ask/>", action="urn:ask", timeout=60)
+        reply = await source.request("<ask/>", action="urn:ask", timeout=240)
         await source.send("<tell/>", action="urn:tell")
         await source.flush(60)
     assert reply.body_bytes == b"<answer/>"
@@ -80,7 +80,7 @@ async def test_a_service_that_does_not_understand_it_says_so_to_the_requester(ve
     broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", service.url),))
     async with holdfast.Source(broker.service.url, ":memory:", versions=versions, processors=[Adds("x")]) as source:
         with pytest.raises(holdfast.HoldfastError, match=r"understand the mandatory header \{urn:tenant\}Tenant"):
-            await source.request("<ask/>", action="urn:ask", timeout=60)
+            await source.request("<ask/>", action="urn:ask", timeout=240)
 
 
 @pytest.mark.parametrize("versions", PASSED, ids=str)

@@ -130,7 +130,7 @@ def create(content: str, must: str = ' s:mustUnderstand="true"') -> str:
 
 
 async def post(url: str, content: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         return await client.post(url, content=content, headers={"Content-Type": "application/soap+xml"})
 
 
@@ -146,7 +146,7 @@ async def test_each_leg_has_its_own_user_and_every_attempt_a_new_nonce(start: St
         ):
             for number in range(10):
                 await alice.send(f"<n>{number}</n>", action="urn:note")
-            reply = await alice.request("<n>10</n>", action=ECHO, timeout=60)
+            reply = await alice.request("<n>10</n>", action=ECHO, timeout=240)
             assert reply.body.text == "10"
             await alice.flush(60)
         await until(lambda: len(shop.got) == 11)
@@ -248,7 +248,7 @@ async def test_a_wrong_password_stops_a_forwarder_until_it_is_corrected(
     await until(lambda: any(one.lifecycle.stopped for one in outboxes))
     (tmp_path / "wrong").write_text("inner\n")
     assert broker.reload() == ["forwarders.shop.security.password_file"]
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=240) as client:
         answer = await client.post(f"{broker.service.admin_url}/outbox/retry")
         assert answer.status_code == 200, answer.text
     await until(lambda: shop.texts == ["1"])
@@ -264,7 +264,7 @@ async def test_the_users_of_a_broker_do_not_change_what_it_takes_from_destinatio
     broker = await start(BASE + f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\n' + USERS)
     seen = Looking()
     async with source(broker, [seen, *as_user("alice", "secret")]) as alice:
-        reply = await alice.request("<n>1</n>", action=ECHO, timeout=60)
+        reply = await alice.request("<n>1</n>", action=ECHO, timeout=240)
         assert reply.body.text == "1"
 
 
@@ -280,7 +280,7 @@ async def test_the_security_header_of_each_hop_ends_there(start: Start, run_serv
     service = await run_service(shop.app)
     broker = await start(BASE + forwarder(service.url, digest="false"))
     async with source(broker, [Optional()]) as alice:
-        reply = await alice.request("<n>1</n>", action=ECHO, timeout=60)
+        reply = await alice.request("<n>1</n>", action=ECHO, timeout=240)
         assert reply.body.text == "1"
         assert b"Security" not in reply.header_bytes
     assert shop.seen.names == {"broker"}
@@ -301,7 +301,7 @@ async def test_a_forwarder_sends_under_tokens_that_survive_a_reload_and_a_restar
     broker = await start(text)
     async with source(broker, []) as anybody:
         await anybody.send("<n>1</n>", action="urn:note")
-        assert (await anybody.request("<n>2</n>", action=ECHO, timeout=60)).body.text == "2"
+        assert (await anybody.request("<n>2</n>", action=ECHO, timeout=240)).body.text == "2"
     broker.reload()
     async with source(broker, []) as anybody:
         await anybody.send("<n>3</n>", action="urn:note")

@@ -119,7 +119,7 @@ async def test_who_waits_for_a_reply_to_a_request_that_is_given_up_is_told(
     admin = client(session, broker)
     await admin.ask("/forwarders/next/suspend", "POST")
     async with holdfast.Source(broker.service.url, ":memory:") as source:
-        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
+        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=240))
         await until(lambda: sum(broker.destination.running.queue.records.ends) == 1)
         status, answer = await admin.ask("/queues/inbox/purge", "POST", json={"force": True})
         assert (status, answer["records"]) == (200, 1)
@@ -138,7 +138,7 @@ async def test_the_requester_is_told_when_an_operator_gives_its_request_up(
     admin = client(session, broker)
     await admin.ask("/forwarders/next/suspend", "POST")
     async with holdfast.Source(broker.service.url, ":memory:") as source:
-        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=60))
+        asked = asyncio.ensure_future(source.request("<n/>", action=ACTION, timeout=240))
         await until(lambda: sum(broker.destination.running.queue.records.ends) == 1)
         (one,) = (await admin.ask("/outbox"))[1]["messages"]
         name = one["message"]

@@ -254,7 +254,7 @@ def test_nodes_that_start_at_once_create_one_cluster(sessions: Sessions) -> None
     nodes = [sessions(f"node-{number}") for number in range(6)]
 
     def enter(node: LeaseDatabase) -> int:
-        barrier.wait(60)
+        barrier.wait(240)
         return joined(node)
 
     with ThreadPoolExecutor(6) as pool:
@@ -273,7 +273,7 @@ def test_claims_at_once_give_each_partition_to_one_node(sessions: Sessions) -> N
     barrier = threading.Barrier(4)
 
     def claim(node: LeaseDatabase, incarnation: int) -> list[int]:
-        barrier.wait(60)
+        barrier.wait(240)
         claimed = node.run(Claim(incarnation, tuple(range(PARTITIONS)), 3))
         assert isinstance(claimed, dict) and set(claimed.values()) <= {1}
         return list(claimed)
@@ -343,7 +343,7 @@ def test_a_declaration_waits_for_a_renewal_that_runs(server: PostgreSQL, session
         declared = pool.submit(b.run, Declare("a", incarnation))
         waits(declared, server)
         renewal.commit() if is_renewed else renewal.rollback()
-        assert declared.result(60) is not is_renewed
+        assert declared.result(240) is not is_renewed
     assert looked(a, incarnation).is_member is is_renewed
 
 
@@ -355,7 +355,7 @@ def test_a_renewal_that_waits_for_a_declaration_fails(server: PostgreSQL, sessio
         renewed = pool.submit(looked, a, incarnation, renews=True)
         waits(renewed, server)
         declaration.commit()
-        assert not renewed.result(60).is_member
+        assert not renewed.result(240).is_member
 
 
 def test_only_the_absence_of_the_lock_without_a_renewal_is_death(server: PostgreSQL, sessions: Sessions) -> None:

@@ -18,7 +18,7 @@ from holdfast.testing.ports import free_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 COUNT = 200
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds to wait for anything."""
 
 _KINDS = (

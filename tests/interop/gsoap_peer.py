@@ -173,10 +173,10 @@ async def run_client(
     count: int,
     key: str = "k",
     soap: Soap = "1.2",
-    rounds: int = 60,
+    rounds: int = 1000,
     pause_ms: int = 20,
     ids: bool = True,
-    timeout: float = 60.0,
+    timeout: float = 240.0,
 ) -> ClientResult:
     """Run the gSOAP RM Source to its end.
 

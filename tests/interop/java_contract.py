@@ -34,7 +34,7 @@ _MISSING = maven_build.available()
 LIVE = [
     pytest.mark.interop,
     pytest.mark.cxf,  # one worker starts the JVMs of all stacks
-    pytest.mark.timeout(400),  # the first test builds the peer
+    pytest.mark.timeout(1200),  # the first test builds the peer
     pytest.mark.skipif(_MISSING is not None, reason=_MISSING or ""),
 ]
 """The marks of a file whose tests need a live Java peer."""
@@ -44,7 +44,7 @@ COUNT = 10
 CLEAN = Faults()
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 LOSS = Faults(lose_request=0.2, lose_response=0.2)
-PATIENCE = 120
+PATIENCE = 300
 """Seconds for what takes one on a machine at rest."""
 HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
 

@@ -65,7 +65,7 @@ class JavaPeer:
         assert process is not None and process.stdin is not None
         try:
             process.stdin.close()  # it ends with its input
-            process.wait(30)
+            process.wait(240)
         except (BrokenPipeError, subprocess.TimeoutExpired):
             pass
         finally:

@@ -19,7 +19,7 @@ from holdfast.wire.attachments.references import XOP_NS
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination", setup="MTOM", pattern="mixed"),
 ]

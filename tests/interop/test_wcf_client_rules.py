@@ -42,7 +42,7 @@ async def running_source(
     options.setdefault("policy", QUICK)
     async with holdfast.Source(url, store, versions=versions, offer=contract != "oneway", **options) as source:
         yield source
-        await source.close(timeout=60)
+        await source.close(timeout=240)
 
 
 def binding(contract: str) -> str:
@@ -232,7 +232,7 @@ async def test_the_refusal_of_a_service_reaches_the_sender_with_its_reason(profi
     ):
         sent = await notify(source, "refused")
         with pytest.raises(holdfast.CreateSequenceRefused, match="must contain an offer for a return sequence"):
-            await sent.acknowledged(timeout=60)
+            await sent.acknowledged(timeout=240)
     assert server.delivered == []
 
 
@@ -282,7 +282,7 @@ async def test_after_the_end_of_a_session_comes_another(profile: Profile) -> Non
         async with running_source(server.url, profile, "oneway") as source:
             await notify(source, "1")
             await source.flush()
-            await source.end(timeout=60)
+            await source.end(timeout=240)
             await notify(source, "2")
             await source.flush()
         assert server.texts == ["1", "2"]
@@ -337,7 +337,7 @@ async def test_a_service_that_resets_connections_of_other_versions_is_found(prof
         holdfast.Source(server.url, ":memory:", policy=QUICK) as source,
     ):
         assert await echo(source, "1") == "1"
-        await source.end(timeout=60)
+        await source.end(timeout=240)
     assert server.texts == ["1"]
 
 
@@ -398,7 +398,7 @@ async def test_a_service_that_comes_back_with_its_sessions_is_waited_for(profile
         again = await stack.enter_async_context(ScriptedWCFServer(profile, port=port))
         again.sessions = server.sessions
         assert await call == "2"
-        await source.end(timeout=60)
+        await source.end(timeout=240)
     assert server.texts + again.texts == ["1", "2"]
     assert again.refusals == []
 
@@ -431,7 +431,7 @@ async def test_messages_that_a_forgetful_service_may_have_are_reported(
     ):
         sent = await notify(source, "1")
         with pytest.raises(holdfast.SequenceLost, match="UnknownSequence") as error:
-            await sent.acknowledged(timeout=60)
+            await sent.acknowledged(timeout=240)
         assert "the numbers 1-1 may have arrived" in error.value.remedy
         assert server.texts == ["1"]
         source.resume()
@@ -450,7 +450,7 @@ async def test_a_message_that_meets_an_inactivity_timeout_is_in_doubt_and_told(p
         server.time_out()
         sent = await notify(source, "3")
         with pytest.raises(holdfast.SequenceLost, match="UnknownSequence") as error:
-            await sent.acknowledged(timeout=60)
+            await sent.acknowledged(timeout=240)
         assert "the numbers 3-3 may have arrived" in error.value.remedy
         source.resume()
         await source.flush()

@@ -31,7 +31,7 @@ from holdfast.testing.proxy import Faults, LossyProxy
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination"),
 ]

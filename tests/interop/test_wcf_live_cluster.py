@@ -21,7 +21,7 @@ from interop_cells import cell
 from waiting import until
 from wcf.grids import each_version
 from wcf.https import context_in, tls_before
-from wcf.live_client import PATIENCE, LiveWCFClient, needs_the_client, versions_of
+from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.outage import Outage
 from wcf.wire import Profile
 
@@ -113,7 +113,7 @@ async def test_wcf_clients_with_a_user_name_keep_their_sessions_if_a_broker_is_k
                 Balancer(list(brokers.urls.values()), repeats=True) as balancer,
                 tls_before(balancer.url, context_in(tmp_path)) as url,
             ):
-                given = {"username": "alice:secret", "trust_any": "", "binding": binding} | PATIENCE
+                given = {"username": "alice:secret", "trust_any": "", "binding": binding}
                 clients = [LiveWCFClient(url, key=f"k{n}", **given) for n in range(3)]
                 calls = [asyncio.create_task(one.run("open; echo 1..20; notify 21..30; close")) for one in clients]
                 await until(lambda: len(outage.handled()) >= 3 * 4)

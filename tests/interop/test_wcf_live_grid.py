@@ -258,7 +258,7 @@ async def run_with_outages(outage: Outage, first: Process, clients: Clients, vic
         interfering = asyncio.create_task(interfere())
         run.said = await cells(first.url, scripts_of(conditions), clients=clients)
         with contextlib.suppress(TimeoutError):  # where a message is missing, which the tests report
-            await asyncio.wait_for(interfering, 60)
+            await asyncio.wait_for(interfering, 240)
         await all_handled(lambda: outage.ledger, conditions, clients)
         if first is outage.broker:
             run.left_open = await all_ended(lambda: left_open(outage))

@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
     pytest.mark.nightly,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination", broker="broker"),
 ]

@@ -15,7 +15,7 @@ import pytest
 from interop_cells import SIX, cell
 from wcf.destination import contract_app, key_of, running_destination
 from wcf.https import certificate_in, context_in, tls_before
-from wcf.live_client import PATIENCE, Line, LiveWCFClient, needs_the_client
+from wcf.live_client import Line, LiveWCFClient, needs_the_client
 
 import holdfast
 from holdfast.endpoint.listener_settings import Listeners
@@ -25,7 +25,7 @@ from holdfast.http.tls import ServerTLS
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination", security="https", pattern="no session", versions=[SIX[3]]),
 ]
@@ -71,7 +71,7 @@ async def test_over_https_a_slow_service_is_called_once_and_answers(tmp_path: Pa
         running_destination(contract_app(":memory:", slowly)) as inner,
         tls_before(inner, context_in(tmp_path)) as url,
     ):
-        client = LiveWCFClient(url, binding="ws", trust_any="", **PATIENCE)
+        client = LiveWCFClient(url, binding="ws", trust_any="")
         await client.run("open; notify 1; echo 2; notify 3; echo 4; close")
     assert client.failed == []
     assert handled == [f"wcf {number}" for number in range(1, 5)]

@@ -16,7 +16,7 @@ from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, text_of
 from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
-from wcf.live_client import PATIENCE, Ledger, LiveWCFClient, needs_the_client
+from wcf.live_client import Ledger, LiveWCFClient, needs_the_client
 from wcf.outage import restart
 
 import holdfast
@@ -30,7 +30,7 @@ from holdfast.testing.ports import free_ports
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination", security="secure conversation", pattern="mixed"),
 ]
@@ -85,7 +85,7 @@ class Shop:
 
 
 def client_of(url: str, binding: str, **options: str) -> LiveWCFClient:
-    given = {"username": "alice:secret", "trust_any": ""} | PATIENCE | options
+    given = {"username": "alice:secret", "trust_any": ""} | options
     return LiveWCFClient(url, binding=binding, **given)
 
 

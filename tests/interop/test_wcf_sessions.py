@@ -22,7 +22,7 @@ from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, L
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.wcf,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
     needs_the_client,
     cell(peer="WCF", role="destination", broker="broker", addressing="2005/08", soap="1.2"),
 ]
@@ -56,7 +56,7 @@ async def test_each_client_session_is_one_at_the_service_and_a_slow_call_delays_
         try:
             slow = LiveWCFClient(broker.service.url, key="slow", rm=rm)
             waiting = asyncio.create_task(slow.run("open; notify 1; echo 2; close"))
-            await asyncio.wait_for(is_called.wait(), 60)
+            await asyncio.wait_for(is_called.wait(), 240)
             quick = LiveWCFClient(broker.service.url, key="quick", sessions="7", rm=rm)
             await quick.run("open; notify 1..3; echo 4..8; notify 9; echo 10; close")
             assert not waiting.done()

@@ -89,7 +89,7 @@ class Served:
         await self.service.close()
 
     async def post(self, body: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
-        async with httpx.AsyncClient(timeout=30) as client:
+        async with httpx.AsyncClient(timeout=240) as client:
             kinds = headers or {"Content-Type": "text/xml"}
             return await client.post(self.service.url, content=body, headers=kinds)
 
@@ -173,7 +173,7 @@ async def test_a_wrong_password_stops_the_source_with_the_reason(tmp_path: Path,
         async with Source(served.service.url, ":memory:", processors=[token], policy=HASTY) as source:
             sent = await source.send("<n/>", action="urn:note")
             with pytest.raises(PeerFault, match="could not be authenticated") as raised:
-                await sent.acknowledged(timeout=20)
+                await sent.acknowledged(timeout=240)
         assert raised.value.code == "FailedAuthentication"
         assert "requires other credentials" in raised.value.remedy
         assert served.app.incidents[REFUSED] == 1, "a few wrong passwords may lock an account"
@@ -186,10 +186,10 @@ async def test_messages_stay_stored_and_leave_with_the_right_password(tmp_path: 
         async with Source(url, store, processors=[UsernameToken("alice", "old", clock=lambda: NOW)]) as source:
             sent = await source.send("<n>1</n>", action="urn:note")
             with pytest.raises(HoldfastError, match="could not be authenticated"):
-                await sent.acknowledged(timeout=20)
+                await sent.acknowledged(timeout=240)
         async with Source(url, store, processors=[UsernameToken("alice", "secret", clock=lambda: NOW)]) as source:
             source.resume()
-            await source.flush(timeout=20)
+            await source.flush(timeout=240)
         await served.app.handled()
         assert [message.body.text for message in served.got] == ["1"]
 
@@ -232,7 +232,7 @@ async def test_the_fault_of_a_cxf_service_says_what_to_check() -> None:
     async with server, Source(url, ":memory:", profile="cxf", policy=HASTY) as source:
         sent = await source.send("<n/>", action="urn:note")
         with pytest.raises(PeerFault, match="SecurityError") as raised:
-            await sent.acknowledged(timeout=20)
+            await sent.acknowledged(timeout=240)
     assert "requires other credentials" in raised.value.remedy
 
 
@@ -385,7 +385,7 @@ async def test_an_answer_with_an_old_timestamp_does_not_count(tmp_path: Path) ->
     async with Served(tmp_path / "in") as served:
         token = Suspicious("alice", "secret", clock=lambda: NOW)
         async with Source(served.service.url, ":memory:", processors=[token], policy=HASTY) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
         await served.app.handled()
         assert stale < 0
         assert len(served.got) == 1

@@ -158,10 +158,10 @@ async def test_messages_and_replies_are_signed_in_every_version(tmp_path: Path, 
             served.url, tmp_path / "out", processors=processors, policy=HASTY, versions=versions
         ) as source:
             await source.send("<note/>", action="urn:note")
-            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+            with await source.request("<ask/>", action="urn:ask", timeout=240) as reply:
                 assert etree.QName(reply.body).localname == "taken"
-            await source.flush(timeout=30)
-            await source.end(timeout=30)
+            await source.flush(timeout=240)
+            await source.end(timeout=240)
         await served.app.handled()
     assert [message.user for message in served.got] == ["CN=alice,O=Example"] * 2
     assert not any(message.header_bytes for message in served.got), "the Security header is not stored"
@@ -174,7 +174,7 @@ async def test_each_reference_to_a_certificate_is_written_and_read(tmp_path: Pat
     async with Served(tmp_path, of(SHOP, tmp_path, ALICE, reference=kind)) as served:
         alice = of(ALICE, tmp_path, SHOP, reference=kind)
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
-            await (await source.send("<note/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<note/>", action="urn:note")).acknowledged(timeout=240)
 
 
 async def test_signed_messages_arrive_once_through_a_bad_network(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ async def test_an_answer_that_the_service_did_not_sign_does_not_count(tmp_path: 
         alice = of(ALICE, tmp_path, subjects=SUBJECTS)
         versions = Versions("1.1", "2005/08", "1.2")
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY, versions=versions) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
         await served.app.handled()
     assert interceptor.left == 0
     assert len(served.got) == 1
@@ -432,7 +432,7 @@ async def test_a_source_that_is_refused_stops_and_says_why(tmp_path: Path) -> No
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
             sent = await source.send("<n/>", action="urn:note")
             with pytest.raises(PeerFault, match="InvalidSecurity") as raised:
-                await sent.acknowledged(timeout=30)
+                await sent.acknowledged(timeout=240)
     assert "requires other credentials" in raised.value.remedy
 
 
@@ -449,7 +449,7 @@ async def test_what_comes_to_the_address_of_a_source_is_checked_too(tmp_path: Pa
 
         http = SourceHTTP(listen=("127.0.0.1", 0))
         async with Source(served.url, ":memory:", processors=[Witness(), alice], policy=HASTY, http=http) as source:
-            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+            with await source.request("<ask/>", action="urn:ask", timeout=240) as reply:
                 assert etree.QName(reply.body).localname == "taken"
             (address,) = addresses
             answer = await served.post(envelope("SequenceAcknowledgement", ""), to=address)
@@ -501,10 +501,10 @@ async def test_everything_is_encrypted_in_every_version(tmp_path: Path, versions
         ) as source:
             await source.send("<note>secret</note>", action="urn:note", headers=customer)
             await source.send(f"<note>{'secret' * 20_000}</note>", action="urn:note", headers=customer)
-            with await source.request("<ask/>", action="urn:ask", headers=customer, timeout=30) as reply:
+            with await source.request("<ask/>", action="urn:ask", headers=customer, timeout=240) as reply:
                 assert etree.QName(reply.body).localname == "taken"
-            await source.flush(timeout=30)
-            await source.end(timeout=30)
+            await source.flush(timeout=240)
+            await source.end(timeout=240)
         await served.app.handled()
     assert [len(message.body.text or "") for message in served.got] == [6, 120_000, 0]
     assert all(len(message.headers) == 1 for message in served.got)
@@ -539,7 +539,7 @@ async def test_an_answer_is_encrypted_for_the_signer_of_its_request(tmp_path: Pa
             encrypt = Encryption(cipher=cipher)  # type: ignore[arg-type]
             processors = [wire, of(one, tmp_path, SHOP, encrypt=encrypt)]
             async with Source(served.url, ":memory:", processors=processors, policy=HASTY) as source:
-                with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+                with await source.request("<ask/>", action="urn:ask", timeout=240) as reply:
                     assert etree.QName(reply.body).localname == "taken"
             assert all(f"#{cipher}".encode() in data for data in wire.seen), "and with its cipher"
 
@@ -550,7 +550,7 @@ async def test_encrypted_replies_go_to_the_address_of_a_source(tmp_path: Path) -
         alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
         http = SourceHTTP(listen=("127.0.0.1", 0))
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY, http=http) as source:
-            with await source.request("<ask/>", action="urn:ask", timeout=30) as reply:
+            with await source.request("<ask/>", action="urn:ask", timeout=240) as reply:
                 assert etree.QName(reply.body).localname == "taken"
 
 
@@ -572,7 +572,7 @@ async def test_a_source_believes_no_answer_that_is_not_encrypted(tmp_path: Path)
     async with Served(tmp_path, downgraded) as served:
         alice = of(ALICE, tmp_path, SHOP, encrypt=Encryption())
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
         await served.app.handled()
     assert times >= 4
     assert len(served.got) == 1
@@ -585,7 +585,7 @@ async def test_a_refusal_reaches_a_source_that_encrypts(tmp_path: Path) -> None:
         async with Source(served.url, ":memory:", processors=[stranger], policy=HASTY) as source:
             sent = await source.send("<n/>", action="urn:note")
             with pytest.raises(PeerFault, match="InvalidSecurity"):
-                await sent.acknowledged(timeout=30)
+                await sent.acknowledged(timeout=240)
 
 
 async def test_every_failure_of_decryption_has_the_same_fault(tmp_path: Path) -> None:
@@ -640,7 +640,7 @@ async def test_a_message_with_attachments_is_neither_sent_nor_accepted(tmp_path:
         async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
             sent = await source.send("<n/>", action="urn:note", attachments=[Attachment(b"data")])
             with pytest.raises(Exception, match="cannot be signed"):
-                await sent.acknowledged(timeout=30)
+                await sent.acknowledged(timeout=240)
         (created,) = served.sequences
         include = b"<order><x:Include xmlns:x='http://www.w3.org/2004/08/xop/include' href='cid:x'/></order>"
         package = (

@@ -24,7 +24,7 @@ from holdfast.store.rocksdb.keeper import gaps_between
 from holdfast.store.rocksdb.store import RocksDBStore
 
 SIZE = 10_000
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < until, "it did not come"
         time.sleep(0.02)

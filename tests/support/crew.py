@@ -16,7 +16,7 @@ from holdfast.endpoint.worker import Worker
 from holdfast.store import open_store
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 MODULE = """
 import holdfast
@@ -25,7 +25,7 @@ app = holdfast.Destination(store="inbox", partitions=2)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    """Wait, a minute at most, until it holds."""
+    """Wait, four minutes at most, until it holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it never came to be"

@@ -20,7 +20,7 @@ import pytest
 
 from demo.database import find_program, unprivileged
 
-PATIENCE = 200.0
+PATIENCE = 240.0
 PASSWORD = "s3cret/word"
 GUARDED = "guarded"
 """A user who needs the password; "tester" needs none."""

@@ -21,7 +21,7 @@ from maven_build import fetch
 from holdfast.testing.ports import free_ports
 
 POM = Path(__file__).parents[1] / "pipeline" / "kafka" / "server" / "pom.xml"
-PATIENCE = 120.0
+PATIENCE = 240.0
 _JAVA = (
     "java",
     "-Xmx384m",

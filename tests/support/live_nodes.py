@@ -17,7 +17,7 @@ import agent_child
 
 import holdfast
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 class Node:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(condition: Callable[[], Any], patience: float | None = 60.0) -> None:
+async def until(condition: Callable[[], Any], patience: float | None = 240.0) -> None:
     """Let the loop run until ``condition`` holds.
 
     Args:

@@ -136,7 +136,7 @@ def test_a_place_without_a_cluster_is_an_error(kafka_nodes: Callable[[int], Any]
         log.open(creates=True)  # a topic that is not a cluster's
         log.close()
     admin = AdminClient({"bootstrap.servers": address.servers})
-    admin.create_topics([NewTopic(f"{address.topic}-nodes", num_partitions=1)])[f"{address.topic}-nodes"].result(60)
+    admin.create_topics([NewTopic(f"{address.topic}-nodes", num_partitions=1)])[f"{address.topic}-nodes"].result(240)
     with pytest.raises(ConfigurationError, match=r"cleanup\.policy is 'delete'"):
         engine_of(location).read_status(location)
 

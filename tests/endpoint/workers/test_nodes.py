@@ -69,7 +69,7 @@ def arrived(made: Cluster) -> dict[int, list[int]]:
 
 def ask(admin: str, path: str) -> Any:
     """What an admin listener answers."""
-    with urlopen(admin + path, timeout=60) as answer:
+    with urlopen(admin + path, timeout=240) as answer:
         return json.loads(answer.read())
 
 
@@ -301,7 +301,7 @@ def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) ->
     wait_until(lambda: refusal(admin, "/readyz") == why)
     wait_until(lambda: refusal(admin, "/queues") == why)
     assert ask(admin, "/healthz")["trouble"].startswith(f"{why}. Check the database.")
-    with urlopen(f"{admin}/metrics", timeout=60) as answer:
+    with urlopen(f"{admin}/metrics", timeout=240) as answer:
         assert b'worker="1"' in answer.read()
     made.tell()
     wait_until(lambda: refusal(admin, "/readyz") == "")
@@ -314,7 +314,7 @@ def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> 
     node.url()
     for headers in ({}, {"Holdfast-Nonce": "0" * 32, "Holdfast-Proof": "0" * 64}):
         with pytest.raises(HTTPError, match="403"):
-            urlopen(Request(f"{node.node_url}/0/knows/urn:x", headers=headers), timeout=60)
+            urlopen(Request(f"{node.node_url}/0/knows/urn:x", headers=headers), timeout=240)
 
 
 def test_a_node_whose_agent_ends_ends_too(cluster: Start) -> None:
@@ -322,7 +322,7 @@ def test_a_node_whose_agent_ends_ends_too(cluster: Start) -> None:
     (node,) = made
     node.url()
     node.end_agent()
-    assert node.process.wait(60) == 1
+    assert node.process.wait(240) == 1
     assert "cluster.node_ended" in node.errors.read_text()
 
 
@@ -330,7 +330,7 @@ def test_a_node_that_the_cluster_refuses_says_why_and_ends(cluster: Start) -> No
     made = cluster(2, a=[])
     (node,) = made
     node.tell({"refused": {"problem": "the cluster has 24 partitions, not 2", "remedy": "Set partitions = 24."}})
-    assert node.process.wait(60) == 1
+    assert node.process.wait(240) == 1
     assert "the cluster has 24 partitions, not 2" in node.errors.read_text()
     assert "Set partitions = 24." in node.errors.read_text()
 

@@ -56,7 +56,7 @@ def test_the_next_start_deletes_what_a_killed_server_left_and_leaves_a_living_on
             break
     assert not left.exists() and kept.exists()
     living.stdin.close()
-    living.wait(60)
+    living.wait(240)
 
 
 def test_what_is_no_directory_of_ours_is_left_alone(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_workers_end_with_a_supervisor_that_is_killed_and_their_messages_stay(cr
     pids = server.pids
     assert len(pids) == 2
     server.process.kill()
-    server.process.wait(60)
+    server.process.wait(240)
     wait_until(lambda: not any(map(lives, pids)))
     again = crew("--workers", "2")
     send(again.url(), 1, 5)
@@ -166,7 +166,7 @@ def test_a_second_signal_ends_all_at_once(crew: Start) -> None:
     server.process.send_signal(signal.SIGINT)
     wait_until(lambda: "stopping" in server.errors.read_text())
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(60) == 130
+    assert server.process.wait(240) == 130
     assert not any(map(lives, pids))
 
 
@@ -174,7 +174,7 @@ def test_fewer_workers_than_have_stores_are_refused(crew: Start, tmp_path: Path)
     (tmp_path / "inbox" / "worker-2").mkdir(parents=True)
     for options in (["--workers", "2"], []):
         refused = crew(*options)
-        assert refused.process.wait(60) == 1
+        assert refused.process.wait(240) == 1
         assert "--workers 3" in refused.errors.read_text()
         refused.errors.unlink()
 
@@ -198,7 +198,7 @@ def test_a_server_of_one_process_becomes_one_of_several_and_its_sequences_go_on(
 
 def test_what_keeps_a_worker_from_starting_is_said_once_and_ends_all(crew: Start) -> None:
     server = crew("--workers", "3", module="import no_such_module\n")
-    assert server.process.wait(60) == 1
+    assert server.process.wait(240) == 1
     assert server.errors.read_text().count("no_such_module'") == 1
 
 
@@ -300,7 +300,7 @@ async def test_what_is_said_of_another_workers_sequence_reaches_it(replying: str
     assert answer.envelope.fault is None
     assert one.identifier in {found.identifier for found in answer.envelope.acknowledgements}
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while (await other.request(1)).envelope is not None:  # until it has it, the reply
             await asyncio.sleep(0.01)
 
@@ -395,7 +395,7 @@ def test_cursors_are_in_all_workers_and_a_new_one_changes_no_number_or_epoch(cre
 def ask(admin: str, path: str, method: str = "GET", body: object = None) -> Any:
     """An answer of the admin listener."""
     content = json.dumps(body).encode() if body is not None else None
-    with urlopen(Request(admin + path, content, method=method), timeout=60) as answer:
+    with urlopen(Request(admin + path, content, method=method), timeout=240) as answer:
         data = answer.read()
     return json.loads(data) if answer.headers["Content-Type"] == "application/json" else data.decode()
 
@@ -573,5 +573,5 @@ def test_workers_have_spaces_of_their_own_in_a_database(crew: Start, servers: An
     assert arrived(url, 2) == {name: list(range(25)) for name in range(16)}
     assert {worker for (worker, _), records in stored(url, 2).items() if records} == {0, 1}
     refused = crew(module=module)
-    assert refused.process.wait(60) == 1
+    assert refused.process.wait(240) == 1
     assert "--workers 2" in refused.errors.read_text()

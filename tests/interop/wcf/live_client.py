@@ -30,12 +30,15 @@ needs_the_client = pytest.mark.skipif(
 _ENVIRONMENT = os.environ | {"DOTNET_TieredPGO": "0", "DOTNET_TC_CallCounting": "0"}
 """The runtime keeps the code that it compiled first. To optimise it would cost as much processor time as all else."""
 
+PATIENCE = {"open_timeout": "240", "send_timeout": "240", "close_timeout": "240"}
+"""Timeouts of a client on a machine that runs eighteen of them: no test fails because the machine is slow."""
+
 Line = dict[str, Any]
 """What the client reports of one command."""
 
 
 class LiveWCFClient:
-    """One run of the client.
+    """One run of the client, which waits for as long as a busy machine may take.
 
     Args:
         url: The service.
@@ -44,7 +47,7 @@ class LiveWCFClient:
 
     def __init__(self, url: str, **options: str) -> None:
         self._arguments = ["--url", url]
-        for name, value in options.items():
+        for name, value in (PATIENCE | options).items():
             self._arguments += [f"--{name.replace('_', '-')}", *([value] if value else [])]
         self.said: list[Line] = []
 
@@ -93,8 +96,6 @@ def versions_of(profile: Profile) -> dict[str, str]:
 
 CONTRACTS = ("notify", "echo", "both")
 """One-way operations only, calls only, and both in one session."""
-PATIENCE = {"open_timeout": "120", "send_timeout": "240", "close_timeout": "240"}
-"""Timeouts of a client on a machine that runs eighteen of them: no test fails because the machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ async def cells(
     async def run(seed: int, cell: Cell) -> list[list[Line]]:
         async with contextlib.AsyncExitStack() as running:
             network = await running.enter_async_context(_network(url, faults, seed)) if faults else None
-            told = {"key": cell.key, "contract": cell.contract} | versions_of(cell.profile) | PATIENCE | options
+            told = {"key": cell.key, "contract": cell.contract} | versions_of(cell.profile) | options
             client = LiveWCFClient(network.url if network else url, **told)
             return by_session(await client.run(scripts[cell.contract]))
 

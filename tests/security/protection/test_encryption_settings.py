@@ -71,7 +71,7 @@ async def test_each_side_decrypts_with_a_key_that_does_not_sign(tmp_path: Path) 
     for one, options in ((ALICE, {"own": own(ALICE, tmp_path)}), (BOB, {})):
         processors = [source_of(one, tmp_path, **options)]
         async with pair(app, processors=processors, policy=HASTY) as source:
-            assert (await source.request("<n>7</n>", action="urn:echo", timeout=30)).body.text == "7"
+            assert (await source.request("<n>7</n>", action="urn:echo", timeout=240)).body.text == "7"
 
 
 async def test_a_message_for_the_key_that_signs_is_refused(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_a_message_for_the_key_that_signs_is_refused(tmp_path: Path) -> No
     processor = X509(*ALICE.files(tmp_path), trusted=trusted, encrypt=Encryption())
     with pytest.raises(PeerFault, match="InvalidSecurity"):
         async with pair(app, processors=[processor], policy=HASTY) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
 
 
 async def test_replies_are_posted_to_several_peers_each_with_its_certificate(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_replies_are_posted_to_several_peers_each_with_its_certificate(tmp
                 policy=HASTY,
                 versions=Versions("1.1", "2005/08", "1.2"),
             ) as source:
-                reply = await source.request(f"<n>{one.name}</n>", action="urn:echo", timeout=30)
+                reply = await source.request(f"<n>{one.name}</n>", action="urn:echo", timeout=240)
                 assert reply.body.text == one.name
     finally:
         await service.close()

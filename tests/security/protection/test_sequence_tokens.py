@@ -50,7 +50,7 @@ async def test_a_source_names_its_certificate(tmp_path: Path, versions: Versions
     app = Destination(":memory:", processors=[creations, shop(tmp_path).bind_sequences()])
     processors = [alice(tmp_path, reference).bind_sequences()]
     async with pair(app, processors=processors, policy=HASTY, versions=versions) as source:
-        assert (await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)) is None
+        assert (await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)) is None
     (created,) = creations.got
     (named,) = created.findall(f"{REFERENCE}*")
     if reference == "token":  # the next messages have another token element
@@ -68,7 +68,7 @@ async def test_a_destination_may_demand_the_name(tmp_path: Path, versions: Versi
     app = Destination(":memory:", processors=[shop(tmp_path).bind_sequences()])
     with pytest.raises(PeerFault, match="InvalidSecurity"):
         async with pair(app, processors=[alice(tmp_path)], policy=HASTY, versions=versions) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
 
 
 async def test_a_policy_that_demands_it_is_published_and_met(tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ async def test_messages_arrive_with_their_subject(tmp_path: Path, version: str) 
     assertion.write_bytes(b'<?xml version="1.0" encoding="utf-8"?>\n' + valid(version))
     token = SamlToken(assertion, clock=Clock())
     async with pair(app, processors=[token], policy=HASTY) as source:
-        await (await source.send("<n>1</n>", action="urn:note")).acknowledged(timeout=30)
+        await (await source.send("<n>1</n>", action="urn:note")).acknowledged(timeout=240)
         assertion.write_bytes(valid(version, name="_next"))
-        await (await source.send("<n>2</n>", action="urn:note")).acknowledged(timeout=30)
+        await (await source.send("<n>2</n>", action="urn:note")).acknowledged(timeout=240)
     assert [one.user for one in got] == ["alice", "alice"]
     assert not any(one.headers for one in got)
 
@@ -433,7 +433,7 @@ async def test_a_source_without_a_valid_assertion_waits(tmp_path: Path) -> None:
             with pytest.raises(MessageFlowError):
                 token.outbound(context)
         given.append(valid())
-        await sent.acknowledged(timeout=30)
+        await sent.acknowledged(timeout=240)
     with pytest.raises(MessageFlowError, match="no usable"):
         SamlToken(tmp_path / "absent.xml").outbound(context)
 
@@ -443,7 +443,7 @@ async def test_a_refused_assertion_stops_the_source(tmp_path: Path) -> None:
     token = SamlToken(lambda: signed(unsigned("2.0", NOW), OTHER), clock=Clock())
     with pytest.raises(PeerFault, match="FailedAuthentication"):
         async with pair(app, processors=[token], policy=HASTY) as source:
-            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=30)
+            await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ final class Caller {
             client.getRequestContext()
                 .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
         }
-        client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(2));
+        client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(10));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {
             decoupledUrl = isBeside ? newest.decoupledUrl : "http://127.0.0.1:" + Ports.free() + "/decoupled";

@@ -39,7 +39,7 @@ final class Caller {
         options.setProperty(SandeshaClientConstants.RM_SPEC_VERSION,
             is10 ? Sandesha2Constants.SPEC_VERSIONS.v1_0 : Sandesha2Constants.SPEC_VERSIONS.v1_1);
         options.setProperty(SandeshaClientConstants.SEQUENCE_KEY, arguments.ticket);
-        options.setTimeOutInMilliSeconds(TimeUnit.MINUTES.toMillis(2));
+        options.setTimeOutInMilliSeconds(TimeUnit.MINUTES.toMillis(10));
         if (arguments.flag("addressed")) {
             options.setTransportInProtocol(Constants.TRANSPORT_HTTP);
             options.setUseSeparateListener(true);
@@ -107,7 +107,7 @@ final class Caller {
                 answer.completeExceptionally(new IllegalStateException("no reply came"));
             }
         });
-        return answer.get(2, TimeUnit.MINUTES);
+        return answer.get(10, TimeUnit.MINUTES);
     }
 
     /** Returns once every message is acknowledged and the Sequence is ended. */
