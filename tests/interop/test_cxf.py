@@ -1,7 +1,8 @@
 """Holdfast against Apache CXF, both ways round, through a bad network, and with either side killed.
 
 The peer is built by Maven when a JDK and Maven are there and bring its jars; otherwise all of this is skipped.
-Where CXF itself loses or repeats something, the test says so.
+Where CXF itself loses or repeats something, the test says so. By default each condition has one combination of
+versions, and its two operations the two ways of CXF's to get an answer; the other combinations are nightly.
 """
 
 from __future__ import annotations
@@ -56,15 +57,24 @@ CXF_DEFAULT = holdfast.Versions("1.0", "2004/08", "1.1")
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
 
 
-def each(*versions: holdfast.Versions) -> pytest.MarkDecorator:
-    words = [f"rm{v.rm.value}-wsa{v.addressing.value[:4]}-soap{v.soap.value}" for v in versions]
-    return pytest.mark.parametrize("versions", versions, ids=words)
+def each(first: holdfast.Versions, *others: holdfast.Versions) -> pytest.MarkDecorator:
+    """The versions as parameters, all but the first nightly."""
+    words = [f"rm{v.rm.value}-wsa{v.addressing.value[:4]}-soap{v.soap.value}" for v in (first, *others)]
+    nightly = [pytest.param(one, marks=pytest.mark.nightly) for one in others]
+    return pytest.mark.parametrize("versions", [first, *nightly], ids=words)
 
 
-every_version = each(
-    CXF_DEFAULT, holdfast.Versions("1.0", "2005/08", "1.1"), RM11, holdfast.Versions("1.1", "2005/08", "1.2")
+FURTHER = (holdfast.Versions("1.0", "2005/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2"))
+every_version = each(CXF_DEFAULT, RM11, *FURTHER)
+every_way = pytest.mark.parametrize(
+    ("decoupled", "operation"),
+    [
+        pytest.param(False, "notify", id="anonymous-notify"),
+        pytest.param(True, "echo", id="decoupled-echo"),
+        pytest.param(False, "echo", id="anonymous-echo", marks=pytest.mark.nightly),
+        pytest.param(True, "notify", id="decoupled-notify", marks=pytest.mark.nightly),
+    ],
 )
-every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
 
 
 # --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------
@@ -78,8 +88,7 @@ async def assert_it_ends(shop: Shop, decoupled: bool) -> None:
 
 
 @every_version
-@every_operation
-@pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+@every_way
 @cell(role="destination", network=BAD)
 async def test_cxf_sends_to_holdfast_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
@@ -94,9 +103,8 @@ async def test_cxf_sends_to_holdfast_through_a_bad_network(
         assert caller.overtaken < COUNT
 
 
-@each(CXF_DEFAULT, RM11)
-@every_operation
-@pytest.mark.parametrize("decoupled", [False, True], ids=["anonymous", "decoupled"])
+@each(RM11, CXF_DEFAULT)
+@every_way
 @cell(role="destination")
 async def test_cxf_never_has_to_send_again_what_arrived(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, decoupled: bool
@@ -112,7 +120,7 @@ async def test_cxf_never_has_to_send_again_what_arrived(
         assert shop.app.incidents["message.duplicate_dropped"] == 0
 
 
-@each(CXF_DEFAULT, RM11)
+@each(RM11, CXF_DEFAULT)
 @cell(role="destination", setup="listener, two clients", pattern="request/reply")
 async def test_two_cxf_clients_at_one_decoupled_endpoint_get_their_own_replies(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
@@ -173,7 +181,7 @@ async def test_holdfast_sends_one_way_to_cxf_through_a_bad_network(
         assert service.delivered("notify") == list(range(1, COUNT + 1))
 
 
-@every_version
+@each(RM11, CXF_DEFAULT, *FURTHER)
 @pytest.mark.parametrize("listens", [False, True], ids=["anonymous", "listener"])
 @cell(role="source", pattern="request/reply", network=BAD)
 async def test_holdfast_asks_cxf_and_gets_every_reply_that_cxf_keeps(
@@ -216,7 +224,7 @@ async def ask_slowly(source: holdfast.Source) -> None:
     ]
 
 
-@pytest.mark.parametrize("versions", [CXF_DEFAULT, RM11], ids=["1.0", "1.1"])
+@each(CXF_DEFAULT, RM11)
 @cell(role="source", pattern="request/reply", service="slow")
 async def test_a_cxf_service_slower_than_the_retransmission_timeout_loses_no_reply(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions

@@ -36,7 +36,7 @@ RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
 every_version = pytest.mark.parametrize(
     "versions", [pytest.param(RM10, marks=pytest.mark.nightly), RM11], ids=["rm10-soap11", "rm11-soap12"]
 )
-every_operation = pytest.mark.parametrize("operation", ["notify", "echo"])
+every_operation = pytest.mark.parametrize("operation", [pytest.param("notify", marks=pytest.mark.nightly), "echo"])
 
 ANSWERS_LOST = Faults(lose_response=0.3, double=0.1)
 """CXF retransmits a message without its attachments, so one whose first transmission is lost never arrives."""
@@ -78,7 +78,11 @@ async def test_a_client_of_cxf_with_mtom_and_no_attachments_may_lose_any_message
 @every_version
 # CXF's service does not repeat a reply that was lost in an HTTP response.
 @pytest.mark.parametrize(
-    ("operation", "faults"), [("notify", BAD), ("echo", Faults(lose_request=0.2))], ids=["notify", "echo"]
+    ("operation", "faults"),
+    [
+        pytest.param("notify", BAD, id="notify"),
+        pytest.param("echo", Faults(lose_request=0.2), id="echo", marks=pytest.mark.nightly),
+    ],
 )
 @cell(role="source")
 async def test_holdfast_sends_attachments_to_cxf_through_a_bad_network(

@@ -19,8 +19,8 @@ from holdfast.zeep import Transport
 
 VERSIONS = [
     pytest.param(holdfast.Versions("1.1", "2005/08", "1.1"), id="rm1.1-soap1.1"),
-    pytest.param(holdfast.Versions("1.0", "2004/08", "1.1"), id="rm1.0-soap1.1"),
-    pytest.param(holdfast.Versions("1.1", "2005/08", "1.2"), id="rm1.1-soap1.2"),
+    pytest.param(holdfast.Versions("1.0", "2004/08", "1.1"), id="rm1.0-soap1.1", marks=pytest.mark.nightly),
+    pytest.param(holdfast.Versions("1.1", "2005/08", "1.2"), id="rm1.1-soap1.2", marks=pytest.mark.nightly),
 ]
 LOSSY = Faults(lose_request=0.2)
 """CXF does not repeat a reply that was lost in an HTTP response."""

@@ -38,17 +38,20 @@ pytestmark = [*LIVE, cell(peer="CXF")]
 
 every_version = pytest.mark.parametrize(
     "versions",
-    [holdfast.Versions("1.0", "2004/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")],
+    [
+        pytest.param(holdfast.Versions("1.0", "2004/08", "1.1"), marks=pytest.mark.nightly),
+        holdfast.Versions("1.1", "2005/08", "1.2"),
+    ],
     ids=["rm10-soap11", "rm11-soap12"],
 )
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
-both_kinds = pytest.mark.parametrize("kind", ["text", "digest"])
+both_kinds = pytest.mark.parametrize("kind", [pytest.param("text", marks=pytest.mark.nightly), "digest"])
 ALICE = {"alice": "secret"}
 
 
 @every_version
 @both_kinds
-@pytest.mark.parametrize("operation", ["notify", "echo"])
+@pytest.mark.parametrize("operation", [pytest.param("notify", marks=pytest.mark.nightly), "echo"])
 @cell(role="destination", network=BAD)
 async def test_cxf_sends_with_a_user_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation

@@ -43,7 +43,7 @@ BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1, delay=0.2, max_d
 RMS: list[Rm] = ["1.0", "1.1"]
 MODES: list[Mode] = ["oneway", "twoway"]
 NAMESPACE = gsoap_peer.NAMESPACE
-SEEDS = [3, 4, 5]
+SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (4, 5))]
 SLOW = 1500
 """Milliseconds that a slow service takes, longer than our retransmission timeout."""
 SOME = 4
@@ -79,6 +79,7 @@ async def test_gsoap_talks_to_itself(peers: Path, tmp_path: Path, rm: Rm, mode: 
     assert [message.number for message in server.delivered()] == list(range(1, COUNT + 1))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)

@@ -1,8 +1,8 @@
 """Microsoft's own WCF client in front of our destination, one at a time.
 
 By default in one combination for each version of WS-ReliableMessaging: ``test_wcf_live_grid`` has the clean sessions,
-the requests served twice, the orders and the broker in every combination. Nothing else has a broker whose service
-speaks other versions than the client; its other combinations are nightly.
+the requests served twice, the orders and the broker in every combination, most of them nightly. Nothing else has a
+broker whose service speaks other versions than the client; its other combinations are nightly.
 
 ``WCF_CLIENT`` names the program; without it all of this is skipped.
 """
@@ -162,7 +162,13 @@ async def broker_before(url: str, store: Path, **told: Any) -> AsyncIterator[str
 
 
 @each_version
-@pytest.mark.parametrize("service", [{}, {"rm": "1.0", "addressing": "2004/08", "soap": "1.1"}], ids=["any", "old"])
+@pytest.mark.parametrize(
+    "service",
+    [
+        pytest.param({}, id="any", marks=pytest.mark.nightly),
+        pytest.param({"rm": "1.0", "addressing": "2004/08", "soap": "1.1"}, id="old"),
+    ],
+)
 @cell(broker="broker", pattern="mixed", setup="orders")
 async def test_orders_through_a_broker_are_answered_as_without_one(
     profile: Profile, service: dict[str, str], tmp_path: Path
@@ -181,7 +187,9 @@ async def test_orders_through_a_broker_are_answered_as_without_one(
 
 
 @each_version
-@pytest.mark.parametrize("script", ["notify 1; abort", "notify 1; echo 2; abort"])
+@pytest.mark.parametrize(
+    "script", [pytest.param("notify 1; abort", marks=pytest.mark.nightly), "notify 1; echo 2; abort"]
+)
 @cell(fault="the session aborted")
 async def test_a_client_that_aborts_leaves_no_open_sequence(profile: Profile, script: str) -> None:
     app = contract_app(":memory:", lambda message: None)

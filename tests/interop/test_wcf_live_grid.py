@@ -1,6 +1,6 @@
 """Microsoft's WCF client in all its versions and with each kind of contract, under each condition.
 
-Many clients run at once: nine by default, in which contracts of one-way operations, of calls, and of both meet each
+Many clients run at once: three by default, with contracts of one-way operations, of calls, and of both, and with each
 version of each specification; in the nightly suite all eighteen combinations. A process of the client costs a second of
 processor time. Conditions that the network or the handlers bring about therefore share the clients: each condition is a
 session of its own, and a test of its own.
@@ -21,7 +21,7 @@ from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, running_destination
-from wcf.live_client import Cell, Ledger, Line, cells, grid, half_grid, needs_the_client
+from wcf.live_client import Cell, Ledger, Line, cells, grid, needs_the_client, three_cells
 from wcf.orders import Orders
 from wcf.outage import Outage, restart
 
@@ -40,7 +40,7 @@ pytestmark = [
     cell(peer="WCF", role="destination", pattern=("one-way", "request/reply", "mixed"), versions=SIX),
 ]
 
-CLIENTS = [pytest.param(half_grid(), id="half"), pytest.param(grid(), id="all", marks=pytest.mark.nightly)]
+CLIENTS = [pytest.param(three_cells(), id="three"), pytest.param(grid(), id="all", marks=pytest.mark.nightly)]
 Clients = Sequence[Cell]
 
 # --- the conditions ------------------------------------------------------------------------------------------------
@@ -356,6 +356,7 @@ def check_orders(orders: Orders, said: dict[str, list[list[Line]]], unknown_acti
     assert list(orders.called.values()) == [HANDLED] * len(said), "each operation once, each client in its order"
 
 
+@pytest.mark.nightly
 @cell(pattern="mixed", setup="orders")
 async def test_void_operations_and_typed_faults_and_unknown_actions_reach_every_client() -> None:
     orders = Orders(clients=len(grid(["orders"])))
@@ -369,6 +370,7 @@ async def test_void_operations_and_typed_faults_and_unknown_actions_reach_every_
     check_orders(orders, said, exceptions)
 
 
+@pytest.mark.nightly
 @cell(broker="broker", pattern="mixed", setup="orders")
 async def test_the_same_answers_reach_every_client_through_a_broker(tmp_path: Path) -> None:
     orders = Orders(clients=len(grid(["orders"])))
