@@ -69,12 +69,13 @@ every_version = each(CXF_DEFAULT, RM11, *FURTHER)
 every_way = pytest.mark.parametrize(
     ("decoupled", "operation"),
     [
-        pytest.param(False, "notify", id="anonymous-notify"),
-        pytest.param(True, "echo", id="decoupled-echo"),
-        pytest.param(False, "echo", id="anonymous-echo", marks=pytest.mark.nightly),
-        pytest.param(True, "notify", id="decoupled-notify", marks=pytest.mark.nightly),
+        pytest.param(False, "echo", id="anonymous-echo"),
+        pytest.param(True, "notify", id="decoupled-notify"),
+        pytest.param(False, "notify", id="anonymous-notify", marks=pytest.mark.nightly),
+        pytest.param(True, "echo", id="decoupled-echo", marks=pytest.mark.nightly),
     ],
 )
+"""Replies to a decoupled endpoint are nightly: one in 250 such clients on a bad network failed inside CXF."""
 
 
 # --- CXF's client, Holdfast's Destination -------------------------------------------------------------------------

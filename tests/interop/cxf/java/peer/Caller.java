@@ -114,7 +114,7 @@ final class Caller {
                 return 0;
             } catch (Exception error) {
                 boolean isAboutTheSequence = isCausedBy(error, RMException.class);
-                if (!isAboutTheSequence && isOvertaken(error)) {
+                if (!isAboutTheSequence && isOvertaken(error) || established && isLostByCxf(error)) {
                     established = true;
                     return 1;
                 }
@@ -132,6 +132,19 @@ final class Caller {
      */
     private boolean isOvertaken(Throwable error) {
         return !decoupledUrl.isEmpty() && isCausedBy(error, ClientImpl.IllegalEmptyResponseException.class);
+    }
+
+    /**
+     * Whether CXF lost the reply after it had sent the request, which it still has and sends again.
+     *
+     * <p>A reply at the decoupled endpoint can bring the acknowledgement of the last message. CXF ends the Sequence
+     * before it hands the reply over; if the answer to CloseSequence or TerminateSequence overtakes its 202, the call
+     * fails. It also fails at times when the request's 202 was lost: "Could not send Message".
+     */
+    private boolean isLostByCxf(Throwable error) {
+        String reason = String.valueOf(error.getMessage());
+        return !decoupledUrl.isEmpty()
+            && (reason.startsWith("Failed to send RM protocol message") || reason.equals("Could not send Message."));
     }
 
     private static boolean isCausedBy(Throwable error, Class<? extends Throwable> kind) {
