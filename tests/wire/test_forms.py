@@ -31,13 +31,16 @@ from holdfast.wire.decoding.fast import decode_usual
 from holdfast.wire.names import RM_NS
 
 
+def forget() -> None:
+    forms._forms.clear()
+    forms._once.clear()
+
+
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    forms._forms.clear()
-    forms._once.clear()
+    forget()
     yield
-    forms._forms.clear()
-    forms._once.clear()
+    forget()
 
 
 def envelope(versions: Versions = ALL_VERSIONS[-1], number: int = 7) -> Envelope:
@@ -174,16 +177,17 @@ def test_the_two_numbers_of_a_range_are_read_as_they_are_written(written: bytes)
         assert known.acknowledgements[0].ranges == ((1, 8),)
 
 
-@pytest.mark.parametrize("value", [*VALUES, b"00", b"01", b"2147483648", b'"', b"'"])
 @pytest.mark.parametrize("old", [b'"1"', b'"7"', b">256<", b">urn:s:2<"])
 @pytest.mark.parametrize("versions", [ALL_VERSIONS[0], ALL_VERSIONS[-1]], ids=str)
 def test_whatever_stands_in_an_acknowledgement_is_read_as_the_complete_path_reads_it(
-    versions: Versions, old: bytes, value: bytes
+    versions: Versions, old: bytes
 ) -> None:
     data = wire.encode(acknowledgement(versions))
-    learn(data)
     assert old in data
-    agrees(data.replace(old, old[:1] + value + old[-1:]))
+    for value in [*VALUES, b"00", b"01", b"2147483648", b'"', b"'"]:
+        forget()
+        learn(data)
+        agrees(data.replace(old, old[:1] + value + old[-1:]))
 
 
 @settings(max_examples=examples(400))
@@ -219,15 +223,16 @@ def test_the_limits_of_each_call_hold_for_an_acknowledgement_too() -> None:
     assert forms.decode_known(data, Limits(max_namespace=5)) is None
 
 
-@pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("old", [b"urn:a/Submit", b"http://here.example/rm?x=1", b"urn:s:1", b">7<"])
-def test_whatever_stands_for_a_value_is_read_as_the_complete_path_reads_it(old: bytes, value: bytes) -> None:
+def test_whatever_stands_for_a_value_is_read_as_the_complete_path_reads_it(old: bytes) -> None:
     data = wire.encode(envelope())
-    learn(data)
-    replaced = data.replace(old, b">" + value + b"<" if old == b">7<" else value, 1)
-    known = agrees(replaced)
-    if any(byte in value for byte in b"&<>\r\0\x01\xff"):
-        assert known is None
+    for value in VALUES:
+        forget()
+        learn(data)
+        replaced = data.replace(old, b">" + value + b"<" if old == b">7<" else value, 1)
+        known = agrees(replaced)
+        if any(byte in value for byte in b"&<>\r\0\x01\xff"):
+            assert known is None, value
 
 
 @pytest.mark.parametrize("learnt", ["a>b", "]]&gt;", ">"])
@@ -382,11 +387,12 @@ def test_what_is_neither_text_nor_an_id_belongs_to_the_form(old: bytes, new: byt
     assert agrees(secured(SECURITY.replace(old, new))) is None
 
 
-@pytest.mark.parametrize("value", [*VALUES, b'"', b"'", b"wsa:To", b"s:x", b" x ", b"]]", b"TS-1"])
 @pytest.mark.parametrize("old", [b"alice", b"TS-1", b"\n", b"2026-11-28T11:18:13.123Z"])
-def test_whatever_stands_in_a_security_header_is_read_alike(old: bytes, value: bytes) -> None:
-    learn_secured()
-    agrees(secured(SECURITY.replace(old, value)))
+def test_whatever_stands_in_a_security_header_is_read_alike(old: bytes) -> None:
+    for value in [*VALUES, b'"', b"'", b"wsa:To", b"s:x", b" x ", b"]]", b"TS-1"]:
+        forget()
+        learn_secured()
+        agrees(secured(SECURITY.replace(old, value)))
 
 
 def test_a_namespace_declared_in_an_id_is_no_value() -> None:

@@ -6,7 +6,7 @@ Covers wire/names.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +35,6 @@ _STATUS = re.compile(r"HTTP/1\.1 (\d+) ")
 class Recorded:
     path: Path
     says: str
-
-    @property
-    def case(self) -> str:
-        return self.path.parent.name
 
 
 def _recorded() -> Iterator[Recorded]:
@@ -82,9 +78,19 @@ WITH_ENVELOPE = [recorded for recorded in RECORDED if message_of(recorded.path)]
 SECURED = [path for path in sorted(VECTORS.glob("wcf-secured/*/*.xml")) if message_of(path)]
 
 
-def name_of(value: Recorded | Path) -> str:
-    path = value.path if isinstance(value, Recorded) else value
-    return f"{path.parent.name}/{path.stem}"
+def name_of(value: Recorded) -> str:
+    return f"{value.path.parent.name}/{value.path.stem}"
+
+
+def each_case(paths: Iterable[Path]) -> pytest.MarkDecorator:
+    """Give a test the recordings of one case after the other, by number."""
+    cases: dict[str, list[Path]] = {}
+    for path in paths:
+        cases.setdefault(path.parent.name, []).append(path)
+    return pytest.mark.parametrize("paths", cases.values(), ids=cases)
+
+
+SAYS = {recorded.path: recorded.says for recorded in WITH_ENVELOPE}
 
 
 def test_the_recordings_are_there() -> None:
@@ -102,9 +108,13 @@ def action_said(says: str) -> str:
     return next(word for word in says.split() if "://" in word or word.startswith("urn:"))
 
 
-@pytest.mark.parametrize("recorded", WITH_ENVELOPE, ids=name_of)
-def test_a_recorded_message_is_read_as_its_index_says(recorded: Recorded) -> None:
-    envelope, says = wire.decode(message_of(recorded.path)), recorded.says
+@each_case(SAYS)
+def test_a_recorded_message_is_read_as_its_index_says(paths: list[Path]) -> None:
+    for path in paths:
+        check_message(wire.decode(message_of(path)), SAYS[path])
+
+
+def check_message(envelope: Envelope, says: str) -> None:
     assert envelope.action == action_said(says)
     numbers = re.findall(r" MessageNumber:(\d+)", says)
     assert ([envelope.sequence.message_number] if envelope.sequence else []) == [int(number) for number in numbers]
@@ -130,12 +140,13 @@ def check_creation(envelope: Envelope, says: str) -> None:
         assert control.expires is None
 
 
-@pytest.mark.parametrize("recorded", WITH_ENVELOPE, ids=name_of)
-def test_a_recorded_message_has_the_versions_of_its_case(recorded: Recorded) -> None:
-    envelope, case = wire.decode(message_of(recorded.path)), recorded.case
-    assert envelope.addressing is (Addressing.V2004_08 if "wsa2004" in case else Addressing.V2005_08)
-    assert envelope.rm is (RM.V1_0 if "rm10" in case else RM.V1_1)
-    assert envelope.soap is (SOAP.V1_2 if "soap12" in case else SOAP.V1_1)
+@each_case(SAYS)
+def test_a_recorded_message_has_the_versions_of_its_case(paths: list[Path]) -> None:
+    for path in paths:
+        envelope, case = wire.decode(message_of(path)), path.parent.name
+        assert envelope.addressing is (Addressing.V2004_08 if "wsa2004" in case else Addressing.V2005_08), path
+        assert envelope.rm is (RM.V1_0 if "rm10" in case else RM.V1_1), path
+        assert envelope.soap is (SOAP.V1_2 if "soap12" in case else SOAP.V1_1), path
 
 
 @pytest.mark.parametrize("recorded", [r for r in WITH_ENVELOPE if " 500 " in r.says], ids=name_of)
@@ -148,21 +159,25 @@ def test_a_refusal_by_wcf_is_read_through_its_redeclared_prefix(recorded: Record
     assert "must contain an offer for a return sequence" in fault.reason
 
 
-@pytest.mark.parametrize("path", [*[recorded.path for recorded in WITH_ENVELOPE], *SECURED], ids=name_of)
-def test_the_hot_path_and_the_complete_one_read_the_same(path: Path) -> None:
-    data = message_of(path)
-    envelope = decode_any(data, wire.DEFAULT)
-    usual = decode_usual(data, wire.DEFAULT)
-    if envelope.fault is not None or isinstance(envelope.control, WITH_A_BODY):
-        assert usual is None
-    else:
-        assert usual == envelope
+@each_case([*SAYS, *SECURED])
+def test_the_hot_path_and_the_complete_one_read_the_same(paths: list[Path]) -> None:
+    for path in paths:
+        data = message_of(path)
+        envelope = decode_any(data, wire.DEFAULT)
+        usual = decode_usual(data, wire.DEFAULT)
+        if envelope.fault is not None or isinstance(envelope.control, WITH_A_BODY):
+            assert usual is None, path
+        else:
+            assert usual == envelope, path
 
 
-@pytest.mark.parametrize("path", SECURED, ids=name_of)
-def test_a_secured_message_shows_its_addressing_and_rm_headers(path: Path) -> None:
-    data = message_of(path)
-    envelope = wire.decode(data)
+@each_case(SECURED)
+def test_a_secured_message_shows_its_addressing_and_rm_headers(paths: list[Path]) -> None:
+    for path in paths:
+        check_headers(wire.decode(message_of(path)), message_of(path))
+
+
+def check_headers(envelope: Envelope, data: bytes) -> None:
     security = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
     assert (security in envelope.not_understood) == (b":Security s:mustUnderstand" in data)
     assert envelope.addressing is Addressing.V2005_08
