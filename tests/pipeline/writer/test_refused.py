@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 from actors import Actor, pause
 from fake_server import FakeServer
+from hive_dataset import dataset_of
 from pyarrow import fs
 from sink_steps import Query
 
@@ -66,7 +66,7 @@ class World:
     def check(self) -> None:
         """Every row of every batch, once."""
         sent = [(batch, row["body"].decode()) for _, batch, rows in self.published for row in rows]
-        table = pyarrow.dataset.dataset(self.directory, partitioning="hive") if self.directory.exists() else None
+        table = dataset_of(self.directory) if self.directory.exists() else None
         kept = table.to_table().to_pylist() if table is not None and table.files else []
         found = sent + [(one["refused_batch"], one["body"]) for one in kept]
         assert sorted(found) == [(batch, f"<{row}/>") for batch in range(BATCHES) for row in ROWS]

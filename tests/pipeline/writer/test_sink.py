@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset
 import pytest
 from fake_server import FakeServer
 from fake_sinks import FIELDS, decode_rows
+from hive_dataset import dataset_of
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -276,7 +276,7 @@ def test_text_that_is_not_utf_8_is_a_row_that_cannot_be_sent(server: FakeServer)
 
 
 def table(path: Path) -> list[dict[str, Any]]:
-    found = pyarrow.dataset.dataset(path, partitioning="hive", exclude_invalid_files=False, ignore_prefixes=["_"])
+    found = dataset_of(path, exclude_invalid_files=False, ignore_prefixes=["_"])
     return sorted(
         found.to_table().to_pylist(),
         key=lambda row: (row["refused_batch"], row["refused_partition"], row["refused_row"]),

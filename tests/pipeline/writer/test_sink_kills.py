@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow.dataset
 import pytest
 from crew import Crew
+from hive_dataset import dataset_of
 from meddler import Meddler
 from quick_spark import quick_spark
 from sink_steps import SERVED, Sent
@@ -146,7 +146,7 @@ def test_a_driver_killed_around_a_publication_leaves_each_row_in_one_place_once(
     table = tmp_path / "refused"
     arguments = ("local[2]", server.url, str(tmp_path / "checkpoint"), f"refused={table}")
     assert killed_at(steps, server, lambda: Child(tmp_path, *arguments)) == steps
-    found = pyarrow.dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    found = dataset_of(table).to_table().to_pylist()
     assert all(one["refused_reason"] and one["refused_column"] == "body" for one in found)
     refused = [f"<{one['body']}" for one in found]
     for name in ("one", "two"):

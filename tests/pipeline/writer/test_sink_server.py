@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset
 import pytest
 from crew import Crew
+from hive_dataset import dataset_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from meddler import Meddler
@@ -141,7 +141,7 @@ def test_a_row_that_is_no_xml_is_named_or_goes_to_the_table(server: Meddler, tmp
     query = Query(server, "diverted", sequenceKey="carrier", refused=str(tmp_path))
     query.run(0, rows)
     assert sorted(Sent(server.target).bodies("diverted")) == ["<a/>", "<b/>", "<d/>"]
-    found = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table().to_pylist()
+    found = dataset_of(tmp_path).to_table().to_pylist()
     assert [(row["carrier"], row["refused_row"], row["refused_column"]) for row in found] == [(9, 2, "body")]
 
 
@@ -183,7 +183,7 @@ def test_every_row_is_sent_or_in_the_table_once_whatever_it_is_and_whatever_fail
             with contextlib.suppress(Died):
                 attempt(server, query, 0, where, [of(task) for task in range(len(kinds))])
     assert Sent(server.target).bodies(name) == [f"<r{task}-{row}/>" for task, row, kind in rows if kind == "good"]
-    table = pyarrow.dataset.dataset(tmp_path / name, partitioning="hive") if (tmp_path / name).exists() else None
+    table = dataset_of(tmp_path / name) if (tmp_path / name).exists() else None
     found = table.to_table().to_pylist() if table is not None and table.files else []
     places = sorted((one["refused_partition"], one["refused_row"]) for one in found)
     assert places == [(task, row) for task, row, kind in rows if kind != "good"]
