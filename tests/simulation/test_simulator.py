@@ -109,7 +109,7 @@ def test_everything_arrives_where_early_messages_drop_also_behind_a_broker(seeds
     assert counts["crashes"] > len(seeds) / 3
 
 
-@worlds(60)
+@worlds(100)
 def test_forwarded_messages_arrive_once_and_in_order_whoever_crashes(seeds: range) -> None:
     counts: Counter[str] = Counter()
     for seed in seeds:

@@ -92,7 +92,7 @@ def test_the_default_policy_is_about_as_quick_as_a_steady_one_where_a_fifth_is_l
 
     def tried(policy: RetransmissionPolicy) -> tuple[float, float, float, float]:
         one = Trial(Link(0.2, delay), SourcePolicy(policy))
-        outcomes = [run(one, seed) for seed in range(300)]
+        outcomes = [run(one, seed) for seed in range(100)]
         latencies = sorted(latency for outcome in outcomes for latency in outcome.latencies)
         sent = sum(outcome.transmissions for outcome in outcomes)
         rate = len(latencies) / sum(outcome.seconds for outcome in outcomes)

@@ -22,8 +22,8 @@ from holdfast.store.sql import store as sql
 
 CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
-KILLS = {"rocksdb": 12, "postgresql": 8, "mariadb": 8}
-SERVER_KILLS = 3
+KILLS = {"rocksdb": 8, "postgresql": 4, "mariadb": 4}
+SERVER_KILLS = 2
 
 
 def run_and_kill(location: str | Path, draw: random.Random) -> int:

@@ -135,7 +135,7 @@ def require_all_or_an_error(
     return False
 
 
-@pytest.mark.parametrize("state", ["closed", "killed"])
+@pytest.mark.parametrize("state", [pytest.param("closed", marks=pytest.mark.nightly), "killed"])
 def test_one_flipped_bit_anywhere_is_told_or_does_no_harm(stores, whole, spoil_and_open, state):
     refused: dict[str, int] = {}
     for name in files_of(stores[state]):
@@ -153,7 +153,7 @@ def test_one_flipped_bit_anywhere_is_told_or_does_no_harm(stores, whole, spoil_a
     assert all(count > PLACES // 2 for name, count in refused.items() if name.endswith(".sst") or name == "MANIFEST")
 
 
-@pytest.mark.parametrize("state", ["closed", "killed"])
+@pytest.mark.parametrize("state", ["closed", pytest.param("killed", marks=pytest.mark.nightly)])
 def test_a_file_cut_short_or_gone_is_told_or_does_no_harm(stores, whole, spoil_and_open, state):
     for name in files_of(stores[state]):
         size = (stores[state] / name).stat().st_size

@@ -71,7 +71,7 @@ def batch_of(serial, size=0):
 def test_a_stamp_is_read_wherever_a_block_of_the_log_ends(tmp_path, recyclable):
     path = tmp_path / "000004.log"
     whole = len(batch_of(1))
-    for left in range(2 * whole):
+    for left in range(0, 2 * whole, 2 if recyclable else 3):
         filler = batch_of(1, BLOCK - 2 * 7 - whole - left)
         log = log_of([filler, batch_of(2), batch_of(3, 100)], recyclable=recyclable)
         path.write_bytes(log)
@@ -85,7 +85,7 @@ def test_what_a_torn_write_has_left_of_a_stamp_proves_nothing(tmp_path, left):
     path = tmp_path / "000004.log"
     filler = batch_of(1, BLOCK - 7 - len(batch_of(1)) - left)
     log = log_of([filler, batch_of(2, 3000)])
-    for cut in range(len(log_of([filler])) + 1, len(log), 41):
+    for cut in range(len(log_of([filler])) + 1, len(log), 97):
         path.write_bytes(log[:cut] + bytes(9000))
         assert evidence.log_serials(path) == (1, 1), cut
         assert evidence.proven_durable(tmp_path) == 0, cut

@@ -255,7 +255,7 @@ def run(templates, whole, tmp_path: Path, count: int, seed: int) -> dict[str, in
 
 
 def test_a_repair_never_reports_less_than_what_is_lost(templates, whole, memory):
-    assert run(templates, whole, memory, 15, 1)["refused"]
+    assert run(templates, whole, memory, 8, 1)["refused"]
 
 
 @pytest.mark.nightly

@@ -308,7 +308,9 @@ def play(seed: int) -> None:
     mixed.check()
 
 
-@pytest.mark.parametrize("first", range(0, 120, 20))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.nightly) for first in range(20, 120, 20))]
+)
 def test_each_message_arrives_once_or_is_a_letter_whatever_is_mixed(first: int) -> None:
     for seed in range(first, first + 20):
         try:

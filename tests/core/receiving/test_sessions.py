@@ -105,7 +105,14 @@ def test_a_retried_dead_letter_of_an_ended_client_shares_no_sequence() -> None:
     assert sorted(map(sorted, sequences(chain).values())) == [["a"], ["b"]]
 
 
-@pytest.mark.parametrize(("victim", "versions"), [("broker", "1.1"), ("broker", "1.0"), ("service", "1.1")])
+@pytest.mark.parametrize(
+    ("victim", "versions"),
+    [
+        ("broker", "1.1"),
+        pytest.param("broker", "1.0", marks=pytest.mark.nightly),
+        pytest.param("service", "1.1", marks=pytest.mark.nightly),
+    ],
+)
 def test_whoever_is_killed_at_any_step_no_sequence_mixes_two_clients(victim: str, versions: str) -> None:
     step = 0
     while True:
