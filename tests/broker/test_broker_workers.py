@@ -80,7 +80,14 @@ async def ask(url: str, name: int, count: int) -> list[str]:
         return replies
 
 
-@pytest.mark.parametrize(("offer", "has_address"), [("true", False), ("true", True), ("false", True)])
+@pytest.mark.parametrize(
+    ("offer", "has_address"),
+    [
+        pytest.param("true", False, marks=pytest.mark.nightly),
+        pytest.param("true", True, marks=pytest.mark.nightly),
+        ("false", True),
+    ],
+)
 async def test_replies_come_back_through_a_broker_whose_workers_are_killed(
     run_service: Any, tmp_path: Path, offer: str, has_address: bool
 ) -> None:

@@ -120,6 +120,7 @@ async def post(url: str, content: str) -> tuple[int, str]:
     return answer.status_code, answer.text.partition("Identifier>")[2].partition("<")[0]
 
 
+@pytest.mark.nightly
 async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(run_service: Any, start: Start) -> None:
     url, got = await shop_in(run_service)
     brokers = await start(url, '[security]\nusers = "users"\n')

@@ -12,6 +12,7 @@ from guides import blocks, run, served
 GUIDE = "certificates.md"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the guide makes its certificates with openssl")
 def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path) -> None:
     make, serve, *_ = blocks(GUIDE, "bash")

@@ -269,7 +269,7 @@ class Child:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("dies", [pytest.param("before", marks=pytest.mark.nightly), "after"])
 async def test_killed_before_or_after_the_commit_the_effect_is_there_once(shop, dies):
     (port,) = free_ports(1)
     child = Child("inbox", shop.url, shop.table, port)
@@ -488,6 +488,7 @@ async def test_transactions_that_end_in_any_order_lose_double_and_overtake_nothi
         assert [one for one in got if one.startswith(f"{key}-")] == committed[key]
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.timeout(900)
 async def test_whenever_the_sending_process_is_killed_what_was_committed_arrives_once(shop, landed):

@@ -200,6 +200,7 @@ def test_every_example_is_listed_and_run_here() -> None:
         assert f"test_{name.partition('.')[0]}" in tests or f"_and_{name.partition('.')[0]}" in tests
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.parametrize("database", ["postgresql", pytest.param("mariadb", marks=pytest.mark.nightly)], indirect=True)
 async def test_transactions_keep_orders_rows_and_confirmations_together(tmp_path, environment, database):

@@ -126,6 +126,7 @@ async def test_any_node_takes_any_message_while_partitions_move(cluster: Start) 
     assert arrived(made) == {name: list(range(80)) for name in range(8)}
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_is_starting_may_be_given_away(cluster: Start) -> None:
     made = cluster(2, a=[1], b=[])
     for _ in range(3):
@@ -144,6 +145,7 @@ async def test_a_worker_that_is_starting_may_be_given_away(cluster: Start) -> No
     assert arrived(made) == {name: list(range(5)) for name in range(4)}
 
 
+@pytest.mark.nightly
 async def test_a_node_without_a_partition_takes_messages_too(cluster: Start) -> None:
     made = cluster(2, a=[0, 1], b=[])
     urls = [await asyncio.to_thread(node.url) for node in made]
@@ -233,6 +235,7 @@ async def test_a_repeated_create_sequence_finds_the_first_answer_at_any_node(clu
     assert len(workers) > 1
 
 
+@pytest.mark.nightly
 async def test_without_an_owner_a_request_waits_and_is_then_put_off(cluster: Start, peer: Any) -> None:
     made = cluster(2, a=[0, 1], b=[])
     a, b = made.nodes["a"], made.nodes["b"]
@@ -252,6 +255,7 @@ async def test_without_an_owner_a_request_waits_and_is_then_put_off(cluster: Sta
     assert answer.ranges == ((1, 1),)
 
 
+@pytest.mark.nightly
 def test_any_node_answers_operators_for_all_and_names_what_it_cannot_reach(cluster: Start) -> None:
     made = cluster(2, a=[0], b=[1], c=[])
     a, b, c = made
@@ -317,6 +321,7 @@ def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> 
             urlopen(Request(f"{node.node_url}/0/knows/urn:x", headers=headers), timeout=240)
 
 
+@pytest.mark.nightly
 def test_a_node_whose_agent_ends_ends_too(cluster: Start) -> None:
     made = cluster(2, a=[0, 1])
     (node,) = made
@@ -335,6 +340,7 @@ def test_a_node_that_the_cluster_refuses_says_why_and_ends(cluster: Start) -> No
     assert "Set partitions = 24." in node.errors.read_text()
 
 
+@pytest.mark.nightly
 def test_a_worker_that_cannot_start_is_left_to_other_nodes(cluster: Start) -> None:
     made = cluster(2, a=[0, 1])
     (a,) = made
@@ -355,6 +361,7 @@ def test_a_worker_that_cannot_start_is_left_to_other_nodes(cluster: Start) -> No
     assert b.url(), "it passes requests on"
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_killed_starts_again_at_its_node(cluster: Start) -> None:
     made = cluster(2, a=[0, 1])
     (node,) = made

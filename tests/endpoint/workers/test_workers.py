@@ -341,6 +341,7 @@ def read_all(admin: str, meanwhile: Callable[[], None], without: Sequence[str] =
     return found
 
 
+@pytest.mark.nightly
 def test_a_reader_gets_every_record_once_though_workers_are_killed(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "3", "--admin", "0")
     url, admin = server.url(), server.url()
@@ -560,6 +561,7 @@ def test_health_says_which_worker_does_not_answer(crew: Start) -> None:
     assert ask(admin, "/healthz") == {"status": "ok"}
 
 
+@pytest.mark.nightly
 def test_workers_have_spaces_of_their_own_in_a_database(crew: Start, servers: Any) -> None:
     url = servers("postgresql").new_url()
     module = f"import holdfast\napp = holdfast.Destination(store={url!r}, partitions=2)\n"

@@ -68,6 +68,7 @@ def test_mistakes_are_told_in_sentences_and_the_exit_code_is_1(
         assert "Traceback" not in told
 
 
+@pytest.mark.nightly
 def test_check_tells_mistakes_in_sql_with_their_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def dies(where: Any, name: str, after: int = 0, *, later: bool = False) -> Calla
     return set_up
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("death", "is_done"),
@@ -148,6 +149,7 @@ def test_a_reader_after_a_kill_sees_the_whole_old_or_the_whole_new_table(
     assert found(read_landed(spark, str(out)), *SEEN) == whole(batches)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_batch_that_is_landed_during_a_conversion_is_in_one_of_both_tables(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,14 +99,14 @@ def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
     assert table.numbers() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("only", [False, True])
+@pytest.mark.parametrize("only", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("when", "how_far"),
     [
         pytest.param("write_rows", "in", marks=pytest.mark.nightly),
         pytest.param("actions", "in", marks=pytest.mark.nightly),
         ("actions", "written"),
-        ("_is_in", "in"),
+        pytest.param("_is_in", "in", marks=pytest.mark.nightly),
     ],
 )
 def test_of_two_drivers_that_land_one_batch_at_a_time_one_does(

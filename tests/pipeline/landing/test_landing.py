@@ -309,6 +309,7 @@ def test_landed_rows_are_read_again_by_another_schema_and_the_landing_goes_on_th
         reland(spark, str(out.with_name("none")), str(out), schema=wider)
 
 
+@pytest.mark.nightly
 def test_a_queue_is_landed_in_a_delta_table_by_day_once_wherever_its_driver_dies(
     spark: SparkSession, place: Place, orders: FakeServer
 ):

@@ -133,6 +133,7 @@ key = "key"
 """
 
 
+@pytest.mark.nightly
 def test_a_pipeline_carries_records_with_keys_headers_and_an_identity(
     kafka: KafkaServer, jars: str, tmp_path: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_rows_that_the_server_refuses_are_dead_letters_and_the_others_are_sent(
     assert here.letters(tmp_path / "dead") == [("sink out", None, "it is b")]
 
 
+@pytest.mark.nightly
 def test_a_function_may_make_rows_and_tell_their_problems(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:

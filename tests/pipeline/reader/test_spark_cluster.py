@@ -132,6 +132,7 @@ def copy(spark: SparkSession, steps: Steps, sink: str, checkpoint: Path) -> None
     assert query.awaitTermination(280)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("request_", "when", "how"),
     [

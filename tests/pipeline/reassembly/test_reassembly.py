@@ -93,6 +93,7 @@ def _moved(capture: list[Captured], seed: int) -> list[Captured]:
     return [Captured(**one) for one in moved]
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_recorded_exchanges_are_put_together_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
     files = [
