@@ -10,6 +10,8 @@ The servers run in alternation:
 - ``durable``: a Destination behind that server. Every message is one-way, about 1.1 KB, decoded, stored in the embedded
   store and acknowledged after its sync.
 - ``silent``: the same without its event journal.
+- ``text``, ``digest``: with ``--user-names``, the same with a Timestamp and a user name in each message, with its
+  password or a digest, and the nonces in a file. The difference from ``durable`` is the cost of a user name.
 - ``uvicorn``: the same Destination as an ASGI application, served by uvicorn. Omitted if that is not installed.
 
 All servers run on processor 0, the load generator on processor 1. Units are the best round's CPU divided by the best
@@ -41,15 +43,19 @@ import load
 HERE = Path(__file__).resolve().parent
 
 
-def serve(store: str, *, journal: bool) -> None:
+def serve(store: str, *, journal: bool = True, users: bool = False) -> None:
     """Serve the measured Destination: no handlers, so that messages wait in its queue."""
+    from holdfast import UsernameTokenValidator
     from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.listener_settings import AdminListener, Listeners
     from holdfast.endpoint.serve import Service
     from holdfast.http.server.server import event_loop_factory
 
     async def run() -> None:
-        service = Service(Destination(store=store, journal=journal), Listeners(port=0, admin=AdminListener(port=0)))
+        passwords, nonces = {load.USER: load.PASSWORD}, f"{store}-nonces.db"
+        processors = [UsernameTokenValidator(passwords, nonces=nonces, require_timestamp=True)] if users else []
+        app = Destination(store=store, journal=journal, processors=processors)
+        service = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
         await service.start()
         print(json.dumps({"url": service.url, "admin": service.admin_url}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -94,11 +100,13 @@ class Server:
         name: Its name in the table.
         command: The command to start; prints its port, or a description with its URL.
         plain: Whether requests contain arbitrary bytes instead of messages.
+        load: Further arguments of the load generator.
     """
 
-    def __init__(self, name: str, command: list[str], *, plain: bool = False) -> None:
+    def __init__(self, name: str, command: list[str], *, plain: bool = False, load: tuple[str, ...] = ()) -> None:
         self.name = name
         self._plain = plain
+        self._load = load
         self.child = subprocess.Popen(
             [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -116,7 +124,7 @@ class Server:
     def measure(self, arguments: list[str], reliable: list[str]) -> None:
         """Run one round."""
         where = ["--url", self._url, "--pid", str(self.child.pid)]
-        result = load.in_process([*where, *arguments, *(["--plain"] if self._plain else reliable)])
+        result = load.in_process([*where, *arguments, *self._load, *(["--plain"] if self._plain else reliable)])
         if result.errors:
             raise SystemExit(f"{self.name}: {result.errors}")
         self.results.append(result)
@@ -141,16 +149,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--serve-silent", metavar="STORE", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-users", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--serve-mounted", metavar="STORE", help=argparse.SUPPRESS)
     parser.add_argument("--connections", type=int, nargs="+", default=[64])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of each server in each round")
     parser.add_argument("--rm", default="1.1", choices=("1.0", "1.1"))
     parser.add_argument("--soap", default="1.2", choices=("1.1", "1.2"))
+    parser.add_argument("--user-names", action="store_true", help="measure user names, and no further servers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.serve or options.serve_silent:
         serve(options.serve or options.serve_silent, journal=bool(options.serve))
+        return
+    if options.serve_users:
+        serve(options.serve_users, users=True)
         return
     if options.serve_mounted:
         serve_mounted(options.serve_mounted)
@@ -173,9 +186,14 @@ def _measure(options: argparse.Namespace, connections: int, directory: str) -> d
         Server("bare", [str(HERE / "bare.py")], plain=True),
         Server("fixed", [str(HERE / "fixed.py"), "--serve"], plain=True),
         Server("durable", [__file__, "--serve", f"{directory}/store"]),
-        Server("silent", [__file__, "--serve-silent", f"{directory}/silent"]),
     ]
-    if importlib.util.find_spec("uvicorn") is not None:
+    if options.user_names:
+        for kind in ("text", "digest"):
+            command = [__file__, "--serve-users", f"{directory}/{kind}"]
+            servers.append(Server(kind, command, load=("--user-name", kind)))
+    else:
+        servers.append(Server("silent", [__file__, "--serve-silent", f"{directory}/silent"]))
+    if not options.user_names and importlib.util.find_spec("uvicorn") is not None:
         servers.append(Server("uvicorn", [__file__, "--serve-mounted", f"{directory}/mounted"]))
     arguments = ["--connections", str(connections), "--seconds", str(options.seconds)]
     for number in range(options.rounds):
@@ -214,6 +232,8 @@ def _print(row: dict[str, Any]) -> None:
             f"{figures['rate']:>9,.0f}/s  p50 {figures['p50']:.2f}  p99 {figures['p99']:.2f} ms  "
             f"CPU us {figures['cpu_us']}"
         )
+    if "text" in row["servers"]:
+        return
     if "uvicorn" not in row["servers"]:
         print("  uvicorn  left out: it is not installed (pip install 'holdfast[bench]')")
     print(f"  durable: {row['messages_per_commit']:.1f} messages a commit, {row['waited']:.0%} of them waited for")

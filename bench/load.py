@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httptools
@@ -41,6 +41,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from paper.summary import quantile
 
+from holdfast import MessageContext, UsernameToken
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import SOAP as SOAP_VERSION
+
 FIRST = 60.0
 """Seconds beyond its duration that a run waits for its first answer, because it measures nothing without one."""
 CONTRACT = "urn:holdfast:interop"
@@ -48,6 +52,8 @@ SOAP = {
     "1.1": ("http://schemas.xmlsoap.org/soap/envelope/", "text/xml; charset=utf-8"),
     "1.2": ("http://www.w3.org/2003/05/soap-envelope", "application/soap+xml; charset=utf-8"),
 }
+SOAP_VERSIONS = {"1.1": SOAP_VERSION.V1_1, "1.2": SOAP_VERSION.V1_2}
+USER, PASSWORD = "alice", "secret"
 RM = {"1.0": "http://schemas.xmlsoap.org/ws/2005/02/rm", "1.1": "http://docs.oasis-open.org/ws-rx/wsrm/200702"}
 ADDRESSING = "http://www.w3.org/2005/08/addressing"
 ANONYMOUS, NOBODY = f"{ADDRESSING}/anonymous", f"{ADDRESSING}/none"
@@ -131,8 +137,8 @@ def plain(body: bytes) -> MakeScript:
 class Reliable:
     """One Sequence, filled as fast as it is acknowledged (WS-ReliableMessaging 3.4 to 3.9)."""
 
-    def __init__(self, url: str, number: int, soap: str, rm: str, body: str) -> None:
-        self._url, self._soap, self._rm, self._body = url, soap, rm, body
+    def __init__(self, url: str, number: int, soap: str, rm: str, body: str, token: UsernameToken | None) -> None:
+        self._url, self._soap, self._rm, self._body, self._token = url, soap, rm, body, token
         self._unique = f"urn:uuid:{os.urandom(4).hex()}-{number:04x}-4000-8000-"
         self._ids = itertools.count(1)
         self._pieces: list[bytes] = []
@@ -143,8 +149,8 @@ class Reliable:
         if not self._pieces:
             return self._create()
         self._sent = next(self._numbers)
-        head, start, middle, end = self._pieces
-        content = b"%b%012x%b%d%b" % (start, next(self._ids), middle, self._sent, end)
+        head, start, middle, last, end = self._pieces
+        content = b"%b%012x%b%d%b%b%b" % (start, next(self._ids), middle, self._sent, last, self._security(), end)
         return b"%b%d\r\n\r\n%b" % (head, len(content), content)
 
     def check(self, status: int, body: bytes) -> str:
@@ -169,7 +175,10 @@ class Reliable:
     def _create(self) -> bytes:
         create = f"<r:CreateSequence><r:AcksTo><a:Address>{ANONYMOUS}</a:Address></r:AcksTo></r:CreateSequence>"
         content = self._envelope(
-            f"{RM[self._rm]}/CreateSequence", f"{self._unique}{next(self._ids):012x}", "", create
+            f"{RM[self._rm]}/CreateSequence",
+            f"{self._unique}{next(self._ids):012x}",
+            self._security().decode(),
+            create,
         ).encode()
         return self._http_head(f"{RM[self._rm]}/CreateSequence") + b"%d\r\n\r\n%b" % (len(content), content)
 
@@ -181,10 +190,19 @@ class Reliable:
             "<r:MessageNumber>@NUMBER@</r:MessageNumber></r:Sequence>"
             f"<r:AckRequested><r:Identifier>{identifier}</r:Identifier></r:AckRequested>"
         )
-        envelope = self._envelope(action, f"{self._unique}@ID@", sequence, self._body, NOBODY)
+        envelope = self._envelope(action, f"{self._unique}@ID@", f"{sequence}@SECURITY@", self._body, NOBODY)
         start, _, rest = envelope.encode().partition(b"@ID@")
-        middle, _, end = rest.partition(b"@NUMBER@")
-        self._pieces = [self._http_head(action), start, middle, end]
+        middle, _, rest = rest.partition(b"@NUMBER@")
+        last, _, end = rest.partition(b"@SECURITY@")
+        self._pieces = [self._http_head(action), start, middle, last, end]
+
+    def _security(self) -> bytes:
+        if self._token is None:
+            return b""
+        envelope = Envelope(SOAP_VERSIONS[self._soap])
+        notes: dict[str, Any] = {}
+        self._token.outbound(MessageContext(envelope, "outbound", "source", notes, is_answer=False))
+        return envelope.headers[0]
 
     def _http_head(self, action: str) -> bytes:
         content_type = SOAP[self._soap][1]
@@ -201,11 +219,14 @@ class Reliable:
         )
 
 
-def reliable(soap: str = "1.2", rm: str = "1.1", body_bytes: int = 370) -> MakeScript:
-    """One Sequence for each connection, with numbered messages of about 730 bytes and a body of ``body_bytes``."""
+def reliable(
+    soap: str = "1.2", rm: str = "1.1", body_bytes: int = 370, token: UsernameToken | None = None
+) -> MakeScript:
+    """One Sequence for each connection, with numbered messages of about 730 bytes and a body of ``body_bytes``. With a
+    token, each has a Timestamp and a user name, too."""
     start, end = f"<notify xmlns='{CONTRACT}'><key>k</key><number>1</number><body>", "</body></notify>"
     body = start + "x" * max(0, body_bytes - len(start) - len(end)) + end
-    return lambda url, number: Reliable(url, number, soap, rm, body)
+    return lambda url, number: Reliable(url, number, soap, rm, body, token)
 
 
 class _Connection(asyncio.Protocol):
@@ -399,12 +420,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--soap", choices=SOAP, default="1.2")
     parser.add_argument("--rm", choices=RM, default="1.1")
     parser.add_argument("--body-bytes", type=int, default=370, help="the body's size; the rest is about 730")
+    parser.add_argument("--user-name", choices=("text", "digest"), help="a Timestamp and a user name in each message")
     parser.add_argument("--plain", action="store_true", help="1,100 bytes of nothing in particular; any 2xx will do")
     parser.add_argument("--rate", type=float, default=0.0, help="requests due a second; 0: as many as are answered")
     parser.add_argument("--pid", type=int, nargs="+", default=[], help="the server's processes, to measure their CPU")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    script = plain(b"x" * 1100) if options.plain else reliable(options.soap, options.rm, options.body_bytes)
+    token = UsernameToken(USER, PASSWORD, digest=options.user_name == "digest") if options.user_name else None
+    script = plain(b"x" * 1100) if options.plain else reliable(options.soap, options.rm, options.body_bytes, token)
     result = measure(
         options.url,
         script,

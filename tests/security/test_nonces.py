@@ -1,6 +1,6 @@
 """Nonces, security contexts and tokens in a database that several hosts share.
 
-What they do with a file, the tests of user names show. Covers security/database.py.
+Those in files: test_file_nonces.py. Covers security/database.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holdfast.security.conversation.source_tokens import SourceToken, SourceToke
 from holdfast.security.conversation.token_requests import Granted
 from holdfast.security.database import _ClusterDatabase, open_database
 from holdfast.security.nonces import SharedNonces, open_nonces
+from holdfast.security.times import ordered
 
 
 @pytest.fixture
@@ -50,45 +51,45 @@ def nodes(location: str) -> Iterator[list[SharedNonces]]:
 
 def test_a_nonce_is_new_at_one_node_only(nodes: list[SharedNonces], server: PostgreSQL) -> None:
     now = time.time()
-    assert nodes[0].is_new(b"a", now + 300, now)
-    assert [one.is_new(b"a", now + 300, now) for one in nodes] == [False] * 6
-    assert nodes[5].knows(b"a") and not nodes[5].knows(b"b")
+    assert nodes[0].is_new(now, b"a", now + 300, now)
+    assert [one.is_new(now, b"a", now + 300, now) for one in nodes] == [False] * 6
+    assert nodes[5].knows(now, b"a") and not nodes[5].knows(now, b"b")
     other = open_nonces(server.new_url())
     assert isinstance(other, SharedNonces)
-    assert other.is_new(b"a", now + 300, now), "of another cluster in the same database"
+    assert other.is_new(now, b"a", now + 300, now), "of another cluster in the same database"
 
 
 def test_exactly_one_of_many_accepts_a_nonce(nodes: list[SharedNonces]) -> None:
     now = time.time()
     with ThreadPoolExecutor(len(nodes)) as threads:
         for nonce in (b"a", b"b", b"c"):
-            accepted = list(threads.map(lambda one, nonce=nonce: one.is_new(nonce, now + 300, now), nodes))
+            accepted = list(threads.map(lambda one, nonce=nonce: one.is_new(now, nonce, now + 300, now), nodes))
             assert sum(accepted) == 1
 
 
 def test_a_process_with_too_many_nonces_refuses_until_some_have_expired(nodes: list[SharedNonces]) -> None:
     now = time.time()
     one = nodes[0]
-    assert [one.is_new(bytes([number]), now + 10, now) for number in range(6)] == [True] * 5 + [False]
+    assert [one.is_new(now, bytes([number]), now + 10, now) for number in range(6)] == [True] * 5 + [False]
     assert one.is_full and not nodes[1].is_full
-    assert one.is_new(b"later", now + 60, now + 40)
+    assert one.is_new(now, b"later", now + 60, now + 40)
 
 
 def test_expired_nonces_are_deleted_and_never_new_again(nodes: list[SharedNonces]) -> None:
     """Whatever the clock of the node says: a nonce counts by that of the database."""
     now = time.time()
     db, one = nodes[0]._db, nodes[1]
-    assert one.is_new(b"first", now, now)
+    assert one.is_new(0.0, b"first", now, now)
     old = "INSERT INTO holdfast_nonces SELECT :space, :nonce, :until"
     for number in range(5):
         db.run("", old, nonce=b"old%d" % number, until=now - 700 - number)
-    db.run("", old, nonce=b"kept", until=now - 620)
-    assert not one.is_new(b"past", now - 605, now - 700)
+    db.run("", old, nonce=ordered(0.0, b"kept"), until=now - 620)
+    assert not one.is_new(0.0, b"past", now - 605, now - 700)
     left = "SELECT count(*) FROM holdfast_nonces WHERE space = :space AND until < :past"
     assert db.run("", left, past=now - 1) == [(4,)], "two are gone"
-    assert one.is_new(b"second", now, now) and one.is_new(b"third", now, now)
+    assert one.is_new(0.0, b"second", now, now) and one.is_new(0.0, b"third", now, now)
     assert db.run("", left, past=now - 1) == [(1,)]
-    assert one.knows(b"kept") and not one.is_new(b"kept", now - 620, now - 700)
+    assert one.knows(0.0, b"kept") and not one.is_new(0.0, b"kept", now - 620, now - 700)
 
 
 def test_while_the_database_is_away_messages_wait() -> None:

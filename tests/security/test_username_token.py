@@ -1,6 +1,6 @@
 """UsernameToken and Timestamp: captures of CXF, both ends live, and what must be refused.
 
-Covers security/database.py, security/nonces.py and security/times.py.
+Covers security/database.py and security/times.py.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.security.database import open_database
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
-from holdfast.security.nonces import FileNonces
 from holdfast.security.times import read_time, write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing import lossy, pair
@@ -311,7 +311,7 @@ def test_a_file_of_nonces_that_cannot_be_opened_is_an_error_of_the_settings(tmp_
         UsernameTokenValidator(SECRETS, nonces=tmp_path / "absent" / "nonces.db")
 
 
-def test_workers_that_open_the_file_of_nonces_at_once_wait_for_each_other(
+def test_workers_that_open_the_file_of_tokens_at_once_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = sqlite3.connect(tmp_path / "nonces.db", isolation_level=None)
@@ -325,16 +325,9 @@ def test_workers_that_open_the_file_of_nonces_at_once_wait_for_each_other(
             other.execute("COMMIT")
 
     monkeypatch.setattr("holdfast.security.database.time.sleep", wait)
-    assert FileNonces(tmp_path / "nonces.db").is_new(b"n", NOW + 10, NOW)
+    assert open_database(tmp_path / "nonces.db").run("", "SELECT 1") == [(1,)]
     assert len(waits) == 1
     other.close()
-
-
-def test_a_full_memory_of_nonces_forgets_none_early() -> None:
-    nonces = FileNonces(most=3)
-    assert [nonces.is_new(bytes([number]), NOW + 10, NOW) for number in range(4)] == [True, True, True, False]
-    assert not nonces.is_new(b"\0", NOW + 10, NOW + 9)
-    assert nonces.is_new(b"\4", NOW + 30, NOW + 20), "the old ones have expired"
 
 
 async def test_wrong_tokens_fill_no_memory_of_nonces(tmp_path: Path) -> None:

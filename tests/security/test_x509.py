@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
+from holdfast.security.nonces import FileNonces
 from holdfast.security.signed_message import SUITES, Signing, sign
 from holdfast.testing import lossy, pair
 from holdfast.wire import encode
@@ -254,8 +254,7 @@ async def test_a_repeated_message_is_put_off_even_after_a_restart(tmp_path: Path
     for expected in ([200, 503], [503]):
         async with Served(tmp_path, of(SHOP, tmp_path, nonces=tmp_path / "signatures.db")) as served:
             assert [(await served.post(data)).status_code for _ in expected] == expected
-    remembered = sqlite3.connect(tmp_path / "signatures.db").execute("SELECT count(*) FROM nonces").fetchone()
-    assert remembered == (1,), "and what is refused fills no memory"
+    assert FileNonces(tmp_path / "signatures.db")._count == 1, "and what is refused fills no memory"
 
 
 async def test_only_the_named_subjects_are_accepted(tmp_path: Path) -> None:

@@ -133,8 +133,9 @@ class SecurityConfig:
             and signs its answers.
         assertions: SAML assertions. With it, the broker refuses every request without a valid one.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
-            for all workers. The default is ``security.db`` in the store's directory; without one, it is in memory. The
-            nodes of a cluster remember them in their database.
+            for all workers; nonces and signatures are in a directory beside it, which has its name and ``-nonces``. The
+            default is ``security.db`` in the store's directory; without one, it is in memory. The nodes of a cluster
+            remember them in their database.
     """
 
     users: UsersFile | None = None

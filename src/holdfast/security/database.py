@@ -1,4 +1,4 @@
-"""Where a validator remembers: nonces, and security sessions with their keys. In a file, or in a database.
+"""Where a validator remembers security sessions with their keys, in a file; and nonces too, in a database.
 
 A file is for the processes of one host. The nodes of a cluster share the database of their store: a nonce that one of
 them has seen is known to all, and each of them finds the sessions that another one granted.

@@ -122,8 +122,9 @@ def read_security(context: MessageContext) -> AnySecurity | None:
     Raises:
         Invalid: There is more than one, or it is malformed.
     """
-    soap = context.envelope.soap
-    found = [block for block in context.envelope.headers if _LOCAL in block]
+    soap, found = context.envelope.soap, context.envelope.headers
+    if len(found) != 1 or _LOCAL not in found[0]:
+        found = tuple([block for block in found if _LOCAL in block])
     plain = _forms.read(found[0], soap) if len(found) == 1 else None
     if plain is not None or not found:
         return plain
@@ -135,8 +136,9 @@ def read_security(context: MessageContext) -> AnySecurity | None:
 
 def remove_security(context: MessageContext, security: AnySecurity | None) -> None:
     """Remove all Security headers from an inbound message, of which one was read."""
-    if isinstance(security, PlainSecurity):
-        context.envelope.headers = tuple([block for block in context.envelope.headers if block is not security.block])
+    if type(security) is PlainSecurity:
+        headers = context.envelope.headers
+        context.envelope.headers = tuple([one for one in headers if one is not security.block]) if headers[1:] else ()
     else:
         context.remove_header(SECURITY)
 
@@ -243,8 +245,8 @@ def _token_of(kind: str, name: str | None, password: str | None, encoded: str | 
     if kind not in (PASSWORD_TEXT, PASSWORD_DIGEST):
         raise Invalid(f"the Password has the type {kind[:100]!r}")
     try:
-        nonce = base64.b64decode("".join(encoded.split()), validate=True) if encoded else b""
-    except binascii.Error:
+        nonce = binascii.a2b_base64("".join(encoded.split()), strict_mode=True) if encoded else b""
+    except ValueError:
         raise Invalid("the Nonce is not base64") from None
     if len(nonce) > MAX_NONCE:
         raise Invalid(f"the Nonce has {len(nonce)} bytes")
@@ -277,9 +279,9 @@ class _Form:
         password = None if token is None else token.find(_PASSWORD)
         self._kind = PASSWORD_TEXT if password is None else password.get("Type", PASSWORD_TEXT)
 
-    def read(self, block: bytes) -> PlainSecurity | None:
-        """Return the parts of a header, None if it has another form."""
-        found = self._match(block.decode())
+    def read(self, block: bytes, text: str) -> PlainSecurity | None:
+        """Return the parts of a header, given as a text too, None if it has another form."""
+        found = self._match(text)
         if found is None:
             return None
         texts = (*found.groups(), None)
@@ -303,10 +305,11 @@ class _Forms:
     def read(self, block: bytes, soap: SOAP) -> PlainSecurity | None:
         """Return the parts of a header of a known form, None if it has another."""
         forms = self._known.get((soap, block[: block.find(b">")]))
-        if forms is None or not block.isascii():
+        if forms is None:
             return None
+        text = block.decode()
         for form in forms:
-            read = form.read(block)
+            read = form.read(block, text)
             if read is not None:
                 return read
         return None

@@ -1,21 +1,40 @@
-"""Nonces: the ones seen lately. A token cannot be used twice, not even after a restart or at another node."""
+"""Nonces: the ones seen lately. A token cannot be used twice, not even after a restart or at another node.
+
+In a directory, the nonces of tokens that were created in the same minute share a file, to which each process appends.
+It then reads what others appended before it: of two that append the same nonce, exactly one is the first. So a nonce
+costs one short write, and no lock. The bytes are in the file when the write returns, so a process that is killed loses
+none; a power failure may lose those that the system had not yet written to the disk.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.security.database import FileDatabase, open_database
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import ConfigurationError, MessageFlowError
+from holdfast.security.database import open_database
+from holdfast.security.times import ordered
 from holdfast.store.address import is_sql
 
-MOST: Final = 1_000_000
-"""Maximum number of nonces remembered: those of 3,000 messages a second for five minutes."""
+MOST: Final = 1_500_000
+"""Maximum number of nonces remembered: those of 3,000 messages a second until they are forgotten. Some 25 MB."""
 MOST_SHARED: Final = 250_000
 """Maximum number of nonces that one process adds to a shared database before they expire."""
 _FORGET_EVERY: Final = 10.0
 """Seconds between two deletions of expired nonces."""
+_MINUTE: Final = 60
+_MOST_OPEN: Final = 32
+"""Maximum number of open files. Tokens of nine minutes are fresh."""
+_RECORD: Final = struct.Struct(">8sd")
+"""The first bytes of a nonce's digest, and until when it counts. A record never spans two blocks of a file system."""
+_AGAIN: Final = 5.0
+"""Seconds after which a peer sends its message again if the nonces cannot be written."""
 
 
 class Nonces(Protocol):
@@ -26,15 +45,21 @@ class Nonces(Protocol):
         """Whether there is no room for another nonce."""
         ...
 
-    def is_new(self, nonce: bytes, until: float, now: float) -> bool:
-        """Remember a nonce until a time; return False if it is known, or there is no room for it.
+    def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
+        """Remember a nonce; return False if it is known, or there is no room for it.
+
+        Args:
+            at: A time that the token contains, when it was created or when it ends. A nonce of another time is another.
+            digest: A digest of the nonce, and of what else makes it different from others: as good as random bytes.
+            until: Until when the token counts: the same number of seconds after ``at`` for all tokens.
+            now: Seconds since 1970.
 
         Raises:
-            MessageFlowError: The database does not answer.
+            MessageFlowError: It cannot be stored.
         """
         ...
 
-    def knows(self, nonce: bytes) -> bool:
+    def knows(self, at: float, digest: bytes) -> bool:
         """Return whether a nonce is remembered.
 
         Raises:
@@ -44,7 +69,7 @@ class Nonces(Protocol):
 
 
 def open_nonces(place: str | Path | None) -> Nonces:
-    """Return the memory in a file, created if absent; at the URL of a PostgreSQL database; or in memory (None), which a
+    """Return the memory in files beside a path; at the URL of a PostgreSQL database; or in memory (None), which a
     restart clears. Several processes may share it.
 
     Raises:
@@ -53,50 +78,200 @@ def open_nonces(place: str | Path | None) -> Nonces:
     return SharedNonces(str(place)) if is_sql(place) else FileNonces(place)
 
 
-class FileNonces:
-    """Nonces in a file.
+class _Minute:
+    """The nonces of tokens that were created in one minute, in memory and in a file.
+
+    Eight bytes identify a nonce. If two are alike by chance, the second token is refused, and its sender sends another.
 
     Args:
-        path: The file; None: memory.
+        path: The file; None: only in memory.
+    """
+
+    __slots__ = ("_end", "_groups", "_path", "count", "file", "until")
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.file = -1
+        """Its descriptor; -1: it is not open."""
+        self._end = 0
+        self._groups: dict[int, bytearray] = {}
+        """The nonces by their first bits: short enough to be searched. A set takes ten times as much memory."""
+        self.count = 0
+        self.until = 0.0
+
+    def has(self, mark: bytes) -> bool:
+        """Return whether a nonce is in memory."""
+        return mark in self._groups.get(_place(mark), b"")
+
+    def add(self, mark: bytes, until: float) -> bool:
+        """Remember a nonce. Return False if it is known."""
+        if mark in self._groups.get(_place(mark), b""):
+            return False
+        if self._path is not None:
+            file = self.file if self.file >= 0 else self._open()
+            size = os.write(file, _RECORD.pack(mark, until))
+            end = os.lseek(file, 0, os.SEEK_CUR)
+            if size != _RECORD.size:
+                self.close()  # opening it again removes the part that is there
+                raise OSError("the disk is full")
+            if end != self._end + size:
+                self._read(end - size)
+            self._end = end
+        return self._keep(mark, until)
+
+    def _keep(self, mark: bytes, until: float) -> bool:
+        place = _place(mark)
+        group = self._groups.get(place)
+        if group is None:
+            self._groups[place] = bytearray(mark)
+        elif mark in group:
+            return False
+        else:
+            group += mark
+        self.count += 1
+        if until > self.until:
+            self.until = until
+        return True
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has a file."""
+        return self._path is not None and self._path.exists()
+
+    def refresh(self) -> None:
+        """Read what other processes appended."""
+        self._read(os.fstat(self.file if self.file >= 0 else self._open()).st_size)
+
+    def _read(self, end: int) -> None:
+        size = (end - self._end) // _RECORD.size * _RECORD.size
+        found = os.pread(self.file, size, self._end)
+        for mark, until in _RECORD.iter_unpack(found[: len(found) // _RECORD.size * _RECORD.size]):
+            self._keep(mark, until)
+        self._end += size
+
+    def _open(self) -> int:
+        assert self._path is not None
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self.file = os.open(self._path, flags, 0o600)
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        try:  # after a power failure a file may end in a part of a record; nobody appends before it is removed
+            size = os.fstat(self.file).st_size
+            if size % _RECORD.size:
+                os.ftruncate(self.file, size - size % _RECORD.size)
+        finally:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+        self._read(os.fstat(self.file).st_size)
+        return self.file
+
+    def close(self) -> None:
+        """Close its file."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def delete(self) -> None:
+        """Close its file, and delete it, unless another process has begun it just now."""
+        self.close()
+        if self._path is not None and self.count:
+            self._path.unlink(missing_ok=True)
+
+
+def _place(mark: bytes) -> int:
+    return mark[0] | (mark[1] & 15) << 8
+
+
+class FileNonces:
+    """Nonces in a directory beside a file.
+
+    Args:
+        path: The file, whose directory of nonces has its name with ``-nonces``; None: memory.
         most: Maximum number remembered. A full memory refuses every token, as it must not forget early.
 
     Raises:
-        ConfigurationError: The file cannot be opened.
+        ConfigurationError: The directory cannot be opened.
     """
 
     def __init__(self, path: str | Path | None = None, most: int = MOST) -> None:
         self._most = most
-        self._forgot_at = 0.0
+        self._forget_at = 0.0
         self._lock = threading.Lock()
-        self._db = FileDatabase(path).connection
-        # A power failure may lose the last seconds, the end of the process nothing.
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.execute("CREATE TABLE IF NOT EXISTS nonces (nonce BLOB PRIMARY KEY, until REAL) WITHOUT ROWID")
-        self._db.execute("CREATE INDEX IF NOT EXISTS nonces_until ON nonces (until)")
-        self._count: int = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
+        self._minutes: dict[int, _Minute] = {}
+        self._count = 0
+        self._directory = None if path is None else Path(f"{path}-nonces")
+        if self._directory is not None:
+            try:
+                self._directory.mkdir(mode=0o700, exist_ok=True)
+                for name in sorted(int(one.name) for one in self._directory.iterdir() if one.name.isdecimal()):
+                    self._minute(name).refresh()
+            except OSError as error:
+                raise ConfigurationError(
+                    f"nonces={str(path)!r} cannot be opened: {error}",
+                    remedy="Give the path of a file in a directory that exists and that this process may write to.",
+                ) from None
+            self._count = sum(one.count for one in self._minutes.values())
 
     @property
     def is_full(self) -> bool:
         """See :class:`Nonces`."""
         return self._count >= self._most
 
-    def is_new(self, nonce: bytes, until: float, now: float) -> bool:
+    def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
         """See :class:`Nonces`."""
         with self._lock:
-            if now - self._forgot_at >= _FORGET_EVERY:
-                self._forgot_at = now
-                self._db.execute("DELETE FROM nonces WHERE until < ?", (now,))
-                self._count = self._db.execute("SELECT count(*) FROM nonces").fetchone()[0]
-            if self.is_full:
-                return False
-            added = self._db.execute("INSERT OR IGNORE INTO nonces VALUES (?, ?)", (nonce, until)).rowcount == 1
-            self._count += added
-            return added
+            try:
+                if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
+                    self._forget_at = now + _FORGET_EVERY
+                    self._forget(now)
+                if self._count >= self._most:
+                    return False
+                number = int(at // _MINUTE)
+                minute = self._minutes.get(number)
+                if minute is None or minute.file < 0:
+                    minute = self._minute(number)
+                before = minute.count
+                is_new = minute.add(digest[:8], until)
+                self._count += minute.count - before
+                return is_new
+            except OSError as error:
+                raise _cannot_store(error) from None
 
-    def knows(self, nonce: bytes) -> bool:
+    def knows(self, at: float, digest: bytes) -> bool:
         """See :class:`Nonces`."""
         with self._lock:
-            return self._db.execute("SELECT 1 FROM nonces WHERE nonce = ?", (nonce,)).fetchone() is not None
+            try:
+                minute = self._minute(int(at // _MINUTE))
+                before = minute.count
+                if minute.exists:  # a minute without nonces has no file
+                    minute.refresh()
+                self._count += minute.count - before
+                return minute.has(digest[:8])
+            except OSError as error:
+                raise _cannot_store(error) from None
+
+    def _minute(self, number: int) -> _Minute:
+        found = self._minutes.get(number)
+        if found is None:
+            path = self._directory / str(number) if self._directory is not None else None
+            found = self._minutes[number] = _Minute(path)
+        if found.file < 0 and sum(one.file >= 0 for one in self._minutes.values()) >= _MOST_OPEN:
+            for one in self._minutes.values():
+                one.close()
+        return found
+
+    def _forget(self, now: float) -> None:
+        """Forget minutes whose tokens have all expired: those that other processes append, too."""
+        for number, minute in list(self._minutes.items()):
+            if minute.until + _MINUTE < now and minute.exists:
+                minute.refresh()
+            if minute.until + _MINUTE < now:
+                minute.delete()
+                del self._minutes[number]
+        self._count = sum(one.count for one in self._minutes.values())
+
+
+def _cannot_store(error: OSError) -> MessageFlowError:
+    log.warning("security.nonces_not_stored", why=str(error))
+    return MessageFlowError("The service cannot check messages now. Send it again.", retry_after=_AGAIN)
 
 
 _SCHEMA: Final = """
@@ -145,17 +320,17 @@ class SharedNonces:
         """See :class:`Nonces`."""
         return self._added.total() >= self._most
 
-    def is_new(self, nonce: bytes, until: float, now: float) -> bool:
+    def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
         """See :class:`Nonces`."""
         with self._lock:
             for expired in [one for one in self._added if (one + 1) * _FORGET_EVERY < now]:
                 del self._added[expired]
             if self.is_full:
                 return False
-            added = bool(self._db.run(_SCHEMA, _ADD, nonce=nonce, until=until))
+            added = bool(self._db.run(_SCHEMA, _ADD, nonce=ordered(at, digest), until=until))
             self._added[int(until // _FORGET_EVERY)] += added
             return added
 
-    def knows(self, nonce: bytes) -> bool:
+    def knows(self, at: float, digest: bytes) -> bool:
         """See :class:`Nonces`."""
-        return bool(self._db.run(_SCHEMA, _KNOWS, nonce=nonce))
+        return bool(self._db.run(_SCHEMA, _KNOWS, nonce=ordered(at, digest)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import hmac
 import secrets
@@ -39,7 +39,7 @@ from holdfast.security.names import (
 )
 from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
-from holdfast.security.times import ordered, write_time
+from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
@@ -62,7 +62,8 @@ def digest_of(nonce: bytes, created: str, password: str) -> str:
 
     SHA-1 is the profile's only digest.
     """
-    return base64.b64encode(hashlib.sha1(nonce + created.encode() + password.encode()).digest()).decode()
+    digest = hashlib.sha1(nonce + (created + password).encode()).digest()
+    return binascii.b2a_base64(digest, newline=False).decode()
 
 
 class UsernameToken(Processor):
@@ -149,9 +150,10 @@ class UsernameTokenValidator(Processor):
         authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
             belong together. It runs in the event loop, so it must not wait; what it accepts is remembered for
             ``remember`` seconds, so a slow password hash runs once a minute for each user.
-        nonces: A file that remembers nonces and tokens over restarts; several processes may share it. Or the URL of a
-            PostgreSQL database, which several hosts may share. None: in memory, so that a restart ends the sessions of
-            WCF's clients. Either contains keys.
+        nonces: A file that remembers tokens over restarts. Nonces are in a directory beside it, which has its name and
+            ``-nonces``. Several processes may share both. Or the URL of a PostgreSQL database, which several hosts may
+            share. None: in memory, so that a restart ends the sessions of WCF's clients. File and database contain
+            keys.
         require_digest: Refuse passwords in plain text.
         require_timestamp: Refuse messages without a Timestamp.
         life: Maximum age of a Timestamp or nonce, in seconds.
@@ -335,7 +337,7 @@ class UsernameTokenValidator(Processor):
         """
         assert token.created_at is not None
         digest = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
-        return self._nonces.is_new(ordered(token.created_at, digest), token.created_at + self._life + self._skew, now)
+        return self._nonces.is_new(token.created_at, digest, token.created_at + self._life + self._skew, now)
 
     def _is_authentic(self, token: Token, now: float) -> bool:
         assert self._authenticate is not None

@@ -69,7 +69,6 @@ from holdfast.security.signed_message import (
     unsigned_headers,
     write_key_reference,
 )
-from holdfast.security.times import ordered
 from holdfast.security.username_token import (
     LIFE,
     SKEW,
@@ -158,8 +157,8 @@ class X509(Processor):
             endpoint accepts those of its suite and rsa-sha256, and answers with those of the request.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
             or "thumbprint", the peer has it. All four are accepted.
-        nonces: A file that remembers signatures over restarts; several processes may share it. Or the URL of a
-            PostgreSQL database, which several hosts may share. None: in memory.
+        nonces: Remembers signatures over restarts, in a directory that has this name and ``-nonces``; several processes
+            may share it. Or the URL of a PostgreSQL database, which several hosts may share. None: in memory.
         life: Seconds for which a message is valid.
         skew: Seconds that a peer's clock may be ahead or behind.
         encrypt: How messages are encrypted, and must be. None: they are not.
@@ -336,7 +335,7 @@ class X509(Processor):
             message = read_signature(read_secured(decrypted.data, soap))
             signer = self._signer(context, message, now)
             check_value(message, signer[0], self._suite)
-            if self._nonces.knows(_key(message)):
+            if self._nonces.knows(*_key(message)):
                 raise Invalid("the message was received before")  # 503 would tell that its signature is readable
             with self._remembering(message, now):
                 return self._proof(message, signer, encrypted, decrypted), decrypted.data
@@ -356,7 +355,7 @@ class X509(Processor):
             signed = check_signed(message, signer[0], self._suite), unsigned_headers(message)
             if ENCRYPTED_HEADER in signed[1]:
                 raise Invalid("an encrypted header is not signed")
-        if self._nonces.knows(_key(message)):
+        if self._nonces.knows(*_key(message)):
             raise _Repeated(signer[1])
         with self._remembering(message, now):
             decrypted = encrypted.decrypt(secured, own)
@@ -458,9 +457,8 @@ class X509(Processor):
 
     def _is_new(self, message: SignedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
-        timestamp = message.security.timestamp
-        assert timestamp is not None and timestamp.created is not None
-        return self._nonces.is_new(_key(message), timestamp.created + self._life + self._skew, now)
+        at, digest = _key(message)
+        return self._nonces.is_new(at, digest, at + self._life + self._skew, now)
 
 
 def _told(context: MessageContext, error: Exception) -> str:
@@ -469,11 +467,11 @@ def _told(context: MessageContext, error: Exception) -> str:
     return str(error) if fault is None else f"{error}. It is a fault: {fault.reason[:200]}"
 
 
-def _key(message: SignedMessage) -> bytes:
-    """Return what is remembered of a signature."""
+def _key(message: SignedMessage) -> tuple[float, bytes]:
+    """Return what is remembered of a signature: when it was made, and its digest."""
     timestamp = message.security.timestamp
     assert timestamp is not None and timestamp.created is not None
-    return ordered(timestamp.created, hashlib.sha256(message.value).digest())
+    return timestamp.created, hashlib.sha256(message.value).digest()
 
 
 @contextmanager

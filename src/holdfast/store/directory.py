@@ -2,9 +2,9 @@
 
 A store's directory contains ``HOLDFAST`` (JSON: format and engine, written once and changed by upgrades only), ``lock``
 (the id of the process that has it open, under an advisory lock) and ``db``, the engine's directory. It also contains
-``durable``, a note of the last durable batch, and ``ballast``, reserved space. ``security.db`` is not the store's: who
-checks user names keeps nonces there. The format is read before any change, so a store of a newer version stays
-unchanged.
+``durable``, a note of the last durable batch, and ``ballast``, reserved space. ``security.db`` and
+``security.db-nonces`` are not the store's: who checks user names keeps tokens and nonces there. The format is read
+before any change, so a store of a newer version stays unchanged.
 """
 
 from __future__ import annotations

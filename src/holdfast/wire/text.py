@@ -89,10 +89,14 @@ def write_duration(seconds: float) -> str:
 _ONLY_VALUES = re.compile(r"[\t\n -%'-~]*").fullmatch
 _VALUE = r"[\t\n -%'-;=?-~]*+"
 _QUOTED_VALUE = "[ !#-%'-;=?-~]*+"
+_WORDS = r"[\t\n -%'-9;=?-~]*+"
+_QUOTED_WORDS = "[ !#-%'-9;=?-~]*+"
+_VALUE_WITHOUT_PREFIX = f"{_WORDS}(?::(?![A-Za-z_]){_WORDS})*+"
+_QUOTED_WITHOUT_PREFIX = f"{_QUOTED_WORDS}(?::(?![A-Za-z_]){_QUOTED_WORDS})*+"
 _ENDS_IN_ID = re.compile(r"\s(?!xmlns:)(?:[\w.\-]+:)?Id\s*=\s*\Z").search
 
 
-def block_pattern(block: str, *, groups: bool = False) -> str | None:
+def block_pattern(block: str, *, groups: bool = False, prefixes: bool = True) -> str | None:
     """Return a pattern of the elements that differ from one only in texts and in attributes called Id.
 
     What it matches is as well-formed as the element, and has the same names and namespaces. Its texts contain nothing
@@ -101,12 +105,14 @@ def block_pattern(block: str, *, groups: bool = False) -> str | None:
     Args:
         block: A well-formed element, with nothing around it.
         groups: Whether the text after each start tag is a group; of an empty element, it is "".
+        prefixes: Whether the texts and Ids may contain what may be the prefix of a name.
 
     Returns:
         The pattern; None if the element has other mark-up or characters.
     """
     if _ONLY_VALUES(block) is None:
         return None
+    value, quoted = (_VALUE, _QUOTED_VALUE) if prefixes else (_VALUE_WITHOUT_PREFIX, _QUOTED_WITHOUT_PREFIX)
     parts: list[str] = []
     for number, token in enumerate(block.split("<")[1:]):
         tag, _, _ = token.partition(">")
@@ -116,8 +122,8 @@ def block_pattern(block: str, *, groups: bool = False) -> str | None:
         literals = [tag] if number == 0 else _without_ids(tag)
         is_start = tag[:1] != "/"
         is_empty = tag[-1:] == "/"
-        text = (f"(){_VALUE}" if is_empty else f"({_VALUE})") if groups and is_start else _VALUE
-        parts += ["<", _QUOTED_VALUE.join(map(re.escape, literals)), ">", text]
+        text = (f"(){value}" if is_empty else f"({value})") if groups and is_start else value
+        parts += ["<", quoted.join(map(re.escape, literals)), ">", text]
     return "".join(parts[:-1])
 
 

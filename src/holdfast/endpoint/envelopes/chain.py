@@ -151,6 +151,8 @@ class Chain:
                 if unfit:
                     raise ValueError(f"its error cannot be sent to the peer: {unfit}") from error
                 raise
+            if returned is None and not data:
+                return None
             if not isinstance(returned, bytes if data else type(None)):
                 wanted = "the envelope, in bytes" if data else "None; to reject a message, raise ProcessingError"
                 raise TypeError(f"{method.__name__}() returned {returned!r:.80}; it must return {wanted}")

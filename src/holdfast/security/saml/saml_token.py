@@ -29,7 +29,6 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signed_message import SUITES
-from holdfast.security.times import ordered
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
@@ -148,8 +147,8 @@ class SamlTokenValidator(Processor):
         attesters: A file in PEM with the certificates of the senders that may vouch for others.
         authorize: A function of the assertion that returns whether its subject may send. It runs in the event loop, so
             it must not wait.
-        nonces: A file that remembers assertions for one use over restarts; several processes may share it. None: in
-            memory.
+        nonces: Remembers assertions for one use over restarts, in a directory that has this name and ``-nonces``;
+            several processes may share it. None: in memory.
         suite: Algorithms of the issuers' signatures, as for :class:`holdfast.X509`.
         skew: Seconds that a clock may be ahead or behind.
         longest: Maximum seconds from the issue of an assertion to its end. An assertion without an end is refused.
@@ -324,7 +323,7 @@ class SamlTokenValidator(Processor):
         """Remember a valid assertion. Return False if it is known. Only valid ones count: strangers fill nothing."""
         assert assertion.until is not None
         digest = hashlib.sha256(f"{assertion.issuer}\0{assertion.name}".encode()).digest()
-        return self._nonces.is_new(ordered(assertion.issued_at, digest), assertion.until + self._skew, now)
+        return self._nonces.is_new(assertion.until, digest, assertion.until + self._skew, now)
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""

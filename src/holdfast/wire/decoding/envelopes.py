@@ -70,10 +70,10 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
             envelope = decode_any(data, limits)
         else:
             learn(data, envelope)
+        if len(data) > limits.max_uri:
+            check_kept(envelope, limits)
     if envelope.control is not None or envelope.action in RESERVED_ACTIONS:
         envelope.contradiction = _contradiction(envelope)
-    if len(data) > limits.max_uri:
-        check_kept(envelope, limits)
     return envelope
 
 

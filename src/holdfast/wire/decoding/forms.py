@@ -22,6 +22,7 @@ from holdfast.core.messages import AckRequested, EndpointReference, Envelope, Se
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import endpoint_reference
 from holdfast.wire.decoding import fast
+from holdfast.wire.decoding.kept import check_kept
 from holdfast.wire.limits import Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.text import block_pattern, declare, names_of, self_contained
@@ -64,16 +65,17 @@ class Block:
         header: The Header that has it.
         shape: What its start tag means.
         block: One such block.
+        has_prefixes: Whether a text or an Id of such a block may contain a prefix.
     """
 
     __slots__ = ("declared", "header", "name_end", "others", "shape")
 
-    def __init__(self, header: fast.Shape, shape: fast.Shape, block: str) -> None:
+    def __init__(self, header: fast.Shape, shape: fast.Shape, block: str, has_prefixes: bool) -> None:
         self.header = header
         self.shape = shape
         names = names_of(block).encode()
         needed = [one for one in header.declarations if one.needed_by(names)]
-        self.others = [one for one in header.declarations if one not in needed]
+        self.others = [one for one in header.declarations if has_prefixes and one not in needed]
         """The declarations that only a text or an Id may need."""
         parts: list[bytes] = []
         self.name_end = declare(names, 0, [one.written for one in needed], 0, parts)
@@ -159,7 +161,10 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
         limits: Limits on its size and cost.
 
     Returns:
-        The envelope; None for any other form, and for every envelope with an error.
+        The envelope; None for any other form, and for every other envelope with an error.
+
+    Raises:
+        LimitExceeded: A part that is stored is too long.
     """
     end = data.find(b">") + 1
     forms = _forms.get(data[:end])
@@ -173,9 +178,12 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
         values = form.values(text, end)
         if values is not None:
             try:
-                return _envelope(data, end, at, form, values, limits)
+                envelope = _envelope(data, end, at, form, values, limits)
             except IndexError:  # the namespaces around a block do not fit
                 return None
+            if at > limits.max_uri and envelope is not None:
+                check_kept(envelope, limits)  # all that is stored is in the header
+            return envelope
     return None
 
 
@@ -328,12 +336,15 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
             continue
         if shape.kind == fast.FOREIGN:
             block, after, at = _block_at(tokens, at - 1)
-            of_block = block_pattern(block)
+            of_block = block_pattern(block, prefixes=False)
+            has_prefixes = of_block is not None and re.fullmatch(of_block, block) is None
+            if has_prefixes:
+                of_block = block_pattern(block)
             if of_block is None:
                 return None
             written.append(f"{re.escape(before)}({of_block})")
             fields.append(_FIELD_COUNT + len(blocks))
-            blocks.append(Block(shapes[-1], shape, block))
+            blocks.append(Block(shapes[-1], shape, block, has_prefixes))
             before = after
             continue
         if shape.kind in _CONTAINERS:
