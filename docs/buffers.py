@@ -23,8 +23,10 @@ from holdfast.endpoint.handling import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import enqueued_messages
 from holdfast.endpoint.workers import identifier_table as identifiers
-from holdfast.endpoint.workers import placement
+from holdfast.endpoint.workers import node_listener, placement
 from holdfast.endpoint.workers import routing as neighbours
+from holdfast.endpoint.workers.frames import packets
+from holdfast.endpoint.workers.frames import session as frame_session
 from holdfast.http import tls_transport
 from holdfast.http.client import answer_room
 from holdfast.http.client import connection as client_connection
@@ -198,6 +200,18 @@ WORKER = [
         "`HTTPLimits.max_buffered`, `endpoint.workers.routing.HEAD_ROOM`",
     ),
     Buffer(
+        "requests that another node of a cluster passes on in frames, with those that have not arrived completely",
+        frame_session.MOST_BYTES + packets.MOST_REQUESTS, node_listener.MOST_SESSIONS,
+        "nothing more is read from that node for now",
+        "`endpoint.workers.frames.session.MOST_BYTES`, `endpoint.workers.frames.packets.MOST_REQUESTS`, "
+        "`endpoint.workers.node_listener.MOST_SESSIONS`",
+    ),
+    Buffer(
+        "answers of another node's workers in frames, until they have arrived completely",
+        packets.MOST_ANSWERS, WORKERS, "the connection ends; the sender retries",
+        "`endpoint.workers.frames.packets.MOST_ANSWERS`",
+    ),
+    Buffer(
         "where the workers of a cluster are, which all processes of a node share",
         placement.MOST_BYTES, 1, "a node with a longer URL is refused",
         "`endpoint.workers.placement.MOST_BYTES`",
@@ -251,6 +265,8 @@ NO_BUFFERS = {
     "endpoint.workers.agent_link": {"MOST_BYTES": "of a supervisor, which stores nothing"},
     "endpoint.workers.loads": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
+    "endpoint.workers.frames.packets": {"DIGEST_BYTES": "of a packet", "TOGETHER": "of a packet"},
+    "endpoint.workers.frames.streams": {"MOST_FRAMED": "of a request, which is counted"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
     "endpoint.admin.data_plane.rows": {"LARGEST_KEY": "of a field", "MOST_ROWS": "no bytes", "_NO_MORE": "no bytes"},
     "endpoint.envelopes.http_media": {"_MOST_BYTES": "of a header"},
@@ -322,6 +338,8 @@ HERE = {
     "endpoint.admin.merged.application": {"RELAYED"},
     "endpoint.handling.dead_letters": {"PAGE_BYTES"},
     "endpoint.journal.writer": {"MOST_GATHERED"},
+    "endpoint.workers.frames.packets": {"MOST_ANSWERS", "MOST_REQUESTS"},
+    "endpoint.workers.frames.session": {"MOST_BYTES"},
     "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
     "endpoint.workers.placement": {"MOST_BYTES"},
     "endpoint.workers.routing": {"HEAD_ROOM"},

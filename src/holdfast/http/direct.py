@@ -1,27 +1,25 @@
-"""DirectExchange: a request without a connection, for code that calls a handler in the same process."""
+"""Exchanges without a connection: for code that calls a handler in the same process, or answers in another way."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Response
 
 
-class DirectExchange(Exchange):
-    """One request. Its answer is kept in memory until it is whole.
-
-    Attributes:
-        response: The answer, header names in lower case. Only the first counts.
-    """
+class WholeExchange(Exchange):
+    """One request. Its answer is kept in memory until it is whole. Only the first answer counts."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._pieces: list[bytes] = []
+        self._is_answered = False
+
+    @abstractmethod
+    def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Process the whole answer."""
 
     def respond(
         self,
@@ -31,18 +29,16 @@ class DirectExchange(Exchange):
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer whole."""
-        self.start(status, content_type, headers)
-        self.write(body)
-        self.finish()
+        if not self._is_answered:
+            self._is_answered = True
+            self.answer(status, body, content_type or b"", headers)
 
     def start(
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
         """Begin an answer."""
-        self._status = status
-        self._headers = {name.decode().lower(): value.decode() for name, value in headers}
-        self._headers["content-type"] = (content_type or b"").decode()
-        self._pieces = []
+        self._begun = (status, content_type, headers)
+        self._pieces: list[bytes] = []
 
     def write(self, data: bytes) -> bool:
         """Keep a piece of the answer."""
@@ -54,5 +50,30 @@ class DirectExchange(Exchange):
 
     def finish(self) -> None:
         """End the answer."""
-        if not self.response.done():
-            self.response.set_result(Response(self._status, self._headers, b"".join(self._pieces)))
+        status, content_type, headers = self._begun
+        self.respond(status, b"".join(self._pieces), content_type, headers)
+
+    def lose(self) -> None:
+        """Note that the peer has gone."""
+        self.closed = True
+        if self.on_close is not None and not self._is_answered:
+            self.on_close()
+
+
+class DirectExchange(WholeExchange):
+    """One request. A task awaits its answer.
+
+    Attributes:
+        response: The answer, header names in lower case.
+    """
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self.response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Make the answer the future's result."""
+        told = {name.decode().lower(): value.decode() for name, value in headers}
+        told["content-type"] = content_type.decode()
+        if not self.response.done():  # its task may have given up
+            self.response.set_result(Response(status, told, body))

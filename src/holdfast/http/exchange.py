@@ -6,6 +6,7 @@ Exchange, Handler and the limits. Knows nothing of sockets or parsers.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +109,14 @@ class Exchange(ABC):
         Returns:
             Whether the other process has it; then do not answer here. A connection that uses TLS, has more requests in
             progress, or was given away once, cannot be given away.
+        """
+        return False
+
+    def switch(self, protocol: asyncio.Protocol) -> bool:
+        """Let another protocol serve the connection, after this exchange was answered whole.
+
+        Returns:
+            Whether it does. Otherwise, the connection ends, or continues with HTTP.
         """
         return False
 

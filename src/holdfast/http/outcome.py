@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -66,6 +67,9 @@ Outcome = Response | TransportError
 
 Done = Callable[[Outcome], None]
 """Called once, in the event loop's thread, with the outcome of a request."""
+
+Switch = Callable[[Response], asyncio.Protocol | None]
+"""Returns the protocol that has a connection after this answer; None: HTTP."""
 
 
 class Transport(Protocol):

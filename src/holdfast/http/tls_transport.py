@@ -255,6 +255,10 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._backlog_bytes += len(data)
         self._flush()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another protocol receive what comes from now on."""
+        self._protocol = cast(asyncio.Protocol, protocol)
+
     def get_write_buffer_size(self) -> int:
         return self._backlog_bytes + self._transport.get_write_buffer_size()
 

@@ -11,11 +11,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.endpoint.workers import node_listener
+from holdfast.endpoint.workers.frames.session import FramedExchange
+from holdfast.endpoint.workers.frames.streams import MOST_FRAMED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
+from holdfast.endpoint.workers.request_freshness import RequestFreshness
+from holdfast.endpoint.workers.worker_client import MISDIRECTED, STALE, WorkerClient
+from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
+from holdfast.http.outcome import Response
 from holdfast.http.server.binding import bind
 from holdfast.testing.ports import free_ports
 
@@ -25,13 +31,18 @@ class Node:
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
+        self.framed: list[bytes] = []
         self.given: list[int] = []
         proof = NodeProof("a secret")
         here = Placements()
         here.set(Placement(local=frozenset({1, 2})))
         self.client = WorkerClient((), here, proof, 8)
-        self.worker = NodeListener(self.client, here, proof, 1, self._answer, lambda *_: False)
-        self.accepting = NodeListener(self.client, here, proof, 9, self._answer, self._give)
+        self.worker = NodeListener(
+            self.client, here, proof, 1, self._answer, lambda *_: False, RequestFreshness(lambda: "w"), self._answer
+        )
+        self.accepting = NodeListener(
+            self.client, here, proof, 9, self._answer, self._give, RequestFreshness(lambda: "a"), self._answer
+        )
         self.there = Placements()
         self.asking = WorkerClient((), self.there, proof, 8)
 
@@ -51,6 +62,8 @@ class Node:
     def _answer(self, exchange: Exchange) -> None:
         self.asked.append(exchange.request.body)
         assert exchange.request.target == "/message"
+        if isinstance(exchange, FramedExchange):
+            self.framed.append(exchange.request.body)
         if exchange.request.body == b"pieces":
             exchange.start(202, b"text/plain", ((b"X-One", b"1"),))
             assert exchange.write(b"pie")
@@ -100,3 +113,36 @@ async def test_connections_of_one_worker_carry_no_requests_for_another(node: Nod
     assert (await node.asking.fetch(1, "POST", "message", b"three")).status == 200
     assert node.given == [1, 2]
     assert node.asked == [b"one", b"three"]
+
+
+async def test_messages_share_a_connection_and_large_ones_have_their_own(node: Node) -> None:
+    large = b"l" * (MOST_FRAMED + 1)
+    bodies = [b"%d" % number for number in range(50)] + [large]
+    answers = await asyncio.gather(*(node.asking.fetch(1, "POST", "message", body) for body in bodies))
+    assert [answer.body for answer in answers] == [b"got " + body for body in bodies]
+    assert (node.given, sorted(node.framed)) == ([1, 1], sorted(bodies[:-1]))
+
+
+async def test_a_node_without_frames_gets_each_message_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_listener, "FRAMES", "what an older version does not know")
+    answers = await asyncio.gather(*(node.asking.fetch(1, "POST", "message", b"%d" % one) for one in range(5)))
+    assert sorted(answer.body for answer in answers) == [b"got %d" % one for one in range(5)]
+    assert not node.framed
+
+
+async def test_a_recorded_request_begins_no_frames(node: Node) -> None:
+    proof, url = NodeProof("a secret"), node.there.now.remote[1]
+
+    async def ask(stamp: str, by: NodeProof = proof) -> Response:
+        async with HTTPClient() as http:  # on a connection of its own
+            headers = by.headers(stamp, "POST", "/-/frames/1", b"")
+            response = await http.fetch("POST", f"{url}/-/frames/1", b"", headers)
+            answer = proof.open(stamp, response, url)
+            return answer if isinstance(answer, Response) else response
+
+    answer = await ask(".attacker.1")
+    assert answer.status == STALE, "it does not know the challenge"
+    stamp = f"{answer.body.decode()}.attacker.2"
+    assert (await ask(stamp)).status == 200
+    assert (await ask(stamp)).status == STALE
+    assert (await ask(f"{answer.body.decode()}.attacker.3", NodeProof("of another cluster"))).status == 403

@@ -10,8 +10,9 @@ from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_probes import ATTEMPTS, NodeProbes
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.worker_client import WorkerClient
-from holdfast.http.exchange import HTTPLimits
+from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server.binding import bind
 from holdfast.testing.ports import free_ports
 
@@ -32,7 +33,9 @@ class Nodes:
     async def listen(self, port: int, secret: str = "a secret") -> None:
         proof = NodeProof(secret)
         workers = WorkerClient((), Placements(), proof, 8)
-        listener = NodeListener(workers, Placements(), proof, 0, lambda _exchange: None, lambda *_: False)
+        take: Handler = lambda _exchange: None  # noqa: E731
+        freshness = RequestFreshness(lambda: "challenge")
+        listener = NodeListener(workers, Placements(), proof, 0, take, lambda *_: False, freshness, take)
         await listener.start(bind("127.0.0.1", port, 8), HTTPLimits())
         self._listeners.append(listener)
 

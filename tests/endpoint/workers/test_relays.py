@@ -18,6 +18,7 @@ from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.relays import Relays
+from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
 from holdfast.http.client.client import HTTPClient
@@ -47,7 +48,16 @@ class Host:
         self._front = HTTPServer()
         self.client = WorkerClient(self._paths, self.placements, secret, 16)
         self.relays = Relays(self.client, self.placements, 1)
-        self._listener = NodeListener(self.client, self.placements, PROOF, 9, self._work, lambda *_: False)
+        self._listener = NodeListener(
+            self.client,
+            self.placements,
+            PROOF,
+            9,
+            self._work,
+            lambda *_: False,
+            RequestFreshness(lambda: name),
+            self._work,
+        )
         self._http = HTTPClient()
 
     async def __aenter__(self) -> Host:

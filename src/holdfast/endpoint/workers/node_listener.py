@@ -9,24 +9,32 @@ elsewhere.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
+from holdfast.endpoint.workers.frames.session import NodeSession
+from holdfast.endpoint.workers.frames.streams import NO_FRAMES, NOT_HERE
+from holdfast.endpoint.workers.node_proof import FRAMES, PROOF, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
-from holdfast.http.direct import DirectExchange
+from holdfast.endpoint.workers.request_freshness import RequestFreshness
+from holdfast.endpoint.workers.worker_client import MESSAGE, MISDIRECTED, STALE, WorkerClient
+from holdfast.http.direct import WholeExchange
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response
 from holdfast.http.server.server import HTTPServer
 
-MESSAGE: Final = "message"
-"""The path of a request that has a message of a peer."""
+MOST_SESSIONS: Final = 128
+"""Connections with frames at a time."""
+NONE: Final = "-"
+"""In the place of a worker's number: the request is for any process of the node."""
 
 
 class NodeListener:
@@ -37,8 +45,10 @@ class NodeListener:
         placements: Which workers are here now.
         proof: Checks the requests, and proves the answers.
         number: The number of this worker.
-        take: Answers the messages for this worker.
+        take: Answers the messages for this worker that come alone.
         give: Passes a connection on to another worker, with its first request.
+        freshness: Whether a request is new.
+        take_framed: Answers the messages for this worker that come in frames.
     """
 
     def __init__(
@@ -49,6 +59,8 @@ class NodeListener:
         number: int,
         take: Handler,
         give: Callable[[int, socket.socket, Request], bool],
+        freshness: RequestFreshness,
+        take_framed: Handler,
     ) -> None:
         self._workers = workers
         self._placements = placements
@@ -56,6 +68,10 @@ class NodeListener:
         self._number = number
         self._for_this = take
         self._give = give
+        self._freshness = freshness
+        self._take_framed = take_framed
+        self._sessions: set[NodeSession] = set()
+        self._are_over = asyncio.Event()
         self._server = HTTPServer()
 
     async def start(
@@ -78,7 +94,15 @@ class NodeListener:
 
     async def close(self) -> None:
         """Accept nothing more, and let the requests in progress finish for a second."""
+        self._are_over.clear()
+        for session in list(self._sessions):
+            session.end()
         await self._server.close(1.0)
+        if self._sessions:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._are_over.wait(), 1.0)
+        for session in list(self._sessions):
+            session.abort()
 
     def _take(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -89,7 +113,10 @@ class NodeListener:
             exchange.respond(403, why, b"text/plain")
             return
         name, _, path = request.target.removeprefix("/").partition("/")
-        number = int(name) if name.isascii() and name.isdecimal() and len(name) < 5 else -1
+        number = _number_in(name)
+        if name == NONE and path.startswith(f"{FRAMES}/"):
+            self._begin_frames(exchange, stamp, _number_in(path.partition("/")[2]))
+            return
         if number not in self._placements.now.local:
             self._answer(exchange, stamp, Response(MISDIRECTED, {}, b""))
             return
@@ -107,8 +134,47 @@ class NodeListener:
         content, proof = self._proof.seal(stamp, response)
         exchange.respond(200, content, None, ((PROOF.lower().encode(), proof.encode()),))
 
+    def _begin_frames(self, exchange: Exchange, stamp: str, number: int) -> None:
+        """Let a connection have the messages for a worker in frames from now on, in its process if possible."""
+        if number not in self._placements.now.local:
+            self._answer(exchange, stamp, Response(NOT_HERE, {}, b""))
+            return
+        if number != self._number and exchange.give_away(partial(self._give, number)):
+            return
+        now = time.monotonic()
+        if not self._freshness.admit(stamp, now):
+            self._answer(exchange, stamp, Response(STALE, {}, self._freshness.challenge(now).encode()))
+            return
+        if len(self._sessions) >= MOST_SESSIONS:
+            self._answer(exchange, stamp, Response(NO_FRAMES, {}, b""))
+            return
+        take = self._take_framed if number == self._number else partial(self._relay, number)
+        session = NodeSession(self._proof.frame_keys(stamp), exchange.request.peer, take, self._end_session)
+        self._answer(exchange, stamp, Response(200, {}, b""))
+        if exchange.switch(session):
+            self._sessions.add(session)
 
-class _SealedExchange(DirectExchange):
+    def _relay(self, number: int, exchange: Exchange) -> None:
+        """Let another process of this node answer a message, whose connection cannot be given to it."""
+
+        def told(outcome: Outcome) -> None:
+            answer = outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b"")
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
+            exchange.respond(answer.status, answer.body, None, headers)
+
+        self._workers.request_here(number, "POST", MESSAGE, exchange.request.body, told)
+
+    def _end_session(self, session: NodeSession) -> None:
+        self._sessions.discard(session)
+        if not self._sessions:
+            self._are_over.set()
+
+
+def _number_in(name: str) -> int:
+    return int(name) if name.isascii() and name.isdecimal() and len(name) < 5 else -1
+
+
+class _SealedExchange(WholeExchange):
     """A request of another node for this worker. Its answer is sealed as a whole.
 
     Args:
@@ -119,10 +185,10 @@ class _SealedExchange(DirectExchange):
 
     def __init__(self, exchange: Exchange, path: str, answer: Callable[[Response], None]) -> None:
         super().__init__(dataclasses.replace(exchange.request, target=f"/{path}"))
-        self.response.add_done_callback(lambda response: answer(response.result()))
-        exchange.on_close = self._has_closed
+        self._sealed = answer
+        exchange.on_close = self.lose
 
-    def _has_closed(self) -> None:
-        self.closed = True
-        if self.on_close is not None:
-            self.on_close()
+    def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Answer the node."""
+        told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+        self._sealed(Response(status, told | {"content-type": content_type.decode("latin-1")}, body))

@@ -12,13 +12,14 @@ import hashlib
 import hmac
 import struct
 
-import msgspec
-
+from holdfast.endpoint.workers.frames.packets import decode_answer, encode_answer
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Response, TransportError
 
 STAMP = "Holdfast-Stamp"
 PROOF = "Holdfast-Proof"
+FRAMES = "frames"
+"""Path of the request with which a connection with frames begins. The number of its worker follows."""
 
 
 class NodeProof:
@@ -52,8 +53,7 @@ class NodeProof:
 
     def seal(self, stamp: str, response: Response) -> tuple[bytes, str]:
         """Return an answer to a node's request as the content of a response, and the proof of it."""
-        head = _encode((response.status, dict(response.headers)))
-        content = b"%b%b%b" % (struct.pack(">I", len(head)), head, response.body)
+        content = encode_answer(response)
         return content, self._digest("answer", stamp, "", "", content)
 
     def open(self, stamp: str, response: Response, url: str) -> Response | TransportError:
@@ -66,14 +66,13 @@ class NodeProof:
                 connected=False,
                 remedy="Give all nodes the same secret, and check the URL of that node.",
             )
-        (length,) = struct.unpack_from(">I", response.body)
-        status, headers = _decode(response.body[4 : 4 + length])
-        return Response(status, headers, response.body[4 + length :])
+        return decode_answer(response.body)
+
+    def frame_keys(self, stamp: str) -> tuple[bytes, bytes]:
+        """Return the keys of the requests and of the answers on the connection that a request with this stamp began."""
+        requests, answers = (self._digest(f"framed {what}", stamp, "", "", b"") for what in ("requests", "answers"))
+        return bytes.fromhex(requests), bytes.fromhex(answers)
 
     def _digest(self, kind: str, stamp: str, method: str, target: str, body: bytes) -> str:
         parts = "\0".join((kind, stamp, method, target)).encode("utf-8", "replace")
         return hmac.digest(self._key, b"%b%b%b" % (struct.pack(">Q", len(parts)), parts, body), "sha256").hex()
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[int, dict[str, str]]).decode

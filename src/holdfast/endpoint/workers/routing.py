@@ -147,7 +147,14 @@ class Neighbours:
         await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
         if self._proof is not None:
             self._nodes = NodeListener(
-                self._workers, place.placements, self._proof, self._number, self._take, self._give_node
+                self._workers,
+                place.placements,
+                self._proof,
+                self._number,
+                self._take,
+                self._give_node,
+                self._freshness,
+                self._take_message,
             )
             await self._nodes.start(nodes, _within(limits), accepting)
 
@@ -387,6 +394,13 @@ class Neighbours:
         if what == "heard":
             self._hear(decode_said(exchange.request.body))
             exchange.respond(204)
+            return
+        self._take_message(exchange)
+
+    def _take_message(self, exchange: Exchange) -> None:
+        """Process a message that another process received."""
+        if not self._may_act:
+            exchange.respond(MISDIRECTED)
             return
         exchange.request = decode_request(exchange.request.body)
         exchange.is_passed_on = True

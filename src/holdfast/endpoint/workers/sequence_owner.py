@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -36,6 +37,9 @@ SEARCHED: Final = 16 * 1024
 """Bytes at the beginning of an envelope that are searched for its Sequence header."""
 MOST_LOOKED_AT: Final = 64
 """Times the word Sequence may stand before that: in the Action, in namespaces."""
+
+SMALL_HEAD: Final = 2048
+"""Bytes of the head of a request that is remembered: the next one of its connection has the same."""
 
 _REST = re.compile(rb"(?:\s[^<>]*)?>\s*<(?:[^<>:\s]{1,64}:)?Identifier(?:\s[^<>]*)?>\s*([^<>&\s]{1,256})\s*</")
 """Text after the word Sequence if it is the name of that header."""
@@ -128,6 +132,7 @@ class _Head(msgspec.Struct, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Head).decode
+_known_head = lru_cache(1024)(_decode)
 
 
 def encode_request(request: Request) -> bytes:
@@ -142,7 +147,8 @@ def encode_request(request: Request) -> bytes:
 def decode_request(data: bytes) -> Request:
     """Decode a relayed request."""
     (length,) = struct.unpack_from(">I", data)
-    head = _decode(data[4 : 4 + length])
+    encoded = data[4 : 4 + length]
+    head = _known_head(encoded) if length <= SMALL_HEAD else _decode(encoded)
     return Request(head.method, head.target, head.headers, data[4 + length :], head.peer, head.secure, head.certificate)
 
 

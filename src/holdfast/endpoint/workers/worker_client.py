@@ -11,7 +11,8 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
+from holdfast.endpoint.workers.frames.streams import MOST_FRAMED, NodeStream, NodeStreams
+from holdfast.endpoint.workers.node_proof import FRAMES, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
@@ -28,6 +29,8 @@ MISDIRECTED: Final = 421
 STALE: Final = 425
 """Status of an answer to a request with a stamp that is not new; the content is the present challenge. No
 worker has another use for this status (RFC 8470)."""
+MESSAGE: Final = "message"
+"""The path of a request that has a message of a peer."""
 MOST_STAMPS: Final = 3
 """Attempts of one request, each with another stamp."""
 
@@ -55,6 +58,11 @@ class WorkerClient:
         self._proof = proof
         self._scheme = "http://" if ssl_context is None else "https://"
         self._stamps = RequestStamps(secrets.token_hex(8))
+        self._streams = NodeStreams(
+            self._start_stream,
+            lambda place, body, done: self._request_there(f"{place}/{MESSAGE}", "POST", body, done),
+            PATIENCE,
+        )
         self._client = HTTPClient(
             ssl_context=ssl_context,
             total_timeout=PATIENCE,
@@ -73,13 +81,15 @@ class WorkerClient:
 
     def request(self, number: int, method: str, path: str, body: bytes, done: Done) -> None:
         """Send a request to a worker, once. ``done`` gets the answer or the error."""
-        place = self.place_of(number)
-        if place is None:
-            done(TransportError(f"no process serves worker {number} now", connected=False, remedy="Repeat it later."))
-        elif number in self._placements.now.local:
+        placement = self._placements.now
+        if number in placement.local:
             self.request_here(number, method, path, body, done)
+        elif (url := placement.remote.get(number)) is None:
+            done(TransportError(f"no process serves worker {number} now", connected=False, remedy="Repeat it later."))
+        elif path == MESSAGE and len(body) <= MOST_FRAMED:
+            self._streams.send(url, number, body, done)
         else:
-            self._request_there(f"{place}/{path}", method, body, done)
+            self._request_there(f"{url}/{number}/{path}", method, body, done)
 
     def request_here(
         self, number: int, method: str, path: str, body: bytes, done: Done, headers: Mapping[str, str] | None = None
@@ -87,7 +97,13 @@ class WorkerClient:
         """Send a request to a worker on this host."""
         self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done, own=headers)
 
-    def _request_there(self, url: str, method: str, body: bytes, done: Done, attempt: int = 1) -> None:
+    def _start_stream(self, url: str, number: int, stream: NodeStream, done: Done) -> None:
+        # A node of a version without frames answers that it has no worker of this name.
+        self._request_there(f"{url}/-/{FRAMES}/{number}", "POST", b"", done, stream=stream)
+
+    def _request_there(
+        self, url: str, method: str, body: bytes, done: Done, attempt: int = 1, stream: NodeStream | None = None
+    ) -> None:
         assert self._proof is not None, url
         if not url.startswith(self._scheme):  # never without TLS where it is configured, whatever URL a node has
             remedy = "Configure tls of [cluster] at all nodes, or at none."
@@ -95,6 +111,8 @@ class WorkerClient:
             return
         proof = self._proof
         place, target = "/".join(url.split("/", 4)[:4]), "/" + url.split("/", 3)[3]
+        if stream is not None:
+            place = stream.place
         headers = proof.headers(self._stamps.next(place), method, target, body)
 
         def told(outcome: Outcome) -> None:
@@ -102,13 +120,22 @@ class WorkerClient:
             if isinstance(answer, Response) and answer.status == STALE:
                 self._stamps.learn(place, answer.body.decode("latin-1"))
                 if attempt < MOST_STAMPS:
-                    self._request_there(url, method, body, done, attempt + 1)
+                    self._request_there(url, method, body, done, attempt + 1, stream)
                     return
                 answer = TransportError(f"{url} takes every request for an old one", connected=True)
             done(answer)
 
+        def switch(response: Response) -> NodeStream | None:
+            answer = proof.open(headers[STAMP], response, url)
+            if stream is None or not isinstance(answer, Response) or answer.status != 200:
+                return None
+            stream.use_keys(*proof.frame_keys(headers[STAMP]))
+            return stream
+
         # A connection of this lane is soon in the process that answers, which the first request on it finds.
-        self._client.request(method, url, body, {}, told, own=headers, lane=place)
+        self._client.request(
+            method, url, body, {}, told, own=headers, lane=place, switch=switch if stream is not None else None
+        )
 
     async def fetch(self, number: int, method: str, path: str, body: bytes = b"") -> Response:
         """Return a worker's answer.
@@ -141,6 +168,7 @@ class WorkerClient:
 
     async def close(self) -> None:
         """Close all connections; what is in progress fails."""
+        self._streams.close()
         await self._client.close()
 
 

@@ -17,7 +17,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
 from holdfast.http.client.proxies import Proxy, proxy_of_environment
-from holdfast.http.outcome import Done, Outcome, Response, Streamed, TransportError
+from holdfast.http.outcome import Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.urls import Origin, check_field, parse_url
 
 _MOST_HEADS = 1024
@@ -88,6 +88,7 @@ class HTTPClient:
         *,
         own: Mapping[str, str] | None = None,
         lane: str = "",
+        switch: Switch | None = None,
     ) -> None:
         """Send once. Never repeats and never follows a redirect: a reliable sender must know the destination.
 
@@ -101,6 +102,7 @@ class HTTPClient:
                 called before this returns.
             own: Further headers, which no other request has.
             lane: Requests of different lanes use different connections.
+            switch: Returns the protocol that has the connection after the answer; None: HTTP.
         """
         known = self._heads.get((method, url, lane, *headers.items()))
         try:
@@ -113,7 +115,8 @@ class HTTPClient:
             return
         head += b"Content-Length: %d\r\n\r\n" % (len(body) if isinstance(body, bytes) else body.size)
         loop = asyncio.get_running_loop()
-        pool.send(Call(url, head, body, done, loop.time() + self._total_timeout, self._total_timeout))
+        deadline = loop.time() + self._total_timeout
+        pool.send(Call(url, head, body, done, deadline, self._total_timeout, switch))
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
 

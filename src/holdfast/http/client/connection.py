@@ -14,7 +14,7 @@ import httptools
 
 from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
 from holdfast.http.client.known_answers import KnownAnswers
-from holdfast.http.outcome import Done, Outcome, Response, Streamed, TransportError
+from holdfast.http.outcome import Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.reasons import why_not_answered
 from holdfast.http.urls import Origin
 
@@ -37,18 +37,27 @@ class Call:
         done: Called with the outcome.
         deadline: The loop's time by which it must be over.
         timeout: Seconds by which the deadline moves with each piece of a streamed content.
+        switch: Returns the protocol that has the connection after an answer; None: HTTP.
     """
 
-    __slots__ = ("_done", "_timeout", "body", "deadline", "head", "is_over", "url")
+    __slots__ = ("_done", "_timeout", "body", "deadline", "head", "is_over", "switch", "url")
 
     def __init__(
-        self, url: str, head: bytes, body: bytes | Streamed, done: Done, deadline: float, timeout: float = 0.0
+        self,
+        url: str,
+        head: bytes,
+        body: bytes | Streamed,
+        done: Done,
+        deadline: float,
+        timeout: float = 0.0,
+        switch: Switch | None = None,
     ) -> None:
         self.url = url
         self.head = head
         self.body = body
         self.deadline = deadline
         self._timeout = timeout
+        self.switch = switch
         self.is_over = False
         self._done = done
 
@@ -343,7 +352,7 @@ class ClientConnection(asyncio.Protocol):
         self._shared.has_answered = True
         # What came before the request was written whole was said without having read it.
         if is_plain and self._streaming is None and not self.transport.get_write_buffer_size():
-            self._free(self)
+            self._go_on(call, response)
         else:
             self.abort()
         if response.status in REDIRECTS:
@@ -356,6 +365,16 @@ class ClientConnection(asyncio.Protocol):
             )
         else:
             call.end(response)
+
+    def _go_on(self, call: Call, response: Response) -> None:
+        """Make the connection free for the next request, or give it to the protocol that its request wants."""
+        protocol = call.switch(response) if call.switch is not None else None
+        if protocol is None:
+            self._free(self)
+            return
+        self._closed(self)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
 
     def _too_large(self) -> None:
         assert self.call is not None

@@ -155,6 +155,13 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self.server.counters.given += 1
         self.abort()
 
+    def leave(self) -> asyncio.Transport | None:
+        if self._phase != IDLE or self._exchange or self._queue or self._refusal or self._reading_paused:
+            return None
+        self.server.remove(self)
+        self._phase = CLOSING
+        return self.transport
+
     def connection_lost(self, exc: Exception | None) -> None:
         server = self.server
         server.remove(self)
@@ -473,8 +480,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self.server.counters.failures += 1
         logger.exception("the handler of %s %s failed", exchange.request.method, exchange.request.target)
         if exchange.state == WAITING:
-            exchange.keep_alive = False
-            exchange.respond(500, b"internal error\n", b"text/plain")
+            exchange.give_up(500, b"internal error\n")
         elif exchange.state == STREAMING:
             self.abort()
 
@@ -567,7 +573,9 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         if exchange is not None:
             patience = limits.response_timeout
             if patience is not None and waited > patience and exchange.state == WAITING:
-                self._give_up_answer(exchange)
+                self.server.counters.timeouts["response"] += 1
+                exchange.give_up(503, b"no answer in time\n")
+                exchange.tell_closed()
             return
         phase = self._phase
         if phase == IDLE:
@@ -590,10 +598,3 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
     def _time_out(self, reason: str) -> None:
         self.server.counters.timeouts[reason] += 1
         self.abort()
-
-    def _give_up_answer(self, exchange: ServerExchange) -> None:
-        self.server.counters.timeouts["response"] += 1
-        exchange.keep_alive = False
-        exchange.respond(503, b"no answer in time\n", b"text/plain")
-        exchange.closed = True
-        exchange.tell_closed()

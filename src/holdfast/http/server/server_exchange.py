@@ -43,6 +43,10 @@ class AnsweringConnection(ABC):
         """Forget the connection, which another process has."""
 
     @abstractmethod
+    def leave(self) -> asyncio.Transport | None:
+        """Return the transport for another protocol, which serves the peer from now on; None if there is more to do."""
+
+    @abstractmethod
     def answered(self, exchange: ServerExchange, close: bool) -> None:
         """Continue after the answer, or close."""
 
@@ -70,6 +74,14 @@ class ServerExchange(Exchange):
             if not give(copy, self.request):
                 return False
         connection.lose(self)
+        return True
+
+    def switch(self, protocol: asyncio.Protocol) -> bool:
+        transport = self._connection.leave() if self.state == ANSWERED else None
+        if transport is None:
+            return False
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         return True
 
     def respond(
@@ -151,6 +163,12 @@ class ServerExchange(Exchange):
         if self._chunked and self.request.method != "HEAD":
             self._connection.transport.write(b"0\r\n\r\n")
         self._connection.answered(self, not self.keep_alive or self._connection.server.closing)
+
+    def give_up(self, status: int, why: bytes) -> None:
+        """Answer in the place of a handler that did not, and close the connection."""
+        self.keep_alive = False
+        self.respond(status, why, b"text/plain")
+        self.closed = True
 
     def tell_closed(self) -> None:
         """Call ``on_close``, once, unless the answer was given whole."""
