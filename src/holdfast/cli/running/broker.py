@@ -92,6 +92,8 @@ def broker(
         if post is not None:
             post.tell_failed(error)
         raise
+    if post is not None:
+        post.leave()
 
 
 def _read_again(file: str, instead: Mapping[str, Any], running: BrokerConfig) -> BrokerConfig:
