@@ -132,6 +132,7 @@ async def test_a_stopped_service_delays_no_sender_and_gets_each_message_once(tmp
         await running.arrived(load)
 
 
+@pytest.mark.nightly
 async def test_a_stopped_broker_that_goes_on_has_lost_and_doubled_nothing(tmp_path: Path) -> None:
     async with chain(tmp_path, Faults(), 0) as (running, url):
         await running.broker.start()

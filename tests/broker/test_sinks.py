@@ -79,6 +79,7 @@ class Writer:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -120,7 +120,7 @@ async def test_a_handler_that_returns_a_text_makes_no_request_of_a_one_way_opera
     assert orders.called == ["submit 1", "price 2", "submit 3"]
 
 
-@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@pytest.mark.parametrize("binding", [pytest.param("ws", marks=pytest.mark.nightly), "ws2007"])
 @cell(pattern="mixed", setup="the bindings of the guide")
 async def test_the_bindings_of_the_guide_do_what_it_says(binding: str) -> None:
     orders = Orders()

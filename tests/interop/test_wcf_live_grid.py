@@ -275,6 +275,7 @@ def left_open(outage: Outage) -> list[str]:
         return [name for name in open_sequences(service) if name in dedicated] + open_sequences(broker)
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @pytest.mark.parametrize("clients", CLIENTS)
 @cell(fault="Holdfast killed")

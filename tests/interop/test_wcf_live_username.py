@@ -89,7 +89,7 @@ def client_of(url: str, binding: str, **options: str) -> LiveWCFClient:
     return LiveWCFClient(url, binding=binding, **given)
 
 
-@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@pytest.mark.parametrize("binding", ["ws", pytest.param("ws2007", marks=pytest.mark.nightly)])
 async def test_a_client_with_a_user_name_has_its_session(tmp_path: Path, binding: str) -> None:
     shop = Shop(tmp_path)
     async with shop.served(tmp_path) as url:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from databases import KINDS, Server
+from databases import Server
 
 from holdfast.core.records import Record
 from holdfast.store import open_store
@@ -59,7 +59,14 @@ def new_location(
     return new
 
 
-@pytest.fixture(params=["memory", "rocksdb", *KINDS, pytest.param("kafka", marks=pytest.mark.nightly)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "rocksdb",
+        "postgresql",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("mariadb", "kafka")),
+    ]
+)
 def opened(request: pytest.FixtureRequest, new_location: Callable[[str], str | Path]) -> Iterator[Opened]:
     one = Opened(request.param, new_location(request.param))
     yield one

@@ -9,12 +9,17 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from databases import KINDS
 
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.staged_blocks import ROW_BYTES, Run, unpack
 from holdfast.exceptions import StoreFailed
 from holdfast.store.records import encode_record
 from holdfast.store.staged import blocks_of_records
+
+pytestmark = pytest.mark.parametrize(
+    "opened", ["memory", "rocksdb", *KINDS, pytest.param("kafka", marks=pytest.mark.nightly)], indirect=True
+)
 
 
 def test_a_new_store_is_empty(opened):

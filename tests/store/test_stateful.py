@@ -290,6 +290,7 @@ class TestStoresInPostgreSQL(InADatabase, OnPostgreSQL.TestCase):
     settings = InADatabase.settings
 
 
+@pytest.mark.nightly
 class TestStoresInMariaDB(InADatabase, OnMariaDB.TestCase):
     machine = OnMariaDB
     settings = InADatabase.settings

@@ -44,7 +44,9 @@ def test_a_reply_comes_back_to_who_asked_in_whatever_way_the_two_speak(way: str)
     assert [record.body for record in chain.broker.kept] == [b"one", b"two", b"three"], "replies are in no queue"
 
 
-@pytest.mark.parametrize("victim", ["broker", "service", "requester"])
+@pytest.mark.parametrize(
+    "victim", ["broker", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("service", "requester"))]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_whoever_is_killed_at_any_step_each_requester_gets_exactly_one_reply(way: str, victim: str) -> None:
     step = 0

@@ -220,6 +220,7 @@ async def test_a_node_that_nobody_vouches_for_accepts_nothing(cluster: Start, pe
     assert answer.ranges == ((1, number),)
 
 
+@pytest.mark.nightly
 async def test_a_repeated_create_sequence_finds_the_first_answer_at_any_node(cluster: Start, peer: Any) -> None:
     made = cluster(4, a=[0, 1], b=[2, 3], c=[])
     urls = [await asyncio.to_thread(node.url) for node in made]

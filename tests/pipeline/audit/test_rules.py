@@ -26,7 +26,7 @@ from holdfast.pipeline.audit.rules import RULES
 
 Row = dict[str, Any]
 Rows = list[Row]
-SEEDS = range(60)
+SEEDS = range(40)
 
 
 @cache

@@ -54,6 +54,7 @@ def test_check_says_what_the_pipeline_would_do(
     assert json.loads(capsys.readouterr().out)["sinks"] == {"first": "first", "others": "others"}
 
 
+@pytest.mark.nightly
 def test_mistakes_are_told_in_sentences_and_the_exit_code_is_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

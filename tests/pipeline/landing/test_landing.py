@@ -92,6 +92,7 @@ def test_a_queue_is_landed_once_with_its_bodies_in_columns(spark: SparkSession, 
     assert orders.queues["orders"].cursors == {reader_of(spark, str(place.checkpoint)): {"0": 102}}
 
 
+@pytest.mark.nightly
 def test_a_repeated_batch_lands_once_and_a_foreign_checkpoint_is_refused(
     spark: SparkSession, place: Place, orders: FakeServer, tmp_path: Path
 ):

@@ -258,6 +258,7 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
     assert [row.batch for row in read_landed(spark, table).select("batch").collect()] == [4, 4, 4]
 
 
+@pytest.mark.nightly
 def test_what_is_inferred_stays_for_every_later_run(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -317,6 +318,7 @@ def test_windows_go_over_all_batches_and_each_is_sent_once_when_it_is_final(
     assert [step for step, _, _ in here.letters(tmp_path / "dead")] == ["read"]
 
 
+@pytest.mark.nightly
 def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, orders: FakeServer, tmp_path: Path) -> None:
     put(orders, order(1), order(2, currency="USD"), "<order")
     plan = read_pipeline(EXAMPLE, {"broker": orders.url, "work": str(tmp_path)})

@@ -28,6 +28,7 @@ def send(url: str, round_: int) -> None:
             source.flush(60)
 
 
+@pytest.mark.nightly
 def test_a_query_reads_every_message_once_though_workers_are_killed_and_become_more(
     spark: SparkSession, tmp_path: Path, patiently: Any
 ) -> None:

@@ -239,6 +239,7 @@ def ordered(done: Reassembled) -> list[DataFrame]:
 PLACES = ("why", "source", "position", "problem", "raw")
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_on_spark_a_restarted_stream_equals_a_batch_and_releases_messages_in_order(
     spark: SparkSession,

@@ -105,7 +105,7 @@ def finish(world: World) -> None:
     world.check()
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["sleeps", "dies"])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["sleeps", "dies"])
 def test_concurrent_and_killed_drivers_neither_lose_nor_duplicate_refused_rows(
     begin: Callable[[], World], is_killed: bool
 ) -> None:
