@@ -302,13 +302,13 @@ class RMProtocol:
         self.hearing.answers(answers, now)
 
     def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
-        """Process a transmission that received no answer.
+        """Process a transmission that received no answer, or one that this side does not accept.
 
         Args:
             sent: The transmission.
             now: Seconds.
             unreachable: The reason, if the destination caused the failure: no connection, no answer in time, or an
-                answer that is not a SOAP message.
+                answer that is not a SOAP message. Empty for an answer that is not accepted.
             has_left: Whether the destination may have received it; False without a connection.
         """
         self.outbound.exchanges.ended(sent, now)

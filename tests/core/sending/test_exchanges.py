@@ -326,7 +326,7 @@ def test_where_it_refuses_the_question_too_the_sequence_is_terminated(sender: bo
 def test_a_last_message_that_is_lost_again_and_again_is_not_left_out() -> None:
     sending, _, sent = ending()
     for _ in range(6):
-        sending.protocol.failed(sent, sending.now)
+        sending.protocol.failed(sent, sending.now, "no answer in time")
         (sent,) = sending.wait(STEADY.cap)
         assert isinstance(sent.envelope.control, LastMessage)
 

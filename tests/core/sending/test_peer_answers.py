@@ -5,23 +5,31 @@ Covers core/sending/outboxes/peer_answers.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sending import NEW, Sending
+from sending import NEW, OLD, Sending
 
-from holdfast.core.events import Incident, Transmit
+from holdfast.core.events import Ended, Incident, Transmit
 from holdfast.core.messages import (
     Acknowledge,
+    CloseSequence,
     CreateSequenceResponse,
     Envelope,
     IncompleteSequenceBehavior,
     SequenceAcknowledgement,
+    TerminateSequence,
 )
 from holdfast.core.origin import Origin
-from holdfast.core.rm_source.source import RMSource
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
+from holdfast.core.rm_source.source import REFUSED_ENOUGH, RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
+from holdfast.core.versions import Versions
+
+LONG = 60.0
+"""Seconds: many times the timeout after which a request is sent again."""
 
 
 def opened(behavior: IncompleteSequenceBehavior = IncompleteSequenceBehavior.NO_DISCARD) -> tuple[Sending, Outbox]:
@@ -212,3 +220,99 @@ def test_a_retraction_in_a_stored_reply_to_a_later_request_is_reported() -> None
     sent.attempt = 2
     acknowledge(sending, sent, (1, 6), (11, 11), control=None, action="urn:reply", body=b"<r/>")
     assert [one.detail and one.detail["messages"] for one in retracted(sending)] == ["7-10"]
+
+
+# --- a destination that refuses the end of a Sequence -----------------------------------------------------------------
+
+
+def ending(versions: Versions, behavior: IncompleteSequenceBehavior) -> tuple[Sending, list[Transmit]]:
+    """A Sequence whose end is wanted with everything acknowledged, and the first request that tells it."""
+    sending = Sending()
+    sending.choices = [(versions, False)]
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    (create,) = sending.take()
+    sending.answer(create, control=CreateSequenceResponse("urn:s", incomplete_sequence_behavior=behavior))
+    (message,) = sending.take()
+    sending.acknowledge(message, (1, 1))
+    outbox.want_end(sending.now)
+    sent = sending.take()
+    if versions is OLD:
+        assert sent[0].number == 2, "LastMessage"
+        sending.acknowledge(sent[0], (1, 2))
+        sent = sending.take()
+    return sending, sent
+
+
+def refusals(sending: Sending) -> list[Incident]:
+    return [one for one in sending.told if isinstance(one, Incident) and one.name == "sequence.end_refused"]
+
+
+def repeated(sending: Sending, sent: list[Transmit], answer: Callable[[Transmit], None], times: int) -> list[Transmit]:
+    """Answer the end of a Sequence and its repeats; return the last one."""
+    for _ in range(times):
+        (request,) = sent
+        assert isinstance(request.envelope.control, CloseSequence | TerminateSequence)
+        answer(request)
+        sent = sending.wait(LONG)
+    return sent
+
+
+# In 1.0, any answer to TerminateSequence that is accepted ends the Sequence, a fault too.
+@pytest.mark.parametrize(
+    ("versions", "is_fault"), [(NEW, True), (NEW, False), (OLD, False)], ids=["fault", "not accepted", "1.0"]
+)
+def test_a_sequence_whose_end_is_refused_often_enough_ends_with_a_warning(versions: Versions, is_fault: bool) -> None:
+    sending, sent = ending(versions, IncompleteSequenceBehavior.NO_DISCARD)
+
+    def answer(request: Transmit) -> None:
+        if is_fault:
+            sending.refuse(request, "Server", is_rm=False)
+        else:
+            sending.protocol.failed(request, sending.now)
+
+    sent = repeated(sending, sent, answer, REFUSED_ENOUGH - 1)
+    assert not refusals(sending) and len(sent) == 1
+    assert repeated(sending, sent, answer, 1) == []
+    (incident,) = refusals(sending)
+    assert (incident.identifier, incident.level) == ("urn:s", "warning")
+    assert incident.detail is not None and incident.detail["refusals"] == REFUSED_ENOUGH
+    assert any(isinstance(one, Ended) for one in sending.told)
+    assert sending.protocol.outbound.outboxes["a"].source is None
+    assert "refused" in sending.protocol.outbound.outboxes["a"].last_answer
+    assert Sending(sending.store, now=sending.now).wait(LONG) == []
+
+
+def test_a_destination_that_does_not_answer_hears_of_the_end_without_a_limit() -> None:
+    sending, sent = ending(NEW, IncompleteSequenceBehavior.NO_DISCARD)
+    times = 3 * REFUSED_ENOUGH
+    assert repeated(sending, sent, lambda one: sending.protocol.failed(one, sending.now, "no connection"), times)
+    assert repeated(sending, sent, lambda one: sending.protocol.failed(one, sending.now, has_left=False), times)
+    assert not refusals(sending)
+
+
+def test_a_destination_that_delivers_nothing_before_the_end_hears_of_it_without_a_limit() -> None:
+    sending, sent = ending(NEW, IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE)
+    times = 3 * REFUSED_ENOUGH
+    assert repeated(sending, sent, lambda one: sending.protocol.failed(one, sending.now), times)
+    assert not refusals(sending)
+
+
+def test_a_last_message_with_answers_that_are_not_accepted_is_left_out() -> None:
+    sending = Sending()
+    sending.choices = [(OLD, False)]
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    (create,) = sending.take()
+    sending.grant(create, "urn:s")
+    (message,) = sending.take()
+    sending.acknowledge(message, (1, 1))
+    outbox.want_end(sending.now)
+    sent = sending.take()
+    for _ in range(ANSWERED_ENOUGH):
+        (last,) = sent
+        assert last.number == 2
+        sending.protocol.failed(last, sending.now)
+        sent = sending.wait(LONG)
+    (end,) = sent
+    assert isinstance(end.envelope.control, TerminateSequence)

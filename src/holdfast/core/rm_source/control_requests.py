@@ -9,13 +9,15 @@ ANSWERED_ENOUGH = 3
 class ControlRequests:
     """The request that the state of one outbound Sequence calls for, repeated until its answer arrives."""
 
-    __slots__ = ("attempts", "due", "message_ids", "open_creations", "request_sent_at")
+    __slots__ = ("attempts", "due", "message_ids", "open_creations", "refusals", "request_sent_at")
 
     def __init__(self) -> None:
         self.due: float | None = None
         """When the request leaves, in seconds; None: no request is scheduled."""
         self.attempts = 0
         """Number of transmissions of the request."""
+        self.refusals = 0
+        """Number of answers that refuse the request, or that this side cannot accept: unsigned ones, for example."""
         self.request_sent_at: float | None = None
         """When the newest AckRequested left, or the first lifecycle request, to measure the round trip; else None."""
         self.open_creations = 0
@@ -25,12 +27,12 @@ class ControlRequests:
 
     def begin(self, now: float) -> None:
         """Send a new request now."""
-        self.attempts = 0
+        self.attempts = self.refusals = 0
         self.due = now
 
     def stop(self) -> None:
         """Send no request."""
-        self.attempts = 0
+        self.attempts = self.refusals = 0
         self.due = None
         self.open_creations = 0
 

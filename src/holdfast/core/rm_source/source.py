@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.core.messages import SequenceAcknowledgement
+from holdfast.core.messages import IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
@@ -38,6 +38,12 @@ ENDING_STATES = (SourceState.CLOSING, SourceState.TERMINATING)
 TOLD_ENOUGH = 5
 """Number of notifications to a requester that the Sequence of its replies ends, with all of them acknowledged. The
 requester may have stopped, and CXF's client never answers: it fails at a CloseSequence to its decoupled endpoint."""
+
+REFUSED_ENOUGH = 10
+"""Number of refused notifications of the end after which the source ends the Sequence itself, with all its messages
+acknowledged. A destination that has ended the Sequence may not be able to say so: a Metro service with certificates
+answers each repeat of TerminateSequence with a fault that it does not sign. Such a fault has no authority over the
+Sequence. A destination that does not answer at all is notified again when it is back, without a limit."""
 
 # Every message needs these enum members; a module global is faster to look up than an attribute of the enum.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
@@ -304,6 +310,18 @@ class RMSource(OutboundSequence):
             self.flight.hurry(entry, now if at_once else now + self.pace.soon(entry.tries))
         elif number == 0 and self.state in REQUESTS:
             self.control.hurry(now if at_once else now + self.pace.soon(self.control.attempts))
+
+    def end_refused(self) -> bool:
+        """Count a refused notification of the end, and return whether there were enough of them.
+
+        A destination that discards incomplete Sequences delivers nothing before it knows of the end, so for it there
+        are never enough.
+        """
+        if self.state not in ENDING_STATES:
+            return False
+        self.control.refusals += 1
+        is_delivered = self.behavior is not IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
+        return self.control.refusals >= REFUSED_ENOUGH and is_delivered and self.is_complete
 
     def issue(self, now: float) -> None:
         """Put the available numbers of a polled Sequence in flight; they leave as the peer requests them."""

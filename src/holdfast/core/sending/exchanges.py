@@ -15,7 +15,7 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.outboxes.peer_answers import doubt_remains
+from holdfast.core.sending.outboxes.peer_answers import doubt_remains, refused
 from holdfast.core.sending.reasons import UNSENDABLE, Why, event_of
 from holdfast.core.states.outbound import SourceEvent, SourceState
 
@@ -109,6 +109,8 @@ class Exchanges:
         if not has_left:
             source.flight.not_taken(sent.number)
         source.not_delivered(sent.number, now)
+        if has_left and not unreachable:
+            refused(outbox, source, sent.number, now)
         outbox.ready()
 
     def refused_for_acknowledgement(self, sent: Transmit, identifier: str, now: float) -> None:

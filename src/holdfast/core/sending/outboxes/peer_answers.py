@@ -32,6 +32,11 @@ RETRACTED_REMEDY = (
     "Ask its operator, and send them again from your own records: the source has deleted them."
 )
 
+END_REFUSED_REMEDY = (
+    "The destination acknowledged every message of the Sequence, so none is lost. It may keep the Sequence until its "
+    "own timeout. Check why it refuses CloseSequence or TerminateSequence, or answers without the demanded security."
+)
+
 
 def made_after(source: RMSource, ack: SequenceAcknowledgement) -> float | None:
     """Return a time in seconds before which the destination cannot have made an acknowledgement; None if unknown.
@@ -139,7 +144,36 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
         return
     why = Why(fault.code, fault.reason, number, fault.max_message_number)
     outbox.happen(source, event, now, why)
+    if event is SourceEvent.OTHER_FAULT and not number:
+        _end_refused(outbox, source, now)
     outbox.ready()
+
+
+def refused(outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+    """Handle an answer that this side does not accept, such as a fault without the demanded signature.
+
+    It has no authority over the Sequence. But a destination that gives no other answer to the end of the Sequence would
+    be notified of it without end.
+
+    Args:
+        number: The number of the message that it answers; 0 for none.
+    """
+    if number and number == source.numbers.last:
+        _last_message_refused(outbox, source, now)
+    elif not number:
+        _end_refused(outbox, source, now)
+
+
+def _end_refused(outbox: Outbox, source: RMSource, now: float) -> None:
+    """Count a refused notification of the end of the Sequence, and end the Sequence after enough of them."""
+    if not source.end_refused():
+        return
+    reason = f"the destination refused the end of the Sequence {source.control.refusals} times"
+    outbox.last_answer = reason
+    detail = {"key": outbox.key, "to": outbox.to, "refusals": source.control.refusals, "remedy": END_REFUSED_REMEDY}
+    incident = Incident("sequence.end_refused", source.identifier or "", level="warning", detail=detail)
+    outbox.context.effects.append(incident)
+    outbox.happen(source, SourceEvent.UNANSWERED, now, Why("refused", reason))
 
 
 def _last_message_refused(outbox: Outbox, source: RMSource, now: float) -> None:
