@@ -117,18 +117,15 @@ def test_each_mistake_names_its_key_and_the_remedy(text: str, key: str, what: st
     assert (one.key, what in one.what, remedy in one.remedy) == (key, True, True), one
 
 
-def test_a_cluster_remembers_in_its_database_and_not_in_a_file_of_one_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cluster", [CLUSTER, ON_KAFKA])
+def test_a_cluster_remembers_in_its_database_and_not_in_a_file_of_one_machine(cluster: str, tmp_path: Path) -> None:
     (tmp_path / "users.txt").write_text("alice:s3cret\n")
-    text = f"{CLUSTER}[security]\nusers = 'users.txt'\n"
+    text = f"{cluster}[security]\nusers = 'users.txt'\n"
     assert parse_config(text.encode(), "broker.toml", tmp_path).security.users is not None
     with pytest.raises(ConfigurationMistakes) as caught:
         parse_config(f"{text}nonces = 'nonces.db'".encode(), "broker.toml", tmp_path)
     (one,) = caught.value.mistakes
     assert (one.key, "remember nonces in their database" in one.remedy) == ("security.nonces", True)
-    with pytest.raises(ConfigurationMistakes) as caught:
-        parse_config(text.replace(CLUSTER, ON_KAFKA).encode(), "broker.toml", tmp_path)
-    (one,) = caught.value.mistakes
-    assert (one.key, "no common memory" in one.what) == ("security", True)
 
 
 def test_what_overrides_the_file_is_checked_like_the_file() -> None:

@@ -1,6 +1,6 @@
 """A cluster that checks who sends: what one broker has seen, all know, and a broker that is killed takes nothing along.
 
-Three brokers on a real database, with sources of each kind of security.
+Three brokers on a real database or a real Kafka, with sources of each kind of security.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers
 from databases import Server
 from signers import authority, issue
 from waiting import until
@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
 ]
 
+ENGINES = ["postgresql", pytest.param("kafka", marks=pytest.mark.nightly)]
 HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.6))
 ALICE, BROKER = issue("CN=alice,O=Example", authority()), issue("CN=broker,O=Example")
 CREATE = (
@@ -47,7 +48,7 @@ CREATE = (
 )
 
 Shop = tuple[str, dict[str, list[int]]]
-Start = Callable[[str, str], Any]
+Start = Callable[..., Any]
 
 
 async def shop_in(run_service: Any, processors: Sequence[Processor] = ()) -> Shop:
@@ -65,21 +66,41 @@ async def shop_in(run_service: Any, processors: Sequence[Processor] = ()) -> Sho
 
 
 @pytest.fixture
-async def start(servers: Callable[[str], Server], tmp_path: Path) -> AsyncIterator[Start]:
+async def start(
+    servers: Callable[[str], Server], request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Start]:
     """Starts three brokers before a service; ``more`` are further tables of their file."""
     started: list[Brokers] = []
 
-    async def run(service: str, more: str) -> Brokers:
+    async def run(service: str, more: str, engine: str = "postgresql") -> Brokers:
         (tmp_path / "users").write_text("alice:secret\n")
         (tmp_path / "users").chmod(0o600)
-        made = Brokers(tmp_path, servers("postgresql").new_url(), service, more)
+        if engine == "kafka":
+            url = request.getfixturevalue("kafka_nodes")(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+            made = Brokers(tmp_path, url, service, more, lease=3.0)
+        else:
+            made = Brokers(tmp_path, servers("postgresql").new_url(), service, more)
         started.append(made)
         await made.start(*NAMES)
+        await settled(made, *NAMES)
         return made
 
     yield run
     for one in started:
         one.clean()
+
+
+async def settled(brokers: Brokers, *names: str) -> None:
+    """Wait until these brokers serve all partitions: before, some requests are answered with 503."""
+
+    def are_served() -> bool:
+        owners = brokers.owners()
+        return owners.keys() == set(range(PARTITIONS)) and set(owners.values()) == set(names) and serve(owners)
+
+    def serve(owners: dict[int, str]) -> bool:
+        return all(partition in brokers.served(name) for partition, name in owners.items())
+
+    await until(are_served, 120)
 
 
 async def ask(url: str, name: str, processors: list[Processor], messages: int, done: list[str]) -> list[str]:
@@ -120,10 +141,12 @@ async def post(url: str, content: str) -> tuple[int, str]:
     return answer.status_code, answer.text.partition("Identifier>")[2].partition("<")[0]
 
 
-@pytest.mark.nightly
-async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(run_service: Any, start: Start) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(
+    run_service: Any, start: Start, engine: str
+) -> None:
     url, got = await shop_in(run_service)
-    brokers = await start(url, '[security]\nusers = "users"\n')
+    brokers = await start(url, '[security]\nusers = "users"\n', engine)
     content = create(b"n" * 16)
     answers = [await post(url, content) for url in brokers.urls.values()]
     granted = answers[0][1]
@@ -133,6 +156,7 @@ async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(run_s
     assert again == [(200, granted)] * 3, "the same CreateSequence with another nonce"
     await call_while_one_is_killed(brokers, got, lambda: UsernameToken("alice", "secret", digest=True))
     del brokers.urls["a"]
+    await settled(brokers, "b", "c")
     assert [await post(url, content) for url in brokers.urls.values()] == [(503, "")] * 2
     again = [await post(url, create(bytes([n + 9]) * 16)) for n, url in enumerate(brokers.urls.values())]
     assert again == [(200, granted)] * 2
@@ -141,8 +165,9 @@ async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(run_s
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("engine", ["postgresql", "kafka"])
 async def test_sessions_of_tokens_outlive_the_broker_that_granted_them(
-    run_service: Any, start: Start, tmp_path: Path
+    run_service: Any, start: Start, tmp_path: Path, engine: str
 ) -> None:
     """Between the sources and the brokers, and between the brokers and the service."""
     users = holdfast.UsernameTokenValidator({"broker": "inner"})
@@ -150,7 +175,7 @@ async def test_sessions_of_tokens_outlive_the_broker_that_granted_them(
     (tmp_path / "inner").write_text("inner\n")
     (tmp_path / "inner").chmod(0o600)
     security = '[forwarders.next.security]\nusername = "broker"\npassword_file = "inner"\nconversation = true\n'
-    brokers = await start(url, f'{security}[security]\nusers = "users"\n')
+    brokers = await start(url, f'{security}[security]\nusers = "users"\n', engine)
     await call_while_one_is_killed(brokers, got, lambda: SecureConversation("alice", "secret"))
 
 

@@ -94,24 +94,48 @@ async def call_through(
     assert outage.ledger.numbers == {f"k{n}": list(range(1, 31)) for n in range(6)}
 
 
+SECURITY = '[security]\nusers = "users"\n'
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
 @cell(pattern="mixed", setup="a cluster", fault="one of three brokers killed", security="secure conversation")
 async def test_wcf_clients_with_a_user_name_keep_their_sessions_if_a_broker_is_killed(
     binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
 ) -> None:
-    """Each request goes to another broker than the one before, also those for tokens and under tokens."""
+    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
+    await call_with_a_user_name(binding, outage, partial(Brokers, more=SECURITY), tmp_path, store)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(pattern="mixed", setup="a cluster on Kafka", fault="one of three brokers killed", security="secure conversation")
+async def test_wcf_clients_with_a_user_name_keep_their_sessions_on_kafka_too(
+    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_nodes: Callable[[int], Any]
+) -> None:
+    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
     outage = Outage(tmp_path, monkeypatch)
-    (tmp_path / "users").write_text("alice:secret\n")
-    (tmp_path / "users").chmod(0o600)
-    security = '[security]\nusers = "users"\n'
-    brokers = Brokers(tmp_path, servers("postgresql").new_url(), outage.service.url, security)
+    await call_with_a_user_name(binding, outage, partial(Brokers, more=SECURITY, lease=3.0), tmp_path, url, ROUNDS)
+
+
+async def call_with_a_user_name(
+    binding: str,
+    outage: Outage,
+    cluster: Callable[[Path, str, str], Brokers],
+    directory: Path,
+    store: str,
+    rounds: int = 1,
+) -> None:
+    """Each request goes to another broker than the one before, also those for tokens and under tokens."""
+    (directory / "users").write_text("alice:secret\n")
+    (directory / "users").chmod(0o600)
+    brokers = cluster(directory, store, outage.service.url)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
             async with (
-                Balancer(list(brokers.urls.values()), repeats=True) as balancer,
-                tls_before(balancer.url, context_in(tmp_path)) as url,
+                Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+                tls_before(balancer.url, context_in(directory)) as url,
             ):
                 given = {"username": "alice:secret", "trust_any": "", "binding": binding}
                 clients = [LiveWCFClient(url, key=f"k{n}", **given) for n in range(3)]

@@ -1,4 +1,4 @@
-"""Nonces, security contexts and tokens in a database that several hosts share.
+"""Nonces, security contexts and tokens in a database or in Kafka, which several hosts share.
 
 Those in files: test_file_nonces.py. Covers security/database.py.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 from databases import PostgreSQL
+from shared_topics import FakeTopic, TopicLog
 
-from holdfast.cluster.shared_database import SharedDatabase, shared_database
+from holdfast.cluster.group.shared_tables import SharedTables
+from holdfast.cluster.shared_database import DatabaseAway, SharedDatabase, shared_database
 from holdfast.exceptions import MessageFlowError
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
@@ -20,6 +23,14 @@ from holdfast.security.conversation.token_requests import Granted
 from holdfast.security.database import _ClusterDatabase, open_database
 from holdfast.security.nonces import SharedNonces, open_nonces
 from holdfast.security.times import ordered
+
+
+@dataclass
+class Processes:
+    """Processes before one topic."""
+
+    log: TopicLog
+    start: Callable[..., tuple[SharedNonces, SecurityContexts, SourceTokens]]
 
 
 @pytest.fixture
@@ -42,7 +53,7 @@ def nodes(location: str) -> Iterator[list[SharedNonces]]:
     made = []
     for database in databases:
         one = SharedNonces(location, most=5)
-        one._db = _ClusterDatabase(database)
+        one._db = _ClusterDatabase(database.run, DatabaseAway)
         made.append(one)
     yield made
     for database in databases:
@@ -124,3 +135,76 @@ def test_the_tokens_of_forwarders_are_the_same_at_every_node(location: str) -> N
     assert one.find("urn:sequence", 1500) == SourceToken("urn:trust", "urn:token", "urn:second", b"l" * 32, 1000, 1900)
     two.forget("urn:token")
     assert one.find("urn:sequence", 1000) is None
+
+
+# --- in Kafka ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """What several processes of a cluster on Kafka remember."""
+    log = TopicLog()
+
+    def start(most: int = 5) -> tuple[SharedNonces, SecurityContexts, SourceTokens]:
+        tables = SharedTables(lambda: FakeTopic(log))
+        monkeypatch.setattr("holdfast.cluster.group.shared_tables.shared_tables", lambda _location: tables)
+        place = "kafka://127.0.0.1:9/t?cache=/none"
+        return SharedNonces(place, most), SecurityContexts(place, most=3, most_of_user=2), SourceTokens(place)
+
+    return Processes(log, start)
+
+
+def test_a_nonce_in_kafka_is_new_in_one_process_only(processes: Processes) -> None:
+    (one, *_), (two, *_) = processes.start(), processes.start()
+    now = processes.log.clock = time.time()
+    assert one.is_new(0.0, b"a", now + 300, now)
+    assert not one.is_new(0.0, b"a", now + 300, now) and not two.is_new(0.0, b"a", now + 300, now)
+    assert two.knows(0.0, b"a") and not two.knows(0.0, b"b")
+    later, *_ = processes.start()
+    assert not later.is_new(0.0, b"a", now + 300, now) and isinstance(open_nonces("kafka://h:1/t?cache=/c"), SharedNonces)
+    assert [one.is_new(0.0, bytes([n]), now + 10, now) for n in range(5)] == [True] * 4 + [False]
+    assert one.is_full and not two.is_full
+
+
+def test_expired_nonces_in_kafka_are_deleted_and_never_new_again(processes: Processes) -> None:
+    """By the clock of Kafka, whatever that of the node says."""
+    (one, *_), (two, *_) = processes.start(99), processes.start(99)
+    now = processes.log.clock = time.time()
+    assert [one.is_new(0.0, b"%d" % n, now + n, now) for n in range(5)] == [True] * 5
+    processes.log.clock = now + 663.5
+    left = []
+    for name, adder in ((b"first", two), (b"second", two), (b"third", one), (b"fourth", one)):
+        assert adder.is_new(0.0, name, now + 900, now)
+        left.append(sum(two.knows(0.0, b"%d" % number) for number in range(5)))
+    assert left == [5, 3, 1, 1], "two with each new one, by the time of the record before it"
+    assert not two.is_new(0.0, b"1", now + 1, now) and not two.is_new(0.0, b"past", now + 60, now)
+    assert two.is_new(0.0, b"nearly past", now + 65, now)
+
+
+def test_security_contexts_and_tokens_in_kafka_are_known_to_every_process(processes: Processes) -> None:
+    (_, one, mine), (_, two, yours) = processes.start(), processes.start()
+    granted = SecurityContext("urn:t", "", "alice", bytes(range(32)), 2e9, b"\xff\0")
+    assert one.has_room("alice", 1e9) and two.find("urn:t", "") is None
+    one.add(granted)
+    assert two.find("urn:t", "") == granted
+    for number in range(1, 4):
+        two.add(SecurityContext("urn:t", str(number), "alice", b"k", 2e9 + number))
+    assert [one.find("urn:t", str(number)) is not None for number in (3, 2, 1)] == [True, True, False]
+    assert one.find("urn:t", "") is None
+    assert not one.has_room("alice", 1e9) and one.has_room("bob", 1e9)
+    assert one.has_room("alice", 3e9), "both keys have expired"
+    assert processes.start()[1].find("urn:t", "3") is None
+    mine.keep("urn:trust", Granted("urn:token", "", b"k" * 32, 1000), 100)
+    mine.use("urn:sequence", "urn:token")
+    assert yours.find("urn:sequence", 500) == SourceToken("urn:trust", "urn:token", "", b"k" * 32, 1000, 1100)
+    yours.forget("urn:token")
+    assert mine.find("urn:other", 500) is None and mine.find("urn:sequence", 500) is None
+
+
+def test_while_kafka_is_away_messages_wait(processes: Processes) -> None:
+    nonces, contexts, _ = processes.start()
+    processes.log.is_away = True
+    for call in (lambda: nonces.is_new(0.0, b"a", 2e9, 0), lambda: contexts.find("urn:t", "")):
+        with pytest.raises(MessageFlowError) as caught:
+            call()
+        assert caught.value.retry_after == 5

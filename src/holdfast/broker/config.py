@@ -135,7 +135,7 @@ class SecurityConfig:
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
             for all workers; nonces and signatures are in a directory beside it, which has its name and ``-nonces``. The
             default is ``security.db`` in the store's directory; without one, it is in memory. The nodes of a cluster
-            remember them in their database.
+            remember them in their database, or in a topic of Kafka.
     """
 
     users: UsersFile | None = None

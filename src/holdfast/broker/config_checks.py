@@ -149,20 +149,12 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
             cluster.node_url(cluster.port)
     except ConfigurationError as error:
         yield ("cluster",), error.message, error.remedy
-    if is_kafka(config.store):
-        yield from _of_a_cluster_on_kafka(config)
-    elif config.security.nonces is not None:
-        what = "a file on one machine cannot remember what the other nodes of a cluster have received"
-        yield ("security", "nonces"), what, "Remove this key: the nodes remember nonces in their database."
-
-
-def _of_a_cluster_on_kafka(config: BrokerConfig) -> Iterator[Wrong]:
-    if config.security != SecurityConfig():
-        what = "nodes on Kafka have no common memory of nonces and sessions, so a message could be replayed"
-        yield ("security",), what, "Remove it and use client certificates (listen.tls), or use PostgreSQL."
-    if config.cluster is not None and config.cluster.memory is not None:
+    if is_kafka(config.store) and cluster.memory is not None:
         what = "a log in Kafka shows by itself that it went back"
         yield ("cluster", "memory"), what, "Remove this key."
+    if config.security.nonces is not None:
+        what = "a file on one machine cannot remember what the other nodes of a cluster have received"
+        yield ("security", "nonces"), what, "Remove this key: the nodes remember nonces in their database or in Kafka."
 
 
 def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:

@@ -18,7 +18,7 @@ from holdfast.security.conversation.secure_conversation import SecureConversatio
 from holdfast.security.names import SECURITY
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
-from holdfast.store import is_sql
+from holdfast.store import is_remote
 
 if TYPE_CHECKING:
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
@@ -234,8 +234,8 @@ class HopSignatures(Processor):
 
 
 def _memory(config: BrokerConfig) -> str | Path | None:
-    """Return where nonces and tokens are remembered: by a cluster in its database; otherwise beside the store."""
-    is_node = config.cluster is not None and is_sql(config.store)  # its gateway has no store: the workers check
+    """Return where nonces and tokens are remembered: by a cluster where its stores are; otherwise beside the store."""
+    is_node = config.cluster is not None and is_remote(config.store)  # its gateway has no store: the workers check
     return config.store_location() if is_node else nonces_of(config.store)
 
 

@@ -1,7 +1,8 @@
 """Where a validator remembers security sessions with their keys, in a file; and nonces too, in a database.
 
-A file is for the processes of one host. The nodes of a cluster share the database of their store: a nonce that one of
-them has seen is known to all, and each of them finds the sessions that another one granted.
+A file is for the processes of one host. The nodes of a cluster share the database of their store, or a topic beside it
+in Kafka: a nonce that one of them has seen is known to all, and each of them finds the sessions that another one
+granted.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
-from holdfast.store.address import is_sql, shown
-
-if TYPE_CHECKING:
-    from holdfast.cluster.shared_database import SharedDatabase
+from holdfast.store.address import is_kafka, is_sql, shown
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for other processes that use the file."""
@@ -48,20 +47,29 @@ def open_database(place: str | Path | None) -> Database:
     """Open a place that several processes may share.
 
     Args:
-        place: A file, created if absent; the URL of a PostgreSQL database; or None: memory.
+        place: A file, created if absent; the URL of a PostgreSQL database, or of a cluster's topic in Kafka; or None:
+            memory.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
-    if not is_sql(place):
-        return FileDatabase(place)
     try:
-        from holdfast.cluster.shared_database import shared_database
+        if is_sql(place):
+            from holdfast.cluster.shared_database import DatabaseAway, shared_database
+
+            shared = shared_database(str(place))
+            shared.is_kept = True
+            return _ClusterDatabase(shared.run, DatabaseAway)
+        if is_kafka(place):
+            from holdfast.cluster.group.shared_tables import TablesAway, shared_tables
+
+            return _ClusterDatabase(shared_tables(str(place)).run, TablesAway)
     except ModuleNotFoundError as error:
+        extra = "kafka" if is_kafka(place) else "sql"
         raise ConfigurationError(
-            f"nonces={shown(place)!r} needs the package {error.name}", remedy="pip install 'holdfast[sql]'"
+            f"nonces={shown(place)!r} needs the package {error.name}", remedy=f"pip install 'holdfast[{extra}]'"
         ) from None
-    return _ClusterDatabase(shared_database(str(place)))
+    return FileDatabase(place)
 
 
 class FileDatabase:
@@ -95,19 +103,22 @@ class FileDatabase:
 
 
 class _ClusterDatabase:
-    """A database that several hosts share."""
+    """A database or topic that several hosts share.
 
-    def __init__(self, shared: SharedDatabase) -> None:
-        self._shared = shared
-        shared.is_kept = True
+    Args:
+        run: Runs statements.
+        away: What it raises if the database or Kafka does not answer.
+    """
+
+    def __init__(self, run: Callable[..., list[Row]], away: type[Exception]) -> None:
+        self._run = run
+        self._away = away
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """See :class:`Database`."""
-        from holdfast.cluster.shared_database import DatabaseAway
-
         try:
-            return self._shared.run(schema, *statements, **values)
-        except DatabaseAway as error:
+            return self._run(schema, *statements, **values)
+        except self._away as error:
             log.warning("security.database_away", why=str(error))
             told = "The service cannot check messages now. Send it again."
             raise MessageFlowError(told, retry_after=_AGAIN) from None

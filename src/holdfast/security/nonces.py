@@ -20,7 +20,7 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.security.database import open_database
 from holdfast.security.times import ordered
-from holdfast.store.address import is_sql
+from holdfast.store.address import is_kafka, is_remote
 
 MOST: Final = 1_500_000
 """Maximum number of nonces remembered: those of 3,000 messages a second until they are forgotten. Some 25 MB."""
@@ -69,13 +69,13 @@ class Nonces(Protocol):
 
 
 def open_nonces(place: str | Path | None) -> Nonces:
-    """Return the memory in files beside a path; at the URL of a PostgreSQL database; or in memory (None), which a
-    restart clears. Several processes may share it.
+    """Return the memory in files beside a path; at the URL of a PostgreSQL database, or of a cluster's topic in Kafka;
+    or in memory (None), which a restart clears. Several processes may share it.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
-    return SharedNonces(str(place)) if is_sql(place) else FileNonces(place)
+    return SharedNonces(str(place)) if is_remote(place) else FileNonces(place)
 
 
 class _Minute:
@@ -294,23 +294,33 @@ ON CONFLICT DO NOTHING RETURNING 1
 """
 """Each nonce deletes two that have expired, so no call takes long. The commit does not wait for the disk: if the server
 crashes, it may lose the last second."""
+_FORGET_IN_KAFKA: Final = """
+DELETE FROM holdfast_nonces WHERE nonce IN (
+    SELECT nonce FROM holdfast_nonces WHERE space = :space AND until < :clock - 660 ORDER BY until LIMIT 2)
+"""
+_ADD_IN_KAFKA: Final = """
+INSERT INTO holdfast_nonces SELECT :space, :nonce, :until WHERE :until >= :clock - 600
+ON CONFLICT DO NOTHING RETURNING 1
+"""
+"""As _ADD, by the clock of Kafka's brokers."""
 _KNOWS: Final = "SELECT 1 FROM holdfast_nonces WHERE space = :space AND nonce = :nonce"
 
 
 class SharedNonces:
-    """Nonces in a database that several hosts share.
+    """Nonces in a database that several hosts share, or in Kafka.
 
     Args:
-        location: The URL of the database.
+        location: The URL of the database, or of the cluster's topic.
         most: Maximum number that this process adds before they expire.
 
     Raises:
-        ConfigurationError: The location is not a URL of PostgreSQL.
+        ConfigurationError: The location is not such a URL.
     """
 
     def __init__(self, location: str, most: int = MOST_SHARED) -> None:
         self._most = most
         self._db = open_database(location)
+        self._adding = (_FORGET_IN_KAFKA, _ADD_IN_KAFKA) if is_kafka(location) else (_ADD,)
         self._lock = threading.Lock()
         self._added: Counter[int] = Counter()
         """Number of the interval in which nonces expire -> how many of this process do."""
@@ -327,7 +337,7 @@ class SharedNonces:
                 del self._added[expired]
             if self.is_full:
                 return False
-            added = bool(self._db.run(_SCHEMA, _ADD, nonce=ordered(at, digest), until=until))
+            added = bool(self._db.run(_SCHEMA, *self._adding, nonce=ordered(at, digest), until=until))
             self._added[int(until // _FORGET_EVERY)] += added
             return added
 

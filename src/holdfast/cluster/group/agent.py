@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
-from holdfast.cluster.group.pictures import client_id, group_of, identifiers_of, picture_of
+from holdfast.cluster.group.pictures import client_id, group_of, identifiers_of, picture_of, security_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.trust import Trust, trust_clock
@@ -116,13 +116,14 @@ class _GroupAgent:
     def _require_topic(self) -> None:
         """Wait for Kafka, create missing topics, and check them."""
         log = KafkaLog(self._address)
-        identifiers = SharedTopic(self._address, identifiers_of(self._address))
+        others = [SharedTopic(self._address, name(self._address)) for name in (identifiers_of, security_of)]
         try:
             while True:
                 try:
                     log.open(creates=True)
                     self._shared.open(creates=True)
-                    identifiers.open(creates=True)
+                    for one in others:
+                        one.open(creates=True)
                     break
                 except KafkaAway as error:
                     self._be_away(str(error))
@@ -135,7 +136,8 @@ class _GroupAgent:
                 )
         finally:
             log.close()
-            identifiers.close()
+            for one in others:
+                one.close()
 
     def _wait(self, seconds: float) -> None:
         until = trust_clock() + seconds

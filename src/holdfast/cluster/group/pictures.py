@@ -22,6 +22,11 @@ def identifiers_of(address: KafkaAddress) -> str:
     return f"{address.topic}-identifiers"
 
 
+def security_of(address: KafkaAddress) -> str:
+    """Return the name of the topic of the nonces and tokens of message security."""
+    return f"{address.topic}-security"
+
+
 def client_id(node: str, url: str, since: float, mark: str) -> str:
     """Return the client id of a node's consumer, which the other members read."""
     return " ".join((_MARK, node, url, f"{since:.6f}", mark))

@@ -33,6 +33,8 @@ class SharedTopic(KafkaLog):
 
     Attributes:
         is_at_end: Whether the last call that read found the end.
+        position: The offset after the last record that was read.
+        clock: Kafka's time when it stored the latest record that was read, in seconds since 1970-01-01 UTC.
     """
 
     _READING: Mapping[str, Any] = {"enable.partition.eof": True}
@@ -42,6 +44,8 @@ class SharedTopic(KafkaLog):
         super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place))
         self._is_reading = False
         self.is_at_end = False
+        self.position = 0
+        self.clock = 0.0
 
     def _settings_of_new(self, replicas: int) -> dict[str, str]:
         return settings_of_compacted(replicas)
@@ -62,15 +66,20 @@ class SharedTopic(KafkaLog):
         with self._asking():
             if not self._is_reading:
                 reader.assign([TopicPartition(self._address.topic, 0, OFFSET_BEGINNING)])
-                self._is_reading = True
-            messages = reader.consume(_MOST_AT_ONCE, wait)
+                self._is_reading, self.position = True, 0
+            first = reader.poll(wait) if wait else None  # consume() would wait for as many as it may return
+            messages = [] if first is None else [first]
+            messages += reader.consume(_MOST_AT_ONCE, 0)
         found: list[Change] = []
         for one in messages:
             error = one.error()
             if error is None:
                 found.append(_change_of(one))
+                self.position = (one.offset() or 0) + 1
+                self.clock = max(self.clock, one.timestamp()[1] / 1000)
                 self.is_at_end = False
             elif error.code() == KafkaError._PARTITION_EOF:
+                self.position = max(self.position, one.offset() or 0)
                 self.is_at_end = True
             else:
                 self._is_reading = False

@@ -20,11 +20,12 @@ _ALWAYS: Final = {
     "retention.bytes": "-1",
     "unclean.leader.election.enable": "false",
 }
-_COMPACTED: Final = {**_ALWAYS, "cleanup.policy": "compact"}
+_COMPACTED: Final = {**_ALWAYS, "cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
 _WHY: Final = {
     "cleanup.policy": "Kafka would drop records that the log needs",
     "retention.ms": "Kafka would delete messages before they are read",
     "retention.bytes": "Kafka would delete messages before they are read",
+    "message.timestamp.type": "the nodes need the time of one clock",
     "unclean.leader.election.enable": "Kafka would drop confirmed records when it elects a broker that lacks them",
 }
 

@@ -218,15 +218,18 @@ class KafkaLog:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, wait: float = ANSWER_SECONDS) -> tuple[int, int]:
         """Return the offset of the first record, and the one after the last that every replica in sync has.
+
+        Args:
+            wait: Seconds to wait for Kafka.
 
         Raises:
             KafkaAway: Kafka does not answer.
         """
         with self._asking():
             first, end = self._reader().get_watermark_offsets(
-                TopicPartition(self._address.topic, self._address.partition), ANSWER_SECONDS, cached=False
+                TopicPartition(self._address.topic, self._address.partition), wait, cached=False
             )
         return first, end
 
