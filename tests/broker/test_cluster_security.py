@@ -141,6 +141,7 @@ async def post(url: str, content: str) -> tuple[int, str]:
     return answer.status_code, answer.text.partition("Identifier>")[2].partition("<")[0]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_a_token_counts_once_at_all_brokers_also_after_one_is_killed(
     run_service: Any, start: Start, engine: str

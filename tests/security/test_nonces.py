@@ -161,7 +161,9 @@ def test_a_nonce_in_kafka_is_new_in_one_process_only(processes: Processes) -> No
     assert not one.is_new(0.0, b"a", now + 300, now) and not two.is_new(0.0, b"a", now + 300, now)
     assert two.knows(0.0, b"a") and not two.knows(0.0, b"b")
     later, *_ = processes.start()
-    assert not later.is_new(0.0, b"a", now + 300, now) and isinstance(open_nonces("kafka://h:1/t?cache=/c"), SharedNonces)
+    assert not later.is_new(0.0, b"a", now + 300, now) and isinstance(
+        open_nonces("kafka://h:1/t?cache=/c"), SharedNonces
+    )
     assert [one.is_new(0.0, bytes([n]), now + 10, now) for n in range(5)] == [True] * 4 + [False]
     assert one.is_full and not two.is_full
 

@@ -291,7 +291,7 @@ def test_a_destination_that_does_not_answer_hears_of_the_end_without_a_limit() -
     assert not refusals(sending)
 
 
-def test_a_destination_that_delivers_nothing_before_the_end_hears_of_it_without_a_limit() -> None:
+def test_a_destination_that_discards_hears_of_the_end_without_a_limit() -> None:
     sending, sent = ending(NEW, IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE)
     times = 3 * REFUSED_ENOUGH
     assert repeated(sending, sent, lambda one: sending.protocol.failed(one, sending.now), times)
