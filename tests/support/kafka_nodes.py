@@ -62,6 +62,15 @@ controller.quorum.fetch.timeout.ms=1000
 controller.quorum.election.timeout.ms=500
 controller.quorum.election.backoff.max.ms=500
 """
+_SECURE = """\
+ssl.keystore.type=PEM
+ssl.keystore.location={directory}/broker.pem
+sasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN
+listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.secure.plain.sasl.jaas.config=\
+org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+"""
+USER, PASSWORD = "holdfast", "s3cret/@ word"
 
 
 class KafkaNodes:
@@ -70,13 +79,21 @@ class KafkaNodes:
     Args:
         cache_dir: Where what Maven brings is kept.
         nodes: How many nodes; each is a broker and a controller.
+        certificate: Key and certificate in PEM for ``localhost``: then each node has a second listener, with TLS, on
+            which clients log in with SASL.
+
+    Attributes:
+        servers: The addresses without TLS.
+        secure: Those with TLS and SASL.
     """
 
-    def __init__(self, cache_dir: Path, nodes: int = 1) -> None:
+    def __init__(self, cache_dir: Path, nodes: int = 1, certificate: bytes = b"") -> None:
         self._jars = fetch(cache_dir, POM)
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-kafka-"))
-        ports = free_ports(2 * nodes)
-        self.ports, controllers = ports[:nodes], ports[nodes:]
+        ports = free_ports(3 * nodes)
+        self.ports, controllers, secure = ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :]
+        self.secure = ",".join(f"localhost:{port}" for port in secure)
+        self._has_users = bool(certificate)
         self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
         self._topics = itertools.count(1)
@@ -93,6 +110,13 @@ class KafkaNodes:
                 nodes=nodes,
                 in_sync=min(nodes, 2),
             )
+            if certificate:
+                listener = f"SECURE://localhost:{secure[node]}"
+                for name in ("listeners", "advertised.listeners"):
+                    text = text.replace(f"\n{name}=", f"\n{name}={listener},")
+                text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL\n")
+                text += _SECURE.format(directory=place, user=USER, password=PASSWORD)
+                (place / "broker.pem").write_bytes(certificate)
             (place / "server.properties").write_text(text)
 
     def __enter__(self) -> Self:
@@ -119,7 +143,9 @@ class KafkaNodes:
         return [*_JAVA, "-cp", f"{self._jars}/*", *arguments, str(file)]
 
     def _format(self, node: int, cluster: str) -> None:
-        command = self._command(node, "kafka.tools.StorageTool", "format", "-t", cluster, "--ignore-formatted", "-c")
+        users = ["--add-scram", f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"] if self._has_users else []
+        format_it = ["kafka.tools.StorageTool", "format", "-t", cluster, "--ignore-formatted", *users, "-c"]
+        command = self._command(node, *format_it)
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self, node: int) -> None:

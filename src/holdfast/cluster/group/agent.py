@@ -26,7 +26,7 @@ from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
+from holdfast.store.kafka.topic import ANSWER_SECONDS, REMEDY, KafkaAway, KafkaLog, client_settings
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
@@ -275,7 +275,7 @@ class _GroupAgent:
         self._trouble = why or self._said
         if self._away_since is None:
             self._away_since = trust_clock()
-            self._report("warning", "cluster.kafka_away", reason=self._trouble)
+            self._report("warning", "cluster.kafka_away", reason=self._trouble, remedy=REMEDY)
 
     def _be_back(self) -> None:
         if self._away_since is not None:

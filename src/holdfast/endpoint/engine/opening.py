@@ -49,7 +49,7 @@ async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
             if waited >= error.patience:
                 raise
             if not waited:
-                log.warning("store.away", error=error.message, seconds=error.patience)
+                log.warning("store.away", error=error.message, remedy=error.remedy, seconds=error.patience)
             await asyncio.sleep(pause)
             waited += pause
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -33,7 +33,19 @@ ANSWER_SECONDS: Final = 10.0
 """Seconds that Kafka may need for one answer."""
 _LOOK_SECONDS: Final = 0.2
 _READ_AHEAD_KILOBYTES: Final = 32 << 10
-_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
+_FIRST_SECONDS: Final = 1.0
+"""Seconds after which an opening looks why there is no answer yet."""
+_NO_LOGIN: Final = "Check the user in the URL, its password, and sasl.mechanism."
+_REFUSALS: Final = {
+    KafkaError._AUTHENTICATION: _NO_LOGIN,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _NO_LOGIN,
+    KafkaError._SSL: "Check ssl.ca.location in the URL: a PEM file with the authority that signed the brokers' "
+    "certificates. The certificates must name the hosts in the URL.",
+}
+"""What a client does not get over by waiting, and what to do."""
+_PROOF: Final = "certificate"
+"""In the text of an error of TLS that remains. Others may come from a broker that stops."""
+REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -91,6 +103,8 @@ class KafkaLog:
         self.most = RECORD_BYTES
         self.said = ""
         self.is_passing = True
+        self._refusal: KafkaError | None = None
+        self._is_unreachable = False
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
         self._position = -1
@@ -108,7 +122,13 @@ class KafkaLog:
         return {**client_settings(self._address, self._hear), **others}
 
     def _hear(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._is_unreachable = True
+            self.said = self.said or f"{error.str()}, or they have another security.protocol than the URL"
+            return
         self.said = error.str()
+        if error.code() in _REFUSALS and (error.code() != KafkaError._SSL or _PROOF in self.said):
+            self._refusal = error
 
     # --- the topic ------------------------------------------------------------------------------------------------
 
@@ -119,13 +139,13 @@ class KafkaLog:
             creates: Whether to create a missing topic.
 
         Raises:
-            ConfigurationError: The topic is not safe, or has no such partition.
+            ConfigurationError: Kafka does not accept this client, or the topic is not safe, or has no such partition.
             StoreMissing: There is no such topic.
             KafkaAway: Kafka does not answer.
             StoreFailed: Kafka refuses a request.
         """
         with self._asking():
-            metadata = self._admin.list_topics(self._address.topic, timeout=ANSWER_SECONDS)
+            metadata = self._metadata()
             found = self._find(creates=creates)
             configs = self._configs()
         address = self._address
@@ -146,6 +166,26 @@ class KafkaLog:
             "topic_id": str(found.topic_id),
             "partition": str(address.partition),
         }
+
+    def _metadata(self) -> Any:
+        """Return what Kafka tells of the topic. Wait no longer than it makes sense."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._admin.list_topics(self._address.topic, timeout=_FIRST_SECONDS)
+            except KafkaException as error:
+                self._admin.poll(0)  # calls _hear
+                if self._refusal is not None:
+                    raise self._refused(self._refusal) from error
+                if error.args[0].code() not in _PASSING:
+                    raise
+                if self._is_unreachable or time.monotonic() > deadline:
+                    self._is_unreachable = False
+                    raise KafkaAway(self.said or said(error)) from error
+
+    def _refused(self, why: KafkaError) -> ConfigurationError:
+        text = f"Kafka and the client of {self._address.shown} do not accept each other: {why.str()}"
+        return ConfigurationError(text, remedy=_REFUSALS[why.code()])
 
     def _settings_of_new(self, replicas: int) -> dict[str, str]:
         return settings_of(replicas)
@@ -214,7 +254,7 @@ class KafkaLog:
         text = said(error)
         if code in _PASSING:
             return KafkaAway(text)
-        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=_REMEDY)
+        return StoreFailed(f"Kafka refused a request of the store at {self._address.shown}: {text}", remedy=REMEDY)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -386,7 +426,7 @@ class KafkaLog:
         """Return the error for a Kafka that does not answer."""
         return StoreAway(
             f"Kafka does not serve the store at {self._address.shown}: {why}",
-            remedy=_REMEDY,
+            remedy=REMEDY,
             patience=self._address.patience,
         )
 

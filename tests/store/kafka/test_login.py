@@ -1,0 +1,143 @@
+"""TLS and SASL to a real Kafka with an authority of its own: what works, and what is refused, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from broker_cluster import Brokers
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from node_processes import NodeProcess, config_of
+
+import holdfast
+from holdfast.cluster.group.verification import verify_cluster
+from holdfast.core.records import Batch, Record
+from holdfast.exceptions import ConfigurationError, StoreAway
+from holdfast.store import open_store
+from holdfast.testing.ports import free_ports
+
+kafka_nodes_of = pytest.importorskip("kafka_nodes", reason="confluent-kafka is not installed")
+maven_build = pytest.importorskip("maven_build")
+trustme = pytest.importorskip("trustme")
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+RIGHT: dict[str, Any] = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
+Url = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def nodes(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if reason := maven_build.available():
+        pytest.skip(reason)
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem += b"".join(one.bytes() for one in issued.cert_chain_pems)
+    with kafka_nodes_of.KafkaNodes(pytestconfig.cache.mkdir("kafka-server"), 1, pem) as found:
+        authority.cert_pem.write_to_path(found.directory / "ca.pem")
+        trustme.CA().cert_pem.write_to_path(found.directory / "other.pem")
+        yield found
+
+
+@pytest.fixture
+def url(nodes: Any, tmp_path: Path) -> Url:
+    """The URL of a store in a new topic."""
+
+    def made(password: str = kafka_nodes_of.PASSWORD, servers: str = "", ca: str = "ca.pem", **options: Any) -> str:
+        query = {"ssl.ca.location": nodes.directory / ca, **RIGHT, **options}
+        base = nodes.new_url(tmp_path / "cache").replace(nodes.servers, servers or nodes.secure)
+        login = f"{kafka_nodes_of.USER}:{quote(password, safe='')}@"
+        return base.replace("://", f"://{login}") + "".join(f"&{name}={value}" for name, value in query.items())
+
+    return made
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_a_store_is_kept_over_tls_with_a_user_and_its_password(url: Url, mechanism: str) -> None:
+    place = url(**{"sasl.mechanism": mechanism})
+    store = open_store(place)
+    store.commit(Batch(appends=[("q", 0, 0, Record("urn:s", 1, "urn:a", b"<x/>", 1.0))]))
+    store.close()
+    store = open_store(place)
+    assert [record.body for _, record in store.read("q", 0, 0, 9)] == [b"<x/>"]
+    store.close()
+    assert kafka_nodes_of.PASSWORD not in repr(store) + store.shown  # type: ignore[attr-defined]
+
+
+WRONG = [
+    ({"password": "no"}, "SASL authentication error", "Check the user in the URL, its password"),
+    ({"password": "no", "sasl.mechanism": "PLAIN"}, "SASL authentication error", "Check the user in the URL"),
+    ({"sasl.mechanism": "SCRAM-SHA-256"}, "Unsupported SASL mechanism", "sasl.mechanism"),
+    ({"ca": "other.pem"}, "certificate verify failed", "Check ssl.ca.location in the URL"),
+    ({"ca": "none.pem"}, "ssl.ca.location failed", "Check the options of the URL"),
+    ({"sasl.mechanism": "GSSAPI"}, "No provider for SASL mechanism", "Check the options of the URL"),
+]
+
+
+@pytest.mark.parametrize(("options", "what", "remedy"), WRONG)
+def test_a_kafka_that_does_not_accept_the_client_ends_the_opening(
+    url: Url, options: dict[str, Any], what: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url(**options))
+    assert what in caught.value.message and remedy in caught.value.remedy
+
+
+def test_a_certificate_for_another_host_is_refused(url: Url, nodes: Any) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url(servers=nodes.secure.replace("localhost", "127.0.0.1")))
+    assert "must name the hosts in the URL" in caught.value.remedy
+
+
+def test_a_kafka_that_does_not_answer_is_away_with_the_reason(url: Url, nodes: Any) -> None:
+    for servers, options, why in [
+        (f"localhost:{free_ports(1)[0]}", {}, "Connection refused"),
+        (nodes.servers, {}, "PLAINTEXT broker listener"),
+        (nodes.secure, {"security.protocol": "PLAINTEXT"}, "another security.protocol than the URL"),
+        ("nosuch.invalid:9092", {}, "resolve"),
+    ]:
+        with pytest.raises(StoreAway, match=why) as caught:
+            open_store(url(servers=servers, **options))
+        assert "is running and reachable" in caught.value.remedy
+
+
+async def test_a_cluster_serves_over_tls_and_sasl(url: Url, tmp_path: Path) -> None:
+    """All clients of Kafka log in: those of the logs, of the group, and of the topics that the nodes share."""
+    for name, content in (("password", kafka_nodes_of.PASSWORD), ("users", "alice:secret\n")):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(0o600)
+    place = url(partitions=2)
+    cluster = Brokers(tmp_path, without_password(place), "", '[queues.orders]\n[security]\nusers = "users"\n')
+    cluster._config = 'store_password_file = "password"\n' + cluster._config.replace("partitions = 6", "partitions = 2")
+    user = holdfast.UsernameToken("alice", "secret", digest=True)
+    try:
+        await cluster.start("a")
+        async with holdfast.Source(cluster.urls["a"], ":memory:", processors=[user]) as source:
+            for number in range(5):
+                await source.send(f"<n>{number}</n>", action="urn:test:note")
+            await source.flush(timeout=120)
+        found = verify_cluster(place)
+        assert (found.problems, found.records) == ((), 5)
+    finally:
+        cluster.clean()
+
+
+def without_password(place: str) -> str:
+    """The URL as a broker's file has it."""
+    return place.replace(f":{quote(kafka_nodes_of.PASSWORD, safe='')}@", "@")
+
+
+def test_a_node_with_a_wrong_password_ends_and_says_why(url: Url, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("no")
+    (tmp_path / "password").chmod(0o600)
+    config = 'store_password_file = "password"\n' + config_of(without_password(url()), 1)
+    node = NodeProcess(tmp_path, "a", config)
+    try:
+        assert node.process.wait(120) != 0
+        said = node.errors.read_text()
+        assert "do not accept each other" in said and "Check the user in the URL, its password" in said
+    finally:
+        node.clean()
