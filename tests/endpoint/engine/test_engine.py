@@ -18,6 +18,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.versions import Versions
 from holdfast.endpoint import heap
+from holdfast.endpoint.engine import engine
 from holdfast.endpoint.engine.engine import Engine, new_identifier
 from holdfast.exceptions import StoreFailed
 from holdfast.store import MemoryStore, writer
@@ -114,6 +115,36 @@ async def test_a_store_that_fails_ends_it_once_and_lets_nobody_wait_for_ever(run
     assert len(running.failures) == 1
     with pytest.raises(StoreFailed, match="no space left"):
         running.engine.check()
+
+
+async def test_deadlines_are_not_looked_up_while_a_batch_is_being_committed(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "TIMER_DELAY", 60.0)
+    looked, deadline = list[float | None](), running.engine.protocol.deadline
+    monkeypatch.setattr(running.engine.protocol, "deadline", lambda: looked.append(deadline()))
+    running.store.may_go.clear()
+    for _ in range(50):
+        running.submit(1)
+        await asyncio.sleep(0)
+    assert not looked
+    running.store.may_go.set()
+    await running.engine.settled()
+    assert looked
+
+
+async def test_a_deadline_is_met_although_the_store_does_not_answer(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pumped: list[float] = []
+    running.store.may_go.clear()
+    running.submit(1)
+    await asyncio.sleep(0)
+    monkeypatch.setattr(running.engine.protocol, "deadline", lambda: running.engine.clock() + 0.01)
+    monkeypatch.setattr(running.engine.protocol, "pump", pumped.append)
+    running.submit(1)
+    await until(lambda: pumped)
+    assert running.submitted == 0
 
 
 @pytest.fixture

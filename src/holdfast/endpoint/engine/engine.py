@@ -46,6 +46,10 @@ SOURCES_QUEUE = "replies"
 CALLBACKS_QUEUE = "callbacks"
 """The queue for messages that a :class:`~holdfast.Source` receives; it marks a store as a source's."""
 
+TIMER_DELAY = 0.05
+"""Seconds for which the next deadline is not looked up while a batch is being committed. The commit usually ends
+sooner, and may change the deadline again."""
+
 
 def new_identifier() -> str:
     """Return a unique, unguessable URI: a peer that knows a Sequence's Identifier can write to it."""
@@ -83,6 +87,7 @@ class Engine:
         self._heap = Heap()
         self._timer: Cancellable | None = None
         self._timer_at = 0.0
+        self._later: Cancellable | None = None
         self._idle: asyncio.Event | None = None
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -213,7 +218,10 @@ class Engine:
             elif not self._commit(commits) and is_after:
                 self.protocol.outbound.pump(self.clock())
                 self._see_to_effects()
-        self._set_timer()
+        if not commits.is_committing:
+            self._set_timer()
+        elif self._later is None:  # the next turn is near, and the deadlines cost as much as a message
+            self._later = self.clock.call_at(self.clock() + TIMER_DELAY, self._set_timer_late)
         if not commits.is_committing and not commits.are_wanted:
             self._wake()
 
@@ -367,6 +375,10 @@ class Engine:
         self._timer_at = deadline
         self._timer = self.clock.call_at(deadline, self._timer_fired)
 
+    def _set_timer_late(self) -> None:
+        self._later = None
+        self._set_timer()
+
     def _timer_fired(self) -> None:
         self._timer = None
         if self.failure is None:
@@ -436,8 +448,9 @@ class Engine:
             await self.settled()
             assert self._commits is not None
             self._commits.end_put_off()
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._later):
+                if timer is not None:
+                    timer.cancel()
         self._heap.close()
         await self._end_threads()
 
