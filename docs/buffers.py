@@ -281,8 +281,8 @@ NO_BUFFERS = {
     },
     "endpoint.journal.writer": {"SPARE_BYTES": "of the disk"},
     "http.client.answer_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
-    "http.client.connection": {"LARGE_BODY": "a threshold"},
-    "http.server.content_spool": {"SPOOL_FROM": "max_buffered counts it"},
+    "http.client.connection": {"LARGE_BODY": "a threshold", "MAX_ATTACHMENTS": "in the store"},
+    "http.content_spool": {"SPOOL_FROM": "max_buffered counts it, and the room for answers"},
     "http.server.server_exchange": {"LARGE_BODY": "a threshold"},
     "http.head_memory": {"MAX_HEAD_BYTES": "of a head that is remembered"},
     "http.tls_transport": {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.exchange import Handler, HTTPLimits
+from holdfast.http.exchange import Handler, HTTPLimits, Spooling
 from holdfast.http.reasons import reason_of
 from holdfast.http.server.server import HTTPServer
 
@@ -41,7 +41,7 @@ def listening_at(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-async def listen_for_answers(handler: Handler, host: str, port: int) -> HTTPServer:
+async def listen_for_answers(handler: Handler, host: str, port: int, spooling: Spooling | None) -> HTTPServer:
     """A server for what comes back to a source, with the connections that its store leaves room for.
 
     Raises:
@@ -50,6 +50,7 @@ async def listen_for_answers(handler: Handler, host: str, port: int) -> HTTPServ
     server = HTTPServer()
     server.refusing = refuse_as_soap
     server.on_failed_handshake = tell_of_handshake
+    server.spooling = spooling
     with listening_at(host, port):
         await server.start(handler, host, port, limits=divide(HTTPLimits(), None, SPARE_FILES).messages)
     return server

@@ -19,7 +19,7 @@ from holdfast.settings import Bytes, Seconds, check_settings
 
 
 class Spool(Protocol):
-    """Takes the content of a request that is too large for memory, piece by piece."""
+    """Takes the content of a message that is too large for memory, piece by piece."""
 
     def add(self, data: bytes) -> None:
         """Add a piece, in the event loop's thread."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.exceptions import HoldfastError
+from holdfast.http.exchange import Spool
 
 
 class TransportError(HoldfastError):
@@ -47,7 +48,8 @@ class Response:
     Attributes:
         status: The status code; never a redirect.
         headers: Lower-case names to values; values of a repeated name are joined with ``", "`` (RFC 9110 section 5.3).
-        body: The content, at most the client's ``max_response`` bytes.
+        body: The content, at most the client's ``max_response`` bytes; b"" if it is in ``spool``.
+        spool: Has the content if it was too large for memory.
     """
 
     status: int
@@ -55,12 +57,16 @@ class Response:
     body: bytes
     claim: object = field(default=None, repr=False, compare=False)
     """The room that a large answer takes, which ends with it."""
+    spool: Spool | None = None
 
     @property
     def content_type(self) -> str:
         """The Content-Type header's value with its parameters, "" without that header."""
         return self.headers.get("content-type", "")
 
+
+AnswerSpooling = Callable[[Mapping[str, str]], Spool | None]
+"""Returns where the content of an answer with these headers goes if it is large; None: to memory."""
 
 Outcome = Response | TransportError
 """Result of a request."""

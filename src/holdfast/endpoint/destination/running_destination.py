@@ -153,6 +153,7 @@ class RunningDestination:
             settings.envelopes,
             http.headers,
             is_trusted=self.worker.is_trusted if self.worker is not None else None,
+            spooling=settings.envelopes.spooling_answers(store.create_content),
         )
         self.unanswered = Unanswered()
         self.reception = Reception(

@@ -41,7 +41,7 @@ from holdfast.exceptions import (
     VersionMismatch,
 )
 from holdfast.http.exchange import Exchange, Spooling
-from holdfast.http.outcome import Response, Streamed
+from holdfast.http.outcome import AnswerSpooling, Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
 from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pack, soap_of_content_type
 
@@ -143,6 +143,17 @@ class Envelopes:
         """
         return spooling(create, lambda: self._decoder.limits)
 
+    def spooling_answers(self, create: Callable[[], ContentWriter] | None) -> AnswerSpooling | None:
+        """Return the same for answers to requests of this endpoint; None if the store cannot do this."""
+        if create is None:
+            return None
+
+        def spool(headers: Mapping[str, str]) -> PackageSpool | None:
+            media = headers.get("content-type", "")
+            return PackageSpool(media, create, self._decoder.limits) if is_package(media) else None
+
+        return spool
+
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)
 
@@ -213,14 +224,17 @@ class Envelopes:
             notes: As :meth:`write` gave them.
             answered: Receives the result.
         """
-        if response.body[:1] != b"<" and is_package(media := response.content_type):
+        if isinstance(response.spool, PackageSpool):
+            then = partial(self._answer_unpacked, sent, response, notes, answered)
+            self._decoder.read_spooled(response.spool, then, self._opening_of(sent, response, notes))
+        elif response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
             self._decoder.read_package(media, response.body, unpacked, self._opening_of(sent, response, notes))
         elif notes is None:
             self._decoder.read(response.body, answered)
         else:
-            then = partial(self._answered, sent, response, notes, answered)
-            self._decoder.read(response.body, then, self._opening_of(sent, response, notes))
+            received = partial(self._answered, sent, response, notes, answered)
+            self._decoder.read(response.body, received, self._opening_of(sent, response, notes))
 
     def _opening_of(self, sent: Transmit, response: Response, notes: Notes | None) -> Opening | None:
         if notes is None or not self._chain.receives:

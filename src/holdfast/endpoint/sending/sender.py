@@ -19,7 +19,8 @@ from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
-from holdfast.http.outcome import Outcome, Response, Streamed, Transport, TransportError
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError
 from holdfast.wire import action_of, http_headers, pack
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -60,6 +61,7 @@ class Sender:
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
         on_answer: Called for each other answer.
         is_trusted: Whether this process may still send; None: always.
+        spooling: Returns where large answers go; None: all of them are in memory.
     """
 
     def __init__(
@@ -71,9 +73,11 @@ class Sender:
         on_transport_error: Callable[[Transmit, str], None] = lambda _sent, _reason: None,
         on_answer: Callable[[Transmit], None] = lambda _sent: None,
         is_trusted: Callable[[], bool] | None = None,
+        spooling: AnswerSpooling | None = None,
     ):
         self._engine = engine
-        self._usual = Way(http, dict(headers or {}))
+        self._spooling = spooling
+        self._usual = self._spools(Way(http, dict(headers or {})))
         self.ways: dict[str, Way] = {}
         """Address -> its transport, if it differs from the default. The sender closes these transports in the end."""
         self._retired: list[Transport] = []
@@ -97,10 +101,16 @@ class Sender:
         """Replace the transport of an address; None: the default. Requests in flight continue."""
         old = self.ways.pop(to, None)
         if way is not None:
-            self.ways[to] = way
+            self.ways[to] = self._spools(way)
         if old is not None:
             self._retired.append(old.http)
             asyncio.get_running_loop().call_later(RETIRED_FOR, self._retire, old.http)
+
+    def _spools(self, way: Way) -> Way:
+        """Let the transport write large answers to the store while they arrive."""
+        if isinstance(way.http, HTTPClient):
+            way.http.spooling = self._spooling
+        return way
 
     def _retire(self, http: Transport) -> None:
         if not self._is_stopped:
@@ -246,7 +256,7 @@ class Sender:
         if wait > 0:
             wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
             log.info("destination.retry_after", to=sent.to, status=response.status, seconds=round(wait, 3))
-        if not response.body.strip() and is_success:
+        if not response.body.strip() and response.spool is None and is_success:
             is_silent = isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent)
             self._come(sent, None, _silence(sent, response) if is_silent else "")
             return

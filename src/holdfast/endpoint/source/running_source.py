@@ -118,6 +118,7 @@ class RunningSource:
             http.headers,
             on_transport_error=self._transport_error,
             on_answer=lambda _sent: tell_progress() if note_answer(progress) else None,
+            spooling=settings.envelopes.spooling_answers(store.create_content),
         )
         self._listener: Listener | None = None
         self.server: HTTPServer | None = None
@@ -194,7 +195,9 @@ class RunningSource:
         if http.listen is None:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses)
-        self.server = await listen_for_answers(self._listener.handle, *http.listen)
+        create = self.store.create_content
+        spooling = None if create is None else self._settings.envelopes.spooling(create)
+        self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"
 
     async def close(self, timeout: float) -> None:

@@ -17,7 +17,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
 from holdfast.http.client.proxies import Proxy, proxy_of_environment
-from holdfast.http.outcome import Done, Outcome, Response, Streamed, Switch, TransportError
+from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.urls import Origin, check_field, parse_url
 
 _MOST_HEADS = 1024
@@ -69,6 +69,9 @@ class HTTPClient:
         self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self.spooling: AnswerSpooling | None = None
+        """Returns where large answers go, of up to ``MAX_ATTACHMENTS`` bytes; ``total_timeout`` begins again with each
+        piece. Set it before the first request."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,7 +172,7 @@ class HTTPClient:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
         pool = self._pools[origin, lane] = Pool(
-            origin, proxy, context, self._limits, self._has_room, self._unix.get(origin.host)
+            origin, proxy, context, self._limits, self._has_room, self._unix.get(origin.host), self.spooling
         )
         return pool
 

@@ -14,7 +14,9 @@ import httptools
 
 from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
 from holdfast.http.client.known_answers import KnownAnswers
-from holdfast.http.outcome import Done, Outcome, Response, Streamed, Switch, TransportError
+from holdfast.http.content_spool import SPOOL_FROM, ContentSpool
+from holdfast.http.exchange import HTTPLimits, Spool
+from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.reasons import why_not_answered
 from holdfast.http.urls import Origin
 
@@ -23,6 +25,8 @@ LARGE_BODY = 64 * 1024
 """From this size a body is written on its own rather than copied behind its head."""
 MAX_HEAD_BYTES = 64 * 1024
 """The largest status line and header section of an answer, and as much of what carries no content within it."""
+MAX_ATTACHMENTS = HTTPLimits().max_attachments
+"""Largest content of an answer that is spooled: as large as that of a request."""
 MAX_FIELDS = 256
 """Header fields of an answer: each takes a hundred bytes of memory besides its own, and has five at least."""
 
@@ -83,11 +87,15 @@ class OriginAnswers:
         origin: The origin.
         max_response: Largest answer's content.
         room: Bytes that answers may take.
+        spooling: Returns where the content of a large answer goes; None: all of them are in memory.
     """
 
-    __slots__ = ("answers", "has_answered", "max_response", "origin", "room")
+    __slots__ = ("answers", "has_answered", "max_response", "origin", "room", "spooling")
 
-    def __init__(self, origin: Origin, max_response: int, room: AnswerRoom) -> None:
+    def __init__(
+        self, origin: Origin, max_response: int, room: AnswerRoom, spooling: AnswerSpooling | None = None
+    ) -> None:
+        self.spooling = spooling
         self.origin = origin
         self.max_response = max_response
         self.room = room
@@ -107,8 +115,8 @@ class ClientConnection(asyncio.Protocol):
 
     __slots__ = (
         "_body", "_claim", "_closed", "_fields", "_free", "_is_complete", "_is_surplus", "_keeps_alive", "_length",
-        "_parser", "_response", "_room", "_shared", "_silent", "_status", "_streaming", "call", "idle_since",
-        "transport",
+        "_parser", "_response", "_room", "_shared", "_silent", "_spooled", "_status", "_streaming", "call",
+        "idle_since", "transport",
     )  # fmt: skip
 
     transport: asyncio.Transport
@@ -127,6 +135,7 @@ class ClientConnection(asyncio.Protocol):
         self._room = asyncio.Event()
         self._room.set()
         self._streaming: asyncio.Task[None] | None = None
+        self._spooled = ContentSpool()
         self._parser = httptools.HttpResponseParser(self)
         self._expect()
 
@@ -188,6 +197,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport.abort()
 
     def _drop_claim(self) -> None:
+        self._spooled.take()
         claim, self._claim = self._claim, None
         if claim is not None:
             claim.end()
@@ -247,7 +257,11 @@ class ClientConnection(asyncio.Protocol):
             self._is_surplus = True
         if self._is_complete:
             self._told(data if is_fresh else b"")
-        elif self.call is not None and self._silent > MAX_HEAD_BYTES:
+        elif self.call is None:
+            return
+        elif self._spooled.flush(self._flushed) or self._spooled.is_flushing:
+            self.transport.pause_reading()
+        elif self._silent > MAX_HEAD_BYTES:
             self.fail(f"{call.url} sent more than {MAX_HEAD_BYTES} bytes of headers", status=self._status)
 
     # --- the parser's side ----------------------------------------------------------------------------------------
@@ -279,7 +293,10 @@ class ClientConnection(asyncio.Protocol):
                 f"{self.call.url} responded with the content encoding {encoding}, which was not requested",
                 status=self._status,
             )
-        elif (self._declared or 0) > self._shared.max_response:
+            return
+        if self._shared.spooling is not None:
+            self._spooled.spool = self._shared.spooling(self._fields)
+        if (self._declared or 0) > self._limit:
             self._too_large()
 
     def on_body(self, data: bytes) -> None:
@@ -287,8 +304,12 @@ class ClientConnection(asyncio.Protocol):
             return
         self._silent = 0
         self._length += len(data)
-        if self._length > self._shared.max_response:
+        if self._length > self._limit:
             self._too_large()
+            return
+        if self._spooled.takes(self._length):
+            before, self._body = self._body, b""
+            self._spooled.add(before, data)
             return
         if self._length > SMALL_ANSWER and self._claim is None:
             self._claim_room()
@@ -300,6 +321,24 @@ class ClientConnection(asyncio.Protocol):
             self._body += data
 
     @property
+    def _limit(self) -> int:
+        """The largest content of the answer."""
+        return self._shared.max_response if self._spooled.spool is None else MAX_ATTACHMENTS
+
+    def _flushed(self, spool: Spool) -> None:
+        """Continue with a spooled content after a part of it was written."""
+        call = self.call
+        if call is None:
+            return
+        if self._spooled.spool is spool:  # and not of an earlier answer
+            if spool.is_full:
+                self.fail(f"the attachments of the response of {call.url} cannot be stored now", status=self._status)
+                return
+            call.moved(asyncio.get_running_loop().time())
+        if not self._spooled.flush(self._flushed) and (self._claim is None or self._claim.is_granted):
+            self.transport.resume_reading()
+
+    @property
     def _declared(self) -> int | None:
         """The length of the content that the answer's head declares."""
         declared = self._fields.get("content-length", "")
@@ -307,6 +346,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _claim_room(self) -> None:
         size = self._shared.max_response if self._declared is None else self._declared
+        if self._spooled.spool is not None:
+            size = min(size, SPOOL_FROM)
         self._claim = self._shared.room.claim(self._shared.origin, size, self.transport.resume_reading)
         if not self._claim.is_granted:
             self.transport.pause_reading()
@@ -330,7 +371,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _finish(self) -> None:
         self._is_complete = True
-        self._response = Response(self._status, self._fields, bytes(self._body), self._claim)
+        spool = self._spooled.take()
+        self._response = Response(self._status, self._fields, bytes(self._body), self._claim, spool)
         self._claim = None  # the answer has it
         self._body = b""
 
@@ -340,7 +382,7 @@ class ClientConnection(asyncio.Protocol):
         assert response is not None
         is_plain = self._keeps_alive and not self._is_surplus
         self._expect()
-        if is_plain and data:
+        if is_plain and data and response.spool is None:
             self._shared.answers.learn(data, response)
         self._tell(response, is_plain=is_plain)
 

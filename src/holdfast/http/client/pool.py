@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from holdfast.http.client.answer_room import room_of
 from holdfast.http.client.connection import Call, ClientConnection, OriginAnswers
 from holdfast.http.client.proxies import Proxy, open_plain, open_tunnel
+from holdfast.http.outcome import AnswerSpooling
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.tls_transport import TLSTransport
 from holdfast.http.urls import Origin
@@ -47,6 +48,7 @@ class Pool:
         limits: The limits of its connections and times.
         has_room: Whether one more connection may be made, counting the connections of other pools.
         path: Of the Unix socket to connect to instead; None for none.
+        spooling: Returns where the content of a large answer goes; None: all of them are in memory.
     """
 
     def __init__(
@@ -57,9 +59,11 @@ class Pool:
         limits: PoolLimits,
         has_room: Callable[[], bool],
         path: str | None = None,
+        spooling: AnswerSpooling | None = None,
     ) -> None:
         self.origin = origin
-        self._shared = OriginAnswers(origin, limits.max_response, room_of(asyncio.get_running_loop()))
+        room = room_of(asyncio.get_running_loop())
+        self._shared = OriginAnswers(origin, limits.max_response, room, spooling)
         self._proxy = proxy
         self._context = context
         self._limits = limits

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from holdfast.http.content_spool import SPOOL_FROM, ContentSpool
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, Spooling, check_headers
-from holdfast.http.server.content_spool import SPOOL_FROM, ContentSpool
 from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,

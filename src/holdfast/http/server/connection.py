@@ -14,9 +14,9 @@ from typing import Final, cast
 
 import httptools
 
+from holdfast.http.content_spool import ContentSpool
 from holdfast.http.exchange import Request, Spool
 from holdfast.http.server import refusals
-from holdfast.http.server.content_spool import ContentSpool
 from holdfast.http.server.descriptors import overflow
 from holdfast.http.server.known_heads import KnownHead
 from holdfast.http.server.open_connections import OpenConnections, Peer

@@ -1,4 +1,4 @@
-"""Where the content of a request goes that is too large for memory. A connection has one, for a request at a time."""
+"""Where the content of a message goes that is too large for memory. A connection has one, for a message at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPOOL_FROM: Final = 1024 * 1024
 
 
 class ContentSpool:
-    """The spool of the request that is being received.
+    """The spool of the request, or of the answer, that is being received.
 
     Attributes:
         spool: Takes the content if it is large; None: the content is kept in memory.
@@ -60,7 +60,7 @@ class ContentSpool:
         return True
 
     def take(self) -> Spool | None:
-        """Return the spool of a whole content, None if it was not spooled, and prepare for the next request."""
+        """Return the spool of a whole content, None if it was not spooled, and prepare for the next message."""
         spool, size = self.spool, self.size
         self.spool, self.size = None, 0
         return spool if size else None

@@ -1,6 +1,6 @@
 """Contents too large for memory, from a client that streams them to a server that spools them.
 
-Covers http/server/content_spool.py.
+Covers http/content_spool.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from waiting import until
 
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.client.connection import Call
+from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.http.outcome import Response, TransportError
-from holdfast.http.server.content_spool import SPOOL_FROM
 from holdfast.http.server.server import HTTPServer
 
 PIECE = 100_000
