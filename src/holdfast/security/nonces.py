@@ -202,7 +202,9 @@ class FileNonces:
             try:
                 self._directory.mkdir(mode=0o700, exist_ok=True)
                 for name in sorted(int(one.name) for one in self._directory.iterdir() if one.name.isdecimal()):
-                    self._minute(name).refresh()
+                    minute = self._minute(name)
+                    minute.refresh()
+                    minute.close()  # this process may fork, and each needs its own place in a file
             except OSError as error:
                 raise ConfigurationError(
                     f"nonces={str(path)!r} cannot be opened: {error}",

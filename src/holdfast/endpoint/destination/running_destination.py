@@ -63,6 +63,7 @@ from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange, Spooling
+from holdfast.http.outcome import AnswerSpooling
 from holdfast.store import Counted, Store, Transactional, shown
 from holdfast.store.descriptors import soft_limit
 
@@ -343,6 +344,10 @@ class RunningDestination:
         """Return what writes large requests to the store while they arrive; None if the store cannot do this."""
         create = self.store.create_content
         return None if create is None else self.reception.envelopes.spooling(create)
+
+    def spooling_answers(self) -> AnswerSpooling | None:
+        """The same for answers to this process."""
+        return self.reception.envelopes.spooling_answers(self.store.create_content)
 
     def _store_failed(self, error: BaseException) -> None:
         log.critical(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter
@@ -329,7 +329,7 @@ class Envelopes:
 
     def _respond_streamed(self, exchange: Exchange, status: int, content: Streamed, media: bytes) -> None:
         """Answer with a content that is too large for memory, as fast as the peer reads it."""
-        responding = asyncio.ensure_future(_stream(exchange, status, content, media))
+        responding = asyncio.ensure_future(stream_answer(exchange, status, content, media))
         self._responding.add(responding)
         responding.add_done_callback(self._responding.discard)
 
@@ -387,9 +387,16 @@ class Envelopes:
         await self._decoder.close()
 
 
-async def _stream(exchange: Exchange, status: int, content: Streamed, media: bytes) -> None:
+async def stream_answer(
+    exchange: Exchange,
+    status: int,
+    content: Streamed,
+    media: bytes,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    """Answer an exchange with a content that is too large for memory, as fast as the peer reads it."""
     pieces, loop = iter(content), asyncio.get_running_loop()
-    exchange.start(status, media)
+    exchange.start(status, media, headers)
     try:
         while not exchange.closed and (piece := await loop.run_in_executor(None, next, pieces, b"")):
             if not exchange.write(piece):

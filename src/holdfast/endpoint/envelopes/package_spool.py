@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter
@@ -12,8 +13,10 @@ from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, StoreError
 from holdfast.http.exchange import Spool
+from holdfast.http.outcome import Streamed
 from holdfast.wire import ArrivingPackage, Limits
 
+T = TypeVar("T")
 FLUSH_FROM = 256 << 10
 """Bytes that are written together."""
 RETRY_AFTER = 10.0
@@ -38,6 +41,7 @@ class PackageSpool:
         self._added = 0
         self._taken = 0
         self._lock = threading.Lock()
+        self._received: tuple[Envelope, bytes] | None = None
         self.is_full = False
 
     def add(self, data: bytes) -> None:
@@ -78,11 +82,21 @@ class PackageSpool:
             MessageFlowError: The store does not write it for now.
             EnvelopeError: It is not a message.
         """
+        if self._received is None:
+            self._received = self._finished(ArrivingPackage.receive)
+        return self._received
+
+    def content(self) -> Streamed:
+        """Return the whole message as it came, in a thread, to send it to another process. Errors as for
+        :meth:`receive`."""
+        return self._finished(ArrivingPackage.content)
+
+    def _finished(self, use: Callable[[ArrivingPackage], T]) -> T:
         with self._lock:
             package = self._flush()
             if not self.is_full:
                 try:
-                    return package.receive()
+                    return use(package)
                 except (OSError, StoreError) as error:
                     self._fail(error)
         raise MessageFlowError("the store cannot write the attachments of the message now", retry_after=RETRY_AFTER)

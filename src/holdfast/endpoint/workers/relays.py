@@ -11,23 +11,44 @@ from __future__ import annotations
 
 import asyncio
 import random
+from base64 import b64encode
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from holdfast.endpoint.envelopes.envelopes import stream_answer
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MISDIRECTED, PATIENCE, WorkerClient
+from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange
-from holdfast.http.outcome import Outcome, Response, TransportError
+from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
 
 LONGEST_WAIT: Final = 2.0
 """Seconds that a request waits for a worker that no process serves, or that has failed it."""
+
+REQUEST: Final = "Holdfast-Request"
+"""Header with the request that belongs to a content, if that is too large for memory."""
 
 _OWN = frozenset(
     {b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive"}
 )
 """Headers that every response of this worker sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """The content of a request that is too large for memory.
+
+    Args:
+        media: Its Content-Type.
+        content: The content.
+    """
+
+    media: str
+    content: Streamed
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +59,7 @@ class _Relay:
         exchange: The peer's request, which waits for its answer.
         owner: The worker; None: any.
         content: The request, encoded.
+        spooled: The content of the request, if it is too large for memory.
         asked: The worker to which the request was sent, and its place; None: it waits for one.
         attempt: Counts the requests to workers: only the answer to the last one counts.
         sent_at: When it was last sent.
@@ -49,6 +71,7 @@ class _Relay:
     owner: int | None
     content: bytes
     begun: float
+    spooled: Spooled | None = None
     sent_at: float = 0.0
     asked: tuple[int, str] | None = None
     attempt: int = 0
@@ -71,10 +94,11 @@ class Relays:
         self._number = number
         self._open: set[_Relay] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._responding: set[asyncio.Task[None]] = set()
 
-    def pass_on(self, exchange: Exchange, owner: int | None, content: bytes) -> None:
+    def pass_on(self, exchange: Exchange, owner: int | None, content: bytes, spooled: Spooled | None = None) -> None:
         """Answer an exchange with what its owner answers; None: any other worker."""
-        relay = _Relay(exchange, owner, content, asyncio.get_running_loop().time())
+        relay = _Relay(exchange, owner, content, asyncio.get_running_loop().time(), spooled)
         self._open.add(relay)
         self._ask(relay)
         if self._open and self._timer is None:
@@ -87,6 +111,11 @@ class Relays:
         for relay in list(self._open):
             self._give_up(relay)
 
+    def _do(self, what: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(what)
+        self._responding.add(task)
+        task.add_done_callback(self._responding.discard)
+
     def _ask(self, relay: _Relay) -> None:
         """Send the request to its worker, if a process serves it."""
         number = relay.owner if relay.owner is not None else self._any()
@@ -97,7 +126,12 @@ class Relays:
             return
         relay.asked, relay.sent_at = (number, place), asyncio.get_running_loop().time()
         relay.attempt += 1
-        self._workers.request(number, "POST", "message", relay.content, partial(self._told, relay, relay.attempt))
+        told = partial(self._told, relay, relay.attempt)
+        if relay.spooled is None:
+            self._workers.request(number, "POST", "message", relay.content, told)
+        else:
+            headers = {"Content-Type": relay.spooled.media, REQUEST: b64encode(relay.content).decode()}
+            self._workers.request_here(number, "POST", "spooled", relay.spooled.content, told, headers)
 
     def _any(self) -> int | None:
         placement = self._placements.now
@@ -109,7 +143,10 @@ class Relays:
             return
         if isinstance(outcome, Response) and outcome.status != MISDIRECTED:
             self._open.discard(relay)
-            _respond(relay.exchange, outcome)
+            if isinstance(outcome.spool, PackageSpool):
+                self._do(_respond_spooled(relay.exchange, outcome, outcome.spool))
+            else:
+                _respond(relay.exchange, outcome)
             return
         if asyncio.get_running_loop().time() > relay.sent_at + LONGEST_WAIT:
             relay.failed_at = None  # the worker had it for a while: this is another failure
@@ -155,6 +192,22 @@ def put_off(exchange: Exchange) -> None:
 
 def _respond(exchange: Exchange, response: Response) -> None:
     """Answer with what another worker answered."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     content_type = response.content_type.encode("latin-1") or None
-    exchange.respond(response.status, response.body, content_type, [one for one in headers if one[0] not in _OWN])
+    exchange.respond(response.status, response.body, content_type, _passed(response))
+
+
+def _passed(response: Response) -> list[tuple[bytes, bytes]]:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    return [one for one in headers if one[0] not in _OWN]
+
+
+async def _respond_spooled(exchange: Exchange, response: Response, spool: PackageSpool) -> None:
+    """The same if the answer is too large for memory."""
+    try:
+        content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
+    except (EnvelopeError, MessageFlowError) as error:
+        log.warning("worker.answer_lost", error=error.message)
+        put_off(exchange)
+        return
+    media = response.content_type.encode("latin-1")
+    await stream_answer(exchange, response.status, content, media, _passed(response))

@@ -15,6 +15,7 @@ import asyncio
 import secrets
 import socket
 import time
+from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.origin import Origin, inbound_names
 from holdfast.endpoint.destination.running_destination import RunningDestination
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.listener_settings import NodeAccess
 from holdfast.endpoint.logs import log
@@ -39,7 +41,7 @@ from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
-from holdfast.endpoint.workers.relays import Relays, put_off
+from holdfast.endpoint.workers.relays import REQUEST, Relays, Spooled, put_off
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
@@ -53,6 +55,7 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_of_address,
 )
 from holdfast.endpoint.workers.worker_client import MISDIRECTED, STALE, WorkerClient
+from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import HTTPServer
@@ -74,6 +77,7 @@ OF_THE_PROCESS: Final = ("healthz", "readyz", "metrics")
 """What a worker says about itself, whether it may act or not."""
 
 _EMPTY = (Acknowledge, RequestAcknowledgement)
+_REQUEST = REQUEST.lower().encode()
 _STAMP = STAMP.lower().encode()
 """Header of requests that came from another node."""
 
@@ -142,8 +146,13 @@ class Neighbours:
         """
         place = self._place
         asking, accepting = (self._access.asking, self._access.accepting) if self._access is not None else (None, None)
-        self._workers = WorkerClient(place.paths, place.placements, self._proof, limits.max_connections, asking)
+        spooling = self._app.spooling_answers() if self._access is None else None
+        self._workers = WorkerClient(
+            place.paths, place.placements, self._proof, limits.max_connections, asking, spooling
+        )
         self._relays = Relays(self._workers, place.placements, self._number)
+        if self._access is None:  # the proof of a node needs the whole content in memory
+            self._server.spooling = self._inbox.spooling = self._app.spooling()
         await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
         if self._proof is not None:
             self._nodes = NodeListener(
@@ -339,7 +348,23 @@ class Neighbours:
 
     def _relay(self, exchange: Exchange, owner: int | None) -> None:
         assert self._relays is not None
-        self._relays.pass_on(exchange, owner, encode_request(exchange.request))
+        if isinstance(exchange.request.spool, PackageSpool):
+            self._do(self._relay_spooled(exchange, owner, exchange.request.spool))
+        else:
+            self._relays.pass_on(exchange, owner, encode_request(exchange.request))
+
+    async def _relay_spooled(self, exchange: Exchange, owner: int | None, spool: PackageSpool) -> None:
+        """Relay a request that is too large for memory: this worker has written it, and its owner writes it again."""
+        assert self._relays is not None
+        request = exchange.request
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
+        except (EnvelopeError, MessageFlowError):
+            put_off(exchange)
+            return
+        media = request.headers[b"content-type"].decode("latin-1")
+        request.body = b""
+        self._relays.pass_on(exchange, owner, encode_request(request), Spooled(media, content))
 
     def _tell_load(self) -> None:
         self._place.loads.set(self._number, len(self._server.connections))
@@ -359,7 +384,8 @@ class Neighbours:
         return True
 
     def _give(self, owner: int, connection: socket.socket, request: Request) -> bool:
-        return len(request.body) <= MOST_GIVEN and self._send(owner, encode_request(request), connection)
+        small = request.spool is None and len(request.body) <= MOST_GIVEN
+        return small and self._send(owner, encode_request(request), connection)
 
     def _give_node(self, owner: int, connection: socket.socket, request: Request) -> bool:
         small = len(request.body) <= MOST_GIVEN
@@ -402,7 +428,11 @@ class Neighbours:
         if not self._may_act:
             exchange.respond(MISDIRECTED)
             return
-        exchange.request = decode_request(exchange.request.body)
+        came = exchange.request
+        spooled = came.headers.get(_REQUEST)
+        exchange.request = decode_request(came.body if spooled is None else b64decode(spooled))
+        if spooled is not None:
+            exchange.request.body, exchange.request.spool = came.body, came.spool
         exchange.is_passed_on = True
         self._app.reception.handle(exchange)
 
@@ -446,4 +476,6 @@ def _within(limits: HTTPLimits) -> HTTPLimits:
         max_body=limits.max_body + HEAD_ROOM,
         max_buffered=limits.max_buffered + HEAD_ROOM,
         max_connections=limits.max_connections,
+        max_attachments=limits.max_attachments,
+        max_header_bytes=limits.max_header_bytes + HEAD_ROOM,
     )

@@ -16,7 +16,7 @@ from holdfast.endpoint.workers.node_proof import FRAMES, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.outcome import Done, Outcome, Response, TransportError
+from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, TransportError
 
 PATIENCE: Final = 90.0
 """Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
@@ -44,6 +44,7 @@ class WorkerClient:
         proof: The proof that this is a node of its cluster; None on a single host.
         connections: Maximum number of connections.
         ssl_context: The certificate of this node, and the authorities of the others; None: nodes use no TLS.
+        spooling: Returns where large answers go; None: all of them are in memory.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class WorkerClient:
         proof: NodeProof | None,
         connections: int,
         ssl_context: ssl.SSLContext | None = None,
+        spooling: AnswerSpooling | None = None,
     ) -> None:
         self._placements = placements
         self._proof = proof
@@ -70,6 +72,7 @@ class WorkerClient:
             max_connections=connections,
             unix={_host_of(number): path for number, path in enumerate(paths)},
         )
+        self._client.spooling = spooling
 
     def place_of(self, number: int) -> str | None:
         """Return where requests to a worker go now: the base of their URLs; None: no process serves it."""
@@ -92,7 +95,13 @@ class WorkerClient:
             self._request_there(f"{url}/{number}/{path}", method, body, done)
 
     def request_here(
-        self, number: int, method: str, path: str, body: bytes, done: Done, headers: Mapping[str, str] | None = None
+        self,
+        number: int,
+        method: str,
+        path: str,
+        body: bytes | Streamed,
+        done: Done,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Send a request to a worker on this host."""
         self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done, own=headers)

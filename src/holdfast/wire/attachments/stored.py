@@ -52,6 +52,7 @@ class ArrivingPackage:
         self._splitter: Splitter | None = None
         self._is_bare = False
         """Whether there is only an envelope, without parts."""
+        self._is_finished = False
         self._refused: EnvelopeError | None = None
 
     def write(self, data: bytes) -> None:
@@ -96,14 +97,24 @@ class ArrivingPackage:
         """
         soap = soap_of_content_type(self._given)
         try:
-            if self._refused is not None:
-                raise self._refused
-            self._writer.finish()
+            self._finish()
             return self._receive()
         except EnvelopeError as error:
             if soap is not None:
                 error.soap = error.soap or soap.value
             raise
+
+    def _finish(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+        if not self._is_finished:
+            self._writer.finish()
+            self._is_finished = True
+
+    def content(self) -> StoredPackage:
+        """Return the whole message as it came. Errors as for :meth:`receive`, which this does not need."""
+        self._finish()
+        return StoredPackage([Part(b"", start=0, end=self._writer.size)], self._writer.hold)
 
     def _receive(self) -> tuple[Envelope, bytes]:
         hold, size = self._writer.hold, self._writer.size
