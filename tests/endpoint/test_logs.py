@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Destination, Source
 from holdfast.core.events import Incident, Stopped
-from holdfast.endpoint.logs import configure_logs, log, log_incident
+from holdfast.endpoint.logs import LINES_WINDOW, MOST_LINES, LineLimit, configure_logs, log, log_incident
 from holdfast.endpoint.sending.stopped import log_stopped
 
 
@@ -76,3 +76,13 @@ def test_what_stops_is_called_what_it_is_and_says_what_to_do(capsys: pytest.Capt
     assert (forwarder["event"], forwarder["sequence"], forwarder["message_number"]) == ("forwarder.stopped", "urn:s", 7)
     assert "holdfast outbox retry" in forwarder["remedy"]
     assert replies["event"] == "replies.stopped"
+
+
+def test_lines_that_others_can_cause_are_bounded_and_those_left_out_counted() -> None:
+    now = 100.0
+    limit = LineLimit(lambda: now)
+    assert [limit.admit() for _ in range(MOST_LINES)] == [{}] * MOST_LINES
+    assert [limit.admit() for _ in range(1_000)] == [None] * 1_000
+    now += LINES_WINDOW
+    assert limit.admit() == {"left_out": 1_000}
+    assert limit.admit() == {}

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from holdfast.core.events import Incident
+
+MOST_LINES = 10
+"""Lines of one event in ``LINES_WINDOW`` seconds, if other machines can cause any number of them."""
+LINES_WINDOW = 60.0
 
 _worker: int | None = None
 
@@ -75,3 +81,29 @@ def log_incident(incident: Incident) -> None:
     if incident.number:
         fields["message_number"] = incident.number
     getattr(log, incident.level)(incident.name, **fields)
+
+
+class LineLimit:
+    """Bounds the lines of one event that other machines can cause as often as they like.
+
+    Args:
+        clock: Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ends_at = 0.0
+        self._lines = 0
+        self._left_out = 0
+
+    def admit(self) -> dict[str, int] | None:
+        """Return None if the next line is to be left out, else its further fields: how many were, if any."""
+        now = self._clock()
+        if self._lines == 0 or now >= self._ends_at:
+            self._ends_at, self._lines = now + LINES_WINDOW, 0
+        if self._lines == MOST_LINES:
+            self._left_out += 1
+            return None
+        self._lines += 1
+        left_out, self._left_out = self._left_out, 0
+        return {"left_out": left_out} if left_out else {}

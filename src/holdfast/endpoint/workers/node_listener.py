@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.workers.frames.session import NodeSession
 from holdfast.endpoint.workers.frames.streams import NO_FRAMES, NOT_HERE
 from holdfast.endpoint.workers.node_proof import FRAMES, PROOF, STAMP, NodeProof
@@ -72,6 +72,7 @@ class NodeListener:
         self._take_framed = take_framed
         self._sessions: set[NodeSession] = set()
         self._are_over = asyncio.Event()
+        self._refusals = LineLimit()
         self._server = HTTPServer()
 
     async def start(
@@ -108,7 +109,9 @@ class NodeListener:
         request = exchange.request
         stamp = self._proof.stamp_of(request)
         if stamp is None:
-            log.warning("cluster.request_refused", peer=request.peer, remedy="give all nodes the same secret")
+            if (more := self._refusals.admit()) is not None:
+                remedy = "give all nodes the same secret"
+                log.warning("cluster.request_refused", peer=request.peer, remedy=remedy, **more)
             why = b"This address is for the nodes of a cluster, and this request has no proof of its secret.\n"
             exchange.respond(403, why, b"text/plain")
             return

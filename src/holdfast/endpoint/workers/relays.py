@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from holdfast.endpoint.envelopes.envelopes import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MISDIRECTED, PATIENCE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
@@ -90,6 +90,7 @@ class Relays:
 
     def __init__(self, workers: WorkerClient, placements: Placements, number: int) -> None:
         self._workers = workers
+        self._unreachable = LineLimit()
         self._placements = placements
         self._number = number
         self._open: set[_Relay] = set()
@@ -179,7 +180,8 @@ class Relays:
 
     def _give_up(self, relay: _Relay) -> None:
         self._open.discard(relay)
-        log.warning("worker.unreachable", to=relay.owner, error=relay.error)
+        if (more := self._unreachable.admit()) is not None:
+            log.warning("worker.unreachable", to=relay.owner, error=relay.error, **more)
         put_off(relay.exchange)
 
 
