@@ -31,7 +31,8 @@ _FENCE: Final = (
     "fence AS (UPDATE holdfast_spaces SET serial = serial + 1 "
     "WHERE id = %s::bigint AND epoch = %s::bigint AND serial = %s::bigint RETURNING 1)"
 )
-_UNCONFIRMED: Final = "canceling wait for synchronous replication"
+_WAIT: Final = "SyncRepWaitForLSN"
+"""The function of PostgreSQL in which a commit waits for its standby. Its only notices report an ended wait."""
 _BIGINT, _BYTEA = 20, 17  # the numbers of these types
 _pack = struct.Struct(">q").pack
 _pack_length = struct.Struct(">i").pack
@@ -40,9 +41,10 @@ _pack_length = struct.Struct(">i").pack
 def is_unconfirmed(notice: errors.Diagnostic) -> bool:
     """Whether a commit returns although the synchronous standby has not confirmed it.
 
-    PostgreSQL reports this only in words, in the language of the server's messages. They are recognised in English.
+    The words of this notice are in the language of the server, which only an administrator may set (``lc_messages``),
+    and its SQLSTATE is that of any warning. So the name of the function that reports it tells.
     """
-    return _UNCONFIRMED in (notice.message_primary or "")
+    return notice.source_function == _WAIT
 
 
 class BatchSender:
