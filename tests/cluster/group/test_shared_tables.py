@@ -94,7 +94,7 @@ def test_what_is_not_found_is_looked_for_up_to_the_end_of_the_topic(log: TopicLo
 
 
 def test_a_change_that_fails_leaves_the_tables_as_the_topic_is(log: TopicLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr(module, "SHORTEST_PAUSE", 1e6)
     one = Process(log)
     one.add("a")
     one.topic.refuses = True
