@@ -139,3 +139,11 @@ def test_a_message_waits_if_its_nonce_cannot_be_stored(tmp_path: Path) -> None:
     assert caught.value.retry_after == 5
     os.mkdir(tmp_path / "n-nonces")
     assert is_new(nonces, 0), "what was not stored does not count"
+
+
+def test_no_file_is_open_before_the_first_nonce_as_the_process_may_fork(tmp_path: Path) -> None:
+    """Processes that share a descriptor share its position, by which each finds what the others appended."""
+    assert is_new(FileNonces(tmp_path / "n"), 0)
+    nonces = FileNonces(tmp_path / "n")
+    assert [one.file for one in nonces._minutes.values()] == [-1]
+    assert not is_new(nonces, 0) and is_new(nonces, 1)
