@@ -420,7 +420,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _too_large(self) -> None:
         assert self.call is not None
-        message = f"{self.call.url} responded with {self._status} and more than {self._shared.max_response} bytes"
+        message = f"{self.call.url} responded with {self._status} and more than {self._limit} bytes"
         self.fail(message, status=self._status)
 
 
