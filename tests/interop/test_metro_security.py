@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calling_process import calling_process
@@ -17,21 +19,29 @@ from java_contract import (
     Operation,
     Shop,
     Work,
+    broker_before,
     connected,
     exchange,
+    forwarder_words,
     served,
     source_to,
 )
 from java_peer import JavaPeer
+from java_signers import OURS
+from java_stacks import metro as words
 from metro_grid import every_operation
-from metro_security import metro_side, our_side
+from metro_security import METRO, metro_side, our_side
 from process_security import SECURED
 from served_process import Served
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.broker.signature_config import EncryptionConfig, SignatureConfig
+from holdfast.config.values import Secret
+from holdfast.security.users import Users
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro")]
 
@@ -107,6 +117,75 @@ async def test_holdfast_sends_secured_messages_to_metro(
     delivered = service.delivered(work.operation)
     assert (sorted(delivered) if is_slow else delivered) == list(range(1, work.count + 1))
     assert (proxy.counts.lost > 0) == (work.faults is LOSS)
+
+
+@every_version
+@cell(role="source", security="certificates", pattern="one-way", fault="the answer to TerminateSequence lost")
+async def test_a_source_ends_the_sequence_whose_end_metro_refuses_with_unsigned_faults(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    def relayed(one: Relayed) -> None:
+        if one.response is not None and re.search(rb"/(LastMessage|CloseSequence)<", one.request):
+            proxy.faults = Faults(lose_response=1.0)
+        if b"/TerminateSequence<" in one.request:
+            proxy.faults = CLEAN
+
+    service = await served(metro, tmp_path / "log", **metro_side(tmp_path, versions, "server", "certificates"))
+    processors = our_side(tmp_path, "source", "certificates").processors()
+    async with (
+        LossyProxy(service.url, on_relayed=relayed) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
+    ):
+        await exchange(source, "notify", range(1, 3))
+        await source.end(timeout=PATIENCE)
+        assert source.incidents["sequence.end_refused"] == 1
+    assert proxy.counts.responses_lost > 0
+    assert service.delivered("notify") == [1, 2]
+
+
+@every_security
+@every_version
+@pytest.mark.parametrize("work", [WORK["notify-loss"], WORK["echo-slow-loss"]], ids=["notify-loss", "echo-slow-loss"])
+@cell(role="both", broker="broker")
+async def test_a_broker_between_two_metro_secures_each_leg(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str, work: Work
+) -> None:
+    service = await served(
+        metro, tmp_path / "log", **{**metro_side(tmp_path, versions, "server", secured), "sleep": work.milliseconds}
+    )
+    listener, forwarder = credentials(tmp_path, secured)
+    async with (
+        LossyProxy(service.url, work.faults, seed=5) as behind,
+        broker_before(behind.url, tmp_path / "broker", **listener, **forwarder_words(versions), **forwarder) as broker,
+        LossyProxy(broker.service.url, work.faults, seed=3) as before,
+    ):
+        caller = await connected(metro, before.url, work.operation, **metro_side(tmp_path, versions, "client", secured))
+        await caller.call(1, work.count)
+        await caller.settle()
+        await until(lambda: len(service.delivered(work.operation)) >= work.count, PATIENCE)
+        stranger = await connected(metro, broker.service.url, work.operation, **words(versions))
+        with pytest.raises(RuntimeError):
+            await stranger.call(work.count + 1, work.count + 1)
+    assert service.delivered(work.operation) == list(range(1, work.count + 1))
+    assert before.counts.lost > 0
+
+
+def credentials(directory: Path, secured: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the broker demands of its senders, and what its forwarder proves to the service."""
+    if secured.startswith("certificates"):
+        own, theirs = OURS.files(directory), METRO.files(directory).certificate
+        signature = SignatureConfig(
+            str(own.certificate),
+            str(own.key),
+            (str(theirs),),
+            suite="Basic256Sha256",
+            encryption=EncryptionConfig() if "encryption" in secured else None,
+        )
+        return {"signature": signature}, {"security": MessageCredentialsConfig(signature=signature)}
+    (directory / "users").write_text("alice:secret\n")
+    demanded = {"users": Users(directory / "users"), "require_timestamp": False}
+    proof = MessageCredentialsConfig("alice", Secret("secret", "a test"), digest="digest" in secured, timestamp=False)
+    return demanded, {"security": proof}
 
 
 @every_security
