@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gsoap_peer
@@ -40,10 +40,13 @@ needs_endpoints = pytest.mark.skipif(not hasattr(holdfast, "Destination"), reaso
 
 COUNT = 12
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1, delay=0.2, max_delay=0.01)
+WORSE = replace(BAD, lose_request=0.2, lose_response=0.2)
 RMS: list[Rm] = ["1.0", "1.1"]
 MODES: list[Mode] = ["oneway", "twoway"]
 NAMESPACE = gsoap_peer.NAMESPACE
-SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (4, 5))]
+every_network = pytest.mark.parametrize(
+    ("faults", "seed"), [(BAD, 3), *(pytest.param(WORSE, seed, marks=pytest.mark.nightly) for seed in (4, 5))]
+)
 SLOW = 1500
 """Milliseconds that a slow service takes, longer than our retransmission timeout."""
 SOME = 4
@@ -167,16 +170,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServic
 
 
 @needs_endpoints
-@pytest.mark.parametrize("seed", SEEDS)
+@every_network
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
-@cell(role="destination", network=BAD)
+@cell(role="destination")
 async def test_gsoap_sends_to_holdfast_through_a_bad_network(
-    peers: Path, service: HoldfastService, rm: Rm, mode: Mode, soap: Soap, seed: int
+    peers: Path, service: HoldfastService, rm: Rm, mode: Mode, soap: Soap, faults: Faults, seed: int
 ) -> None:
     key = f"{rm} {mode} {soap} {seed}"
-    async with LossyProxy(service.url, BAD, seed=seed) as proxy:
+    async with LossyProxy(service.url, faults, seed=seed) as proxy:
         result = await run_client(peers, proxy.url, rm=rm, mode=mode, count=COUNT, soap=soap, key=key)
     assert_all_went_well(result, mode)
     assert proxy.counts.lost > 0
@@ -240,16 +243,16 @@ def hurried_source(url: str, directory: Path, versions: holdfast.Versions) -> ho
 
 
 @needs_endpoints
-@pytest.mark.parametrize("seed", SEEDS)
+@every_network
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
-@cell(role="source", pattern="one-way", network=BAD)
+@cell(role="source", pattern="one-way")
 async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
-    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
+    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, faults: Faults, seed: int
 ) -> None:
     versions = holdfast.Versions(rm=rm, addressing="2005/08", soap=soap)
     with GsoapServer(peers, rm, tmp_path / "log") as server:
-        async with LossyProxy(server.url, BAD, seed=seed) as proxy:
+        async with LossyProxy(server.url, faults, seed=seed) as proxy:
             async with hurried_source(proxy.url, tmp_path, versions) as source:
                 sent = [
                     await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
@@ -262,20 +265,16 @@ async def test_holdfast_sends_one_way_to_gsoap_through_a_bad_network(
 
 
 @needs_endpoints
-@pytest.mark.parametrize("seed", SEEDS)
+@every_network
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("rm", RMS)
-@cell(
-    role="source",
-    pattern="request/reply",
-    network=BAD,
-)
+@cell(role="source", pattern="request/reply")
 async def test_holdfast_asks_gsoap_and_gets_every_reply_through_a_bad_network(
-    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, seed: int
+    peers: Path, tmp_path: Path, rm: Rm, soap: Soap, faults: Faults, seed: int
 ) -> None:
     versions = holdfast.Versions(rm=rm, addressing="2005/08", soap=soap)
     with GsoapServer(peers, rm, tmp_path / "log") as server:
-        async with LossyProxy(server.url, BAD, seed=seed) as proxy:
+        async with LossyProxy(server.url, faults, seed=seed) as proxy:
             async with hurried_source(proxy.url, tmp_path, versions) as source:
                 for number in range(1, COUNT + 1):
                     reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo")
@@ -335,7 +334,9 @@ async def broker_before(url: str, store: Path, expects: Expects | None) -> Async
         await broker.service.close(0.5)
 
 
-@pytest.mark.parametrize("faults", [Faults(), BAD], ids=["clean", "bad"])
+@pytest.mark.parametrize(
+    "faults", [Faults(), BAD, pytest.param(WORSE, marks=pytest.mark.nightly)], ids=["clean", "bad", "worse"]
+)
 @pytest.mark.parametrize(("mode", "expects"), WHAT_IS_EXPECTED)
 @pytest.mark.parametrize("rm", RMS)
 @cell(role="both", broker="broker", soap="1.2")

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from interop_cells import SIX, cell
+from waiting import until
 from wcf.destination import contract_app, key_of, running_destination
-from wcf.https import certificate_in, context_in, tls_before
+from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
 
 import holdfast
@@ -56,6 +57,20 @@ async def test_over_https_the_client_has_its_session(tmp_path: Path) -> None:
         client = LiveWCFClient(url, binding="ws", trust_any="")
         await client.run("open; notify 1; echo 2; close")
     assert client.failed == []
+
+
+@pytest.mark.nightly
+@cell(pattern="mixed", network=LOSS)
+async def test_over_https_with_a_fifth_of_requests_and_of_answers_lost_all_arrive(tmp_path: Path) -> None:
+    handled: list[str] = []
+    app = contract_app(":memory:", lambda message: handled.append(key_of(message)))
+    async with running_destination(app) as inner, lossy_path(inner, 7, tmp_path) as (url, proxy):
+        client = LiveWCFClient(url, binding="ws", trust_any="", retries="50")
+        await client.run("open; notify 1..15; echo 16..25; close")
+        await until(lambda: len(handled) == 25)
+    assert client.failed == []
+    assert proxy.counts.lost > 5
+    assert handled == [f"wcf {number}" for number in range(1, 26)]
 
 
 @pytest.mark.nightly

@@ -253,3 +253,33 @@ async def test_through_a_broker_a_client_with_a_user_name_has_its_session(tmp_pa
         await until(lambda: len(handled) == 10)
     assert client.failed == []
     assert wrong[0]["failed"] == "open"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker", service="slow")
+async def test_through_a_broker_a_slow_service_answers_a_client_with_a_user_name(tmp_path: Path, binding: str) -> None:
+    handled: list[str] = []
+    async with (
+        behind_a_broker(tmp_path, handled, SLOW) as inner,
+        tls_before(inner, context_in(tmp_path)) as url,
+    ):
+        client = client_of(url, binding)
+        await client.run("open; notify 1; echo 2; notify 3; echo 4; close")
+        await until(lambda: len(handled) == 4)
+    assert client.failed == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker", network=LOSS)
+async def test_through_a_broker_no_secured_message_is_lost_with_a_fifth_of_all_lost(
+    tmp_path: Path, binding: str
+) -> None:
+    handled: list[str] = []
+    async with behind_a_broker(tmp_path, handled) as inner, lossy_path(inner, 7, tmp_path) as (url, proxy):
+        client = client_of(url, binding)
+        await client.run("open; notify 1..15; echo 16..25; close")
+        await until(lambda: len(handled) == 25)
+    assert client.failed == []
+    assert proxy.counts.lost > 5
