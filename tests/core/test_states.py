@@ -19,9 +19,10 @@ from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.context import SendingContext
+from holdfast.core.sending.context import NO_HOOKS, SendingContext
 from holdfast.core.sending.outboxes.forwarder_state import Withdrawal
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.states.drawing import TABLES, diagram
 from holdfast.core.states.inbound import (
     DESTINATION_TABLES,
@@ -69,9 +70,9 @@ def source(rm: RM, state: SourceState = SourceState.NONE) -> RMSource:
 
 def outbox() -> Outbox:
     queue = Queue("outbox/key")
-    context = SendingContext(GroupCommit(), [], str, float, ANONYMOUS, None)
+    context = SendingContext(GroupCommit(), [], str, float, ANONYMOUS, None, Mailboxes())
     queue.follow("outbound/key", 0, None, lambda *_: None)
-    return Outbox("key", queue, 0, "http://d/", SourcePolicy(), context)
+    return Outbox("key", queue, 0, "http://d/", SourcePolicy(), context, NO_HOOKS)
 
 
 def check(cell: Any, state: Enum, event: Event, handle: Any, now: Any) -> None:

@@ -213,7 +213,7 @@ def test_what_comes_of_an_event_is_what_its_cell_says(rm: RM, state: D, event: E
     if action is A.END:
         assert one.destination.last_fault == "time is up"
     if action in (A.END_FOR_SOURCE, A.DISOWN):
-        assert one.protocol.inbound.acknowledgement(one.identifier) is None
+        assert one.protocol.acknowledging.acknowledgement(one.identifier) is None
 
 
 @pytest.mark.parametrize("rm", RM)

@@ -212,7 +212,7 @@ async def test_a_two_way_client_that_was_killed_leaves_no_open_sequence(profile:
         await killed(LiveWCFClient(url, contract="both", **versions_of(profile)), "open; notify 1; echo 2; die")
         protocol = app.running.engine.protocol
         await until(lambda: [one.is_over for one in protocol.inbound.destinations.values()] == [True])
-        assert protocol.inbound.shares.open_count == 0
+        assert protocol.inbound.sequences.shares.open_count == 0
 
 
 async def killed(client: LiveWCFClient, script: str) -> None:

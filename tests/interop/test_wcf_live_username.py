@@ -72,7 +72,7 @@ class Shop:
 
     @property
     def open_sequences(self) -> int:
-        return self.app.running.engine.protocol.inbound.shares.open_count
+        return self.app.running.engine.protocol.inbound.sequences.shares.open_count
 
     @contextlib.asynccontextmanager
     async def served(self, directory: Path) -> AsyncIterator[str]:

@@ -176,7 +176,7 @@ def forward_after_a_crash_in_a_sequence_of_its_own(monkeypatch: pytest.MonkeyPat
 @mutant("WrittenOnce")
 def copy_what_is_forwarded_into_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def append(self: QueueRecords, partition: int, record: Record) -> int:
-        if self.name == "inbox" and self.partitions[partition].followers:
+        if self.name == "inbox" and self.partitions[partition].outbound:
             self.commit.batch.appends.append((f"copy of {record.message_number} {record.sequence}", 0, 0, record))
         return appended(self, partition, record)  # type: ignore[no-any-return]
 
@@ -253,7 +253,7 @@ def never_acknowledge_a_duplicate(monkeypatch: pytest.MonkeyPatch) -> None:
 def lose_the_reply_on_a_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     def reply(self: Replies, record: Record, reply: Record | None, now: float) -> None:
         original(self, record, reply, now)
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         if destination is not None:
             destination.replies.numbers.clear()
 
@@ -450,7 +450,7 @@ def forget_what_no_handler_could_handle(monkeypatch: pytest.MonkeyPatch) -> None
 @mutant("StrangersAreIgnored")
 def count_an_acknowledgement_wherever_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(self: Authority, identifier: str, origin: Origin) -> Outbox | None:
-        return next(iter(self._outbound.sequences.named(identifier)), None)
+        return next(iter(self._registry.sequences.named(identifier)), None)
 
     replace(monkeypatch, Authority, "find", find)
 
@@ -589,7 +589,7 @@ def answer_a_request_that_takes_long_with_an_acknowledgement(monkeypatch: pytest
             entry = next((one for one in waiting if one[0] is exchange), None)
             if entry is not None:
                 waiting.remove(entry)
-                self._acknowledging.acknowledge(self._inbound.destinations[identifier], exchange, now)
+                self._acknowledging.acknowledge(self._sequences.destinations[identifier], exchange, now)
 
     replace(monkeypatch, Replies, "pump", pump)
 

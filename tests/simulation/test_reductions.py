@@ -166,7 +166,7 @@ def test_a_remembered_endpoint_is_what_it_was() -> None:
     new = RMSource("urn:new", "new", Versions("1.1"), SourcePolicy(), 0.0)
     assert source.protocol.outbound.is_anonymous(new)
     assert not destination.protocol.outbound.is_anonymous(new)
-    assert source.setup.source_policy is source.protocol.outbound.policy
+    assert source.setup.source_policy is source.protocol.outbound.registry.policy
     for index, endpoint in enumerate(situation.endpoints):
         assert memory.stage.form(index) == endpoint.form
 

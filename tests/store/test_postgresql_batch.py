@@ -1,6 +1,6 @@
 """What a server reports about a commit is recognised, whatever its language. Covers store/sql/postgresql_batch.py.
 
-``test_sql.py`` cancels the wait of a commit at a real server.
+``test_sql`` cancels the wait of a commit at a real server.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from holdfast.core.messages import (
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
+from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
@@ -44,6 +45,7 @@ class Sending:
         local: str = ANONYMOUS,
         claims: IdentifierClaims | None = None,
         rules: MessageRules | None = None,
+        letters: DeadLetters | None = None,
         **policy: Any,
     ) -> None:
         self.store = store or MemoryStore()
@@ -58,6 +60,7 @@ class Sending:
             ),
             policies=Policies(source=SourcePolicy(**{"retransmission": STEADY} | policy)),
             rules=rules,
+            letters=letters,
         )
         self.protocol.recover(self.store.load(), self.now)
         self._see_to_effects()

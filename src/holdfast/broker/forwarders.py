@@ -140,7 +140,7 @@ class Forwarders:
             address=MC_ANONYMOUS if config.poll else config.address or "",
         )
         if outbox.to != config.to:
-            protocol.outbound.redirect(outbox, config.to)
+            protocol.outbound.registry.redirect(outbox, config.to)
         self._pause(Steering(protocol), config, outbox, destination.engine.clock())
 
     @staticmethod

@@ -33,15 +33,18 @@ from holdfast.core.receiving.allowed_addresses import Addresses
 from holdfast.core.receiving.answers import AnswerSender
 from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.core.rm_destination.destination import RMDestination
-from holdfast.core.sending.context import SendingContext
+from holdfast.core.sending.context import OutboxHooks, SendingContext
 from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.core.sinks.staging import Sinks
 
@@ -76,35 +79,40 @@ class RMProtocol:
         self.commit = GroupCommit()
         self.effects: list[Effect] = []
         self.queues = Queues(self.commit, self.effects, environment.read)
-        self.inbound = Inbound(self.policy, self.commit, self.effects, queue, further, environment.trouble)
-        for one in self.inbound.queues.values():
+        self.sequences = InboundSequences(self.policy, self.commit, self.effects, queue, further)
+        for one in self.sequences.queues.values():
             self.queues.add(one)
-        sending = SendingContext(
+        mailboxes = Mailboxes()
+        self.answering = AnswerSender(Addresses(rules.allows), self.commit, self.effects, mailboxes)
+        self.acknowledging = Acknowledgements(self.sequences, self.answering, self.effects)
+        context = SendingContext(
             self.commit,
             self.effects,
             new_identifier,
             environment.jitter,
             environment.local,
-            self.inbound,
+            self.acknowledging,
+            mailboxes,
             environment.claims,
         )
-        self.outbound = Outbound(policies.source, sending, self.queues, policies.source_for)
-        mailboxes = self.outbound.context.mailboxes
-        self.answering = AnswerSender(Addresses(rules.allows), self.commit, self.effects, mailboxes)
-        self.acknowledging: Acknowledgements = Acknowledgements(self.inbound, self.answering, self.effects)
-        self.inbound.answers = self.replies = Replies(
-            self.inbound, self.outbound, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
+        registry = OutboxRegistry(policies.source, context, self.queues, policies.source_for)
+        self.replies = Replies(
+            self.sequences, registry, self.acknowledging, self.answering, self.commit, self.effects, rules.tell
         )
-        self.sessions = SessionPartitions(self.inbound, self.outbound) if queue.description.sessions else None
-        self.inbound.sessions = self.sessions
-        self.granting: SequenceCreation = SequenceCreation(
-            self.inbound, self.outbound, self.replies, self.answering, new_identifier
-        )
-        self.authority = Authority(self.inbound, self.outbound, self.effects)
+        has_sessions = queue.description.sessions > 0
+        self.sessions = SessionPartitions(self.sequences, registry.outboxes) if has_sessions else None
+        self.inbound = Inbound(self.sequences, self.replies, self.sessions, environment.trouble)
+        self.forwarding: ForwardedRequests | None = None
+        if letters is not None:
+            self.forwarding = ForwardedRequests(letters, rules.tell, registry, self.replies)
+        self._hooks = OutboxHooks(self.inbound.forget_offered, self.forwarding)
+        self.outbound = Outbound(registry, self._hooks)
+        self.authority = Authority(self.sequences, registry, self.effects)
+        self.granting = SequenceCreation(self.sequences, self.outbound, self.replies, self.answering, new_identifier)
         self.ending = SequenceTermination(
             self.inbound, self.outbound, self.authority, self.answering, self.commit, new_identifier
         )
-        self.polling = ReceivedPolls(self.inbound, self.outbound, self.acknowledging, self.replies, self.answering)
+        self.polling = ReceivedPolls(self.sequences, self.outbound, self.acknowledging, self.replies, self.answering)
         self.accepting = Acceptance(
             self.inbound,
             self.outbound,
@@ -112,19 +120,15 @@ class RMProtocol:
             self.replies,
             self.acknowledging,
             self.answering,
+            self.forwarding,
             rules,
         )
         self.hearing = PeerAcknowledgements(self.inbound, self.outbound, self.authority, self.replies, self.receive)
         self.staging = Sinks(policies.staging, self.commit, self.effects, self.queues, self.inbound, new_identifier)
-        self.forwarding: ForwardedRequests | None = None
         self.handling: HandlerSchedule | None = None
-        if letters is not None:
-            self.forwarding = ForwardedRequests(letters, rules.tell, self.outbound, self.replies)
-            self.outbound.context.forwarders = self.forwarding
         if letters is not None and handling is not None:
-            handled = self.inbound.queues[handling.queue or queue.name]
-            self.handling = HandlerSchedule(handled, letters, handling, self.inbound, self.replies)
-            self.inbound.handling = self.handling
+            handled = self.sequences.queues[handling.queue or queue.name]
+            self.handling = HandlerSchedule(handled, letters, handling, self.sequences, self.replies)
 
     # --- outputs --------------------------------------------------------------------------------------------------
 
@@ -186,11 +190,10 @@ class RMProtocol:
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
-        recover_outbound(self.outbound, self.queues, snapshot, now)
+        recover_outbound(self.outbound.registry, self._hooks, self.queues, snapshot, now)
         self.granting.recover()
         self.replies.outboxes.recover(now)
-        if self.sessions is not None:
-            self.sessions.recover(now)
+        self.inbound.recover_sessions(now)
         self.staging.recover(snapshot, now)
         self.inbound.held.go_on(now)
 

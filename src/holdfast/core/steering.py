@@ -228,7 +228,7 @@ class Steering:
         """
         self.check_deletable(outbox)
         waiting = outbox.records.waiting
-        self._outbound.close_outbox(outbox.key, now)
+        self._outbound.registry.close(outbox.key, now)
         self._tell(Incident("forwarder.deleted"), key=outbox.key, waiting=waiting)
         return waiting
 
@@ -341,7 +341,7 @@ class Steering:
 
         See :func:`~holdfast.core.forwarding.forwarded_requests.tell_requesters`.
         """
-        tell_requesters(self._outbound, self._protocol.replies, outbox, records, told, now)
+        tell_requesters(self._outbound.registry, self._protocol.replies, outbox, records, told, now)
 
     def forwarders_behind(self, queue: Queue, partition: int, below: int) -> list[Outbox]:
         """Return the outboxes that have not passed that offset."""

@@ -1,6 +1,6 @@
 """Polls: what waits for a client that polls, who gets it, and what a repeat, a loss or a restart changes.
 
-Covers core/sending/polling/mailboxes.py and core/sending/served_polls.py.
+Covers core/sending/polling/mailboxes.py, core/sending/polling/waiting_polls.py and core/sending/served_polls.py.
 """
 
 from __future__ import annotations

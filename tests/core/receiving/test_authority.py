@@ -30,6 +30,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.origin import Origin, secret_in, with_secret
+from holdfast.core.receiving.inbound_sequences import record_of
 from holdfast.core.records import Batch, Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.states.inbound import DestinationState
@@ -223,9 +224,7 @@ def waiting_reply(party: str) -> Endpoint:
     destination = endpoint.protocol.inbound.destinations[identifier]
     request = {"sequence": Sequence(identifier, 1), "action": "urn:a", "body": b"<m/>", "reply_to": CLIENT}
     told(endpoint, Origin(party=party), **request)
-    record = endpoint.protocol.inbound.record_of(
-        destination, endpoint.envelope(message_id="urn:m", **request), True, endpoint.now
-    )
+    record = record_of(destination, endpoint.envelope(message_id="urn:m", **request), True, endpoint.now)
     endpoint.protocol.replies.reply(record, Record("", 0, "urn:r", b"<r/>", endpoint.now), endpoint.now)
     endpoint.settle()
     told(endpoint, Origin(party=party), TerminateSequence(identifier))

@@ -302,7 +302,7 @@ def _size(count: int) -> int:
 def test_a_message_beyond_the_bytes_of_its_sequence_is_not_accepted_yet():
     node = _held(20, DestinationPolicy(buffer_bytes=_size(8)))
     assert node.acknowledged == ((2, 9),)
-    assert node.protocol.inbound.acknowledgement("urn:id:1").buffer_remaining == 1  # type: ignore[union-attr]
+    assert node.protocol.acknowledging.acknowledgement("urn:id:1").buffer_remaining == 1  # type: ignore[union-attr]
     node.come(1)
     node.settle()
     assert node.acknowledged == ((1, 9),), "what closes the gap is always accepted"
@@ -359,7 +359,7 @@ def test_a_store_of_an_older_version_that_saved_no_sizes_continues():
 def test_while_a_release_is_under_way_a_fast_sender_cannot_make_it_endless():
     node = _held(9, policy := DestinationPolicy(buffer_bytes=_size(8)))
     node.come(1, body=BLOCK)
-    assert node.protocol.inbound.policy is policy
+    assert node.protocol.inbound.sequences.policy is policy
     before = node.protocol.inbound.held.bytes
     for number in range(10, 40):
         node.come(number)

@@ -1,4 +1,7 @@
-"""Where inbound messages go: to the usual queue, where they are routed to, or nowhere; held ones after a crash too."""
+"""Where inbound messages go: to the usual queue, where they are routed to, or nowhere; held ones after a crash too.
+
+Covers core/receiving/inbound_sequences.py.
+"""
 
 from __future__ import annotations
 

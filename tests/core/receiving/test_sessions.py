@@ -147,7 +147,7 @@ def test_backlogs_of_ended_clients_go_in_sequences_of_their_own() -> None:
         (session,) = [one for one in chain.broker.protocol.inbound.destinations.values() if not one.is_over]
         chain.broker.protocol.inbound.fault_received(session, SEQUENCE_TERMINATED, chain.now)
         chain.broker.settle()
-        protocol.outbound.close_outbox(key, chain.now)
+        protocol.outbound.registry.close(key, chain.now)
         chain.go(1.0)
         chain.broker.kill()
         chain.settle()

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from sending import NEW, OLD, STEADY, Sending, numbers
 
 from holdfast.core.events import Delivered, Ended, Transmit, Unanswered
-from holdfast.core.forwarding.forwarded_requests import ForwardedRequests
 from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
@@ -267,13 +266,8 @@ def test_our_own_destination_replies_to_every_request_however_slow_its_handlers(
 
 def ending(*, forwards: bool = False) -> tuple[Sending, Outbox, Transmit]:
     """A Sequence of WS-RM 1.0 with one message, which is acknowledged, and the LastMessage that left."""
-    sending = Sending()
+    sending = Sending(letters=DeadLetters(seal, unseal) if forwards else None)
     sending.choices = [(OLD, False)]
-    if forwards:
-        protocol = sending.protocol
-        protocol.outbound.context.forwarders = ForwardedRequests(
-            DeadLetters(seal, unseal), lambda _request, _fault, _wsa: None, protocol.outbound, protocol.replies
-        )
     outbox, (message,) = sending.opened("a", "1")
     if forwards:
         outbox.forwarding = ForwardingPolicy(refusals=1, patience=0.0)

@@ -1,6 +1,6 @@
 """Outbound: what several outboxes to one address have to do with each other, and what stops one of them.
 
-Covers core/sending/reasons.py and core/sending/recovery.py.
+Covers core/sending/outbox_registry.py, core/sending/reasons.py and core/sending/recovery.py.
 """
 
 from __future__ import annotations

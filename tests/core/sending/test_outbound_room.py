@@ -243,9 +243,9 @@ def test_an_outbox_that_waits_no_more_lets_the_next_one_send(how: str) -> None:
     side.settle()
     assert [sent.envelope.message_id for sent in side.open] == ["urn:a:0"]
     if how == "closed":
-        side.protocol.outbound.close_outbox("b", side.now)
+        side.protocol.outbound.registry.close("b", side.now)
     elif how == "redirected":
-        side.protocol.outbound.redirect(outboxes["b"], "http://elsewhere/")
+        side.protocol.outbound.registry.redirect(outboxes["b"], "http://elsewhere/")
     else:
         outboxes["b"].lifecycle.suspend("somebody looks")
     side.acknowledge(side.open[0])

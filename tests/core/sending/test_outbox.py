@@ -226,7 +226,7 @@ def test_an_outbox_is_idle_while_it_has_nothing_to_send_to_begin_or_to_end() -> 
     outbox.want_end(sending.now)
     assert not is_idle(), "the Sequence is to end"
     sending.acknowledge(outbox, (1, 2))
-    outbound.close_outbox(outbox.key, sending.now)
+    outbound.registry.close(outbox.key, sending.now)
     assert outbound.is_idle
 
 

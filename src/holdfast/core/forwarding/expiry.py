@@ -17,7 +17,7 @@ from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.forwarder_state import HeldBack
 from holdfast.core.sending.outboxes.outbox import Outbox
 
@@ -60,12 +60,12 @@ class Expiry:
     """Expiry of messages that are too old, and of requests without a waiting requester.
 
     Args:
-        outbound: The outbound side, which sends messages.
+        registry: The outboxes.
         replies: Knows which requesters wait.
     """
 
-    def __init__(self, outbound: Outbound, replies: Replies) -> None:
-        self._outbound = outbound
+    def __init__(self, registry: OutboxRegistry, replies: Replies) -> None:
+        self._registry = registry
         self._replies = replies
 
     def see(self, outbox: Outbox, now: float) -> list[GivenUp]:
@@ -82,7 +82,7 @@ class Expiry:
         if not given_up and not outbox.records.wants_front and self._may_expire(outbox, policy, start, now):
             given_up += self._see_next(outbox, policy, start, now)
         if outbox.records.wants_front:
-            self._outbound.reading.ask(outbox)
+            self._registry.reading.ask(outbox)
         return given_up
 
     def _may_expire(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> bool:
@@ -170,7 +170,7 @@ class Expiry:
         """Return other forwarders of the same records, which may still bring the replies."""
         return [
             one
-            for one in self._outbound.outboxes.values()
+            for one in self._registry.outboxes.values()
             if one.records.shares_partition(outbox.records) and not one.lifecycle.stopped
         ]
 

@@ -17,7 +17,7 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
-from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
@@ -25,7 +25,7 @@ _NO_REPLY = no_reply("The service received the request and sent no reply.")
 
 
 def tell_requesters(
-    outbound: Outbound,
+    registry: OutboxRegistry,
     replies: Replies,
     outbox: Outbox,
     records: list[tuple[int, Record]],
@@ -37,7 +37,7 @@ def tell_requesters(
     A request that another forwarder still has to send gets no reply. Call this in the batch that discards them.
 
     Args:
-        outbound: Every outbox.
+        registry: Every outbox.
         replies: Sends the replies.
         outbox: The forwarder's outbox. An application's outbox has no requesters here.
         records: The records with their offsets.
@@ -46,7 +46,7 @@ def tell_requesters(
     """
     if outbox.forwarding is None:
         return
-    others = [one for one in outbound.outboxes.values() if one.records.shares_partition(outbox.records)]
+    others = [one for one in registry.outboxes.values() if one.records.shares_partition(outbox.records)]
     for offset, record in records:
         is_owed = record.wants_reply and not outbox.records.is_acknowledged(offset)
         if is_owed and all(one.records.is_acknowledged(offset) for one in others):
@@ -59,7 +59,7 @@ class ForwardedRequests:
     Args:
         letters: The queue of dead letters.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
-        outbound: Forwards.
+        registry: The outboxes.
         replies: Receives replies to requests.
     """
 
@@ -67,13 +67,13 @@ class ForwardedRequests:
         self,
         letters: DeadLetters,
         tell: Callable[[Record, Fault, Addressing], Record | None],
-        outbound: Outbound,
+        registry: OutboxRegistry,
         replies: Replies,
     ) -> None:
         self._tell = tell
-        self._outbound = outbound
+        self._registry = registry
         self._replies = replies
-        self.giving_up = UndeliverableMessages(letters, tell, outbound, replies)
+        self.giving_up = UndeliverableMessages(letters, tell, registry, replies)
 
     def has(self, outbox: Outbox, number: int, again: Callable[[float], None]) -> bool:
         """Whether request ``number`` is in memory; if not, ``again(now)`` follows its read.
@@ -82,7 +82,7 @@ class ForwardedRequests:
         """
         source = outbox.source
         assert source is not None, (outbox.key, number)
-        return self._outbound.reading.has(outbox, source, number, again)
+        return self._registry.reading.has(outbox, source, number, again)
 
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
         """Send the reply to message ``number``, which is in memory, with the open batch."""
@@ -124,6 +124,6 @@ class ForwardedRequests:
             outbox.receive_reply(number)
             detail = {"action": request.action, "forwarder": outbox.key}
             told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)
-            self._outbound.effects.append(told)
+            self._registry.effects.append(told)
             fault = self._tell(request, _NO_REPLY, self._replies.addressing_of(request))
             self._replies.reply(request, fault, now)

@@ -23,7 +23,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal, Unwelcome
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
@@ -37,7 +37,7 @@ _IN_DOUBT = Fault(
 )
 
 
-def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None:
+def discard(registry: OutboxRegistry, outbox: Outbox, offset: int, now: float) -> None:
     """Discard one unacknowledged message at the operator's request.
 
     :class:`Discarded` follows once that is durable. If the message was never transmitted, the present Sequence ends
@@ -58,7 +58,7 @@ def discard(outbound: Outbound, outbox: Outbox, offset: int, now: float) -> None
         if in_doubt and not outbox.lifecycle.stopped:
             outbox.stop(DISCARDED, f"{in_doubt} others of its Sequence may have arrived", now)
     outbox.exclude([offset], now)
-    outbound.commit.then(lambda _now: outbound.effects.append(Discarded(outbox.key, offset)))
+    registry.commit.then(lambda _now: registry.effects.append(Discarded(outbox.key, offset)))
 
 
 class UndeliverableMessages:
@@ -67,7 +67,7 @@ class UndeliverableMessages:
     Args:
         letters: The queue of dead letters.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
-        outbound: Forwards.
+        registry: The outboxes.
         replies: Receives replies to requests.
     """
 
@@ -75,18 +75,18 @@ class UndeliverableMessages:
         self,
         letters: DeadLetters,
         tell: Callable[[Record, Fault, Addressing], Record | None],
-        outbound: Outbound,
+        registry: OutboxRegistry,
         replies: Replies,
     ) -> None:
         self.letters = letters
         self._tell = tell
-        self._outbound = outbound
+        self._registry = registry
         self._replies = replies
         self._is_requeueing = False
-        self._commit = outbound.commit
-        self._effects = outbound.effects
-        self._expiry = Expiry(outbound, replies)
-        self._withdrawals = Withdrawals(outbound.effects, self._bury)
+        self._commit = registry.commit
+        self._effects = registry.effects
+        self._expiry = Expiry(registry, replies)
+        self._withdrawals = Withdrawals(registry.effects, self._bury)
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Handle undeliverable messages that are due; return whether the outbox may send."""
@@ -114,13 +114,13 @@ class UndeliverableMessages:
         If replies go to an address, only this timeout shows that no reply will come.
         """
         policy = outbox.forwarding
-        if policy is None or self._outbound.is_anonymous(source):
+        if policy is None or self._registry.is_anonymous(source):
             return
         patience = patience_for_replies(policy)
         entries = [(number, source.flight[number]) for number in source.waiting.unreplied if number in source.flight]
         late = [number for number, entry in entries if entry.arrived_at + patience <= now]
         for number in late:
-            self._outbound.context.forwarders.unanswered(outbox, number, now)
+            outbox.hooks.forwarders.unanswered(outbox, number, now)
         left = (entry.arrived_at for _, entry in entries if entry.arrived_at + patience > now)
         outbox.next_unanswered = min([now, *left]) + patience
         if source.waiting.unreplied:
@@ -142,7 +142,7 @@ class UndeliverableMessages:
             outbox.lifecycle.unwelcome = None  # an operator who resumes it starts a new period of patience
             return False
         outbox.lifecycle.unwelcome = unwelcome
-        unwelcome.again_at = now + self._outbound.circuits.pause_after(policy.circuit, unwelcome.times - 1)
+        unwelcome.again_at = now + self._registry.circuits.pause_after(policy.circuit, unwelcome.times - 1)
         outbox.wake(unwelcome.again_at)
         return True
 
@@ -195,7 +195,7 @@ class UndeliverableMessages:
         if number <= source.numbers.sent_before:
             return False  # an earlier process may have transmitted it, too
         # A posted fault does not say which transmission it answers.
-        return not entry.may_have_arrived if self._outbound.is_anonymous(source) else refusal.times >= entry.attempts
+        return not entry.may_have_arrived if self._registry.is_anonymous(source) else refusal.times >= entry.attempts
 
     def _tell_refused(self, outbox: Outbox, source: RMSource, number: int, fault: Fault) -> None:
         record = outbox.records.record(outbox.records.offset_of(number))
@@ -354,7 +354,7 @@ class UndeliverableMessages:
         if self.letters.is_there(letter):
             opened = self.letters.unseal(found[0][1])
             origin = opened.origin
-            queue = self._outbound.queue(origin.queue) if origin is not None else None
+            queue = self._registry.queue(origin.queue) if origin is not None else None
             if origin is None or queue is None or origin.partition >= len(queue.partitions):
                 self.letters.forget_asked(letter)
                 detail = {"letter": letter, "why": "there is no queue here that it came from"}
@@ -373,7 +373,7 @@ class UndeliverableMessages:
 
         The other forwarders already sent it. Returns their outboxes.
         """
-        outboxes = self._outbound.outboxes
+        outboxes = self._registry.outboxes
         if origin.forwarder not in outboxes:
             return []  # a present reader of the queue may take over from the missing forwarder
         others = [
@@ -390,7 +390,7 @@ class UndeliverableMessages:
     def _requeued(
         self, name: str, partition: int, offset: int, record: Record, others: list[Outbox], now: float
     ) -> None:
-        queue = self._outbound.queue(name)
+        queue = self._registry.queue(name)
         assert queue is not None, name
         queue.stored(partition, offset, now, record)
         for one in others:

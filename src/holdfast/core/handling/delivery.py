@@ -20,7 +20,7 @@ from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Batch, Record, content_name
 
@@ -88,7 +88,7 @@ class HandlerSchedule:
         queue: The queue.
         letters: The queue of dead letters, from which an operator may request retries.
         settings: How handlers are called.
-        inbound: The inbound Sequences.
+        sequences: The inbound Sequences.
         replies: Receives the handlers' replies.
     """
 
@@ -97,7 +97,7 @@ class HandlerSchedule:
         queue: Queue,
         letters: DeadLetters,
         settings: HandlerSettings,
-        inbound: Inbound,
+        sequences: InboundSequences,
         replies: Replies,
     ) -> None:
         self.queue = queue
@@ -110,11 +110,11 @@ class HandlerSchedule:
         self.dead = 0
         """Number of successful handlings, of failed handlings, and of messages dead-lettered."""
         self.cursors: list[HandlerCursor] = []
-        self._inbound = inbound
+        self._sequences = sequences
         self._replies = replies
-        self._commit = inbound.commit
-        self._effects = inbound.effects
-        self.is_at_most_once = inbound.policy.assurance.delivery is Delivery.AT_MOST_ONCE
+        self._commit = sequences.commit
+        self._effects = sequences.effects
+        self.is_at_most_once = sequences.policy.assurance.delivery is Delivery.AT_MOST_ONCE
         """Whether no handler may get a message twice."""
         self._set_aside = settings.set_aside
         self._lines: list[_Line] = []
@@ -134,7 +134,7 @@ class HandlerSchedule:
 
     def start(self, now: float) -> None:
         """Resume at the saved cursors. Call once, after the queue was recovered."""
-        in_order = self._inbound.policy.assurance.in_order
+        in_order = self._sequences.policy.assurance.in_order
         for partition, end in enumerate(self.queue.records.ends):
             state = self.queue.cursors.handled(partition, at_most_once=self.is_at_most_once)
             self.cursors.append(HandlerCursor(self.policy, in_order, state))
@@ -145,11 +145,16 @@ class HandlerSchedule:
             if not self.queue.cursors.is_handled_saved(partition):
                 self._save(partition, now)
             self._fill(partition, now)
+        self.queue.inform(HANDLER, self.delivered)
         self._begin(now)
 
     def stop(self) -> None:
         """Call no further handlers."""
         self._is_stopped = True
+
+    def leave(self) -> None:
+        """Stop following the queue."""
+        self.queue.inform(HANDLER, None)
 
     @property
     def is_done(self) -> bool:
@@ -171,7 +176,7 @@ class HandlerSchedule:
     # --- what comes -----------------------------------------------------------------------------------------------
 
     def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
-        """Handle a durable record of the queue (called by :class:`Inbound`).
+        """Handle a durable record of the queue (called by it).
 
         A ``record`` of None must be read from the store.
         """
@@ -488,7 +493,7 @@ class HandlerSchedule:
         They are not handled again.
         """
         wanted: dict[int, set[tuple[str, int]]] = {}
-        for one in self._inbound.destinations.values():
+        for one in self._sequences.destinations.values():
             for number in one.replies.unanswered.difference(one.held):
                 wanted.setdefault(one.partition, set()).add((one.identifier, number))
         for partition, requests in wanted.items():

@@ -12,7 +12,7 @@ from holdfast.core.messages import MakeConnection
 from holdfast.core.origin import Origin, owner_of
 from holdfast.core.receiving.acknowledgements import Acknowledgements
 from holdfast.core.receiving.answers import AnswerSender
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.sending.outbound import Outbound
@@ -22,7 +22,7 @@ class ReceivedPolls:
     """Receives polls.
 
     Args:
-        inbound: The inbound Sequences, which a poll may name.
+        sequences: The inbound Sequences, which a poll may name.
         outbound: Answers polls from the outboxes.
         acknowledging: Answers a poll for a Sequence with its acknowledgement.
         replies: Answers a poll for a Sequence with a reply that no address has.
@@ -31,13 +31,13 @@ class ReceivedPolls:
 
     def __init__(
         self,
-        inbound: Inbound,
+        sequences: InboundSequences,
         outbound: Outbound,
         acknowledging: Acknowledgements,
         replies: Replies,
         answering: AnswerSender,
     ) -> None:
-        self._inbound = inbound
+        self._sequences = sequences
         self._outbound = outbound
         self._acknowledging = acknowledging
         self._replies = replies
@@ -75,8 +75,8 @@ class ReceivedPolls:
             return
         self._mailboxes.polled(box, now)
         for identifier in box.sequences:
-            self._inbound.destinations[identifier].last_activity = now
-        self._outbound.polls.add(back_channel, address, keys, now)
+            self._sequences.destinations[identifier].last_activity = now
+        self._outbound.context.polls.add(back_channel, address, keys, now)
 
     def _poll_sequence(self, poll: MakeConnection, back_channel: BackChannel, origin: Origin, now: float) -> None:
         """Answer a poll for a Sequence: that of the requests, or that of their replies.
@@ -84,7 +84,7 @@ class ReceivedPolls:
         The specification has no such poll since its drafts; Sandesha2 makes them for an anonymous client.
         """
         identifier = poll.identifier
-        destination = self._inbound.destinations.get(self._inbound.offered.get(identifier, identifier))
+        destination = self._sequences.destinations.get(self._sequences.offered.get(identifier, identifier))
         if destination is None:
             self._answering.done(back_channel)
             return
@@ -101,11 +101,11 @@ class ReceivedPolls:
 
     def _refuse(self, back_channel: BackChannel, origin: Origin) -> None:
         detail = {"what": "it polls for the messages of another user", "party": origin.party}
-        self._inbound.effects.append(Incident("message.unauthorized", level="warning", detail=detail))
+        self._sequences.effects.append(Incident("message.unauthorized", level="warning", detail=detail))
         self._answering.done(back_channel)
 
     def _is_open(self, identifier: str) -> bool:
-        return not self._inbound.destinations[identifier].is_over
+        return not self._sequences.destinations[identifier].is_over
 
     # --- time -----------------------------------------------------------------------------------------------------
 
@@ -115,8 +115,8 @@ class ReceivedPolls:
 
     def pump(self, now: float) -> None:
         """Discard what waits for peers that have not polled for as long as a Sequence lives without a message."""
-        for box in self._mailboxes.abandoned(self._inbound.policy.inactivity_timeout, self._is_open, now):
+        for box in self._mailboxes.abandoned(self._sequences.policy.inactivity_timeout, self._is_open, now):
             for key in list(box.outboxes):
                 detail: dict[str, object] = {"key": key, "why": "their requester does not poll"}
-                self._inbound.effects.append(Incident("replies.discarded", level="warning", detail=detail))
-                self._outbound.discard(key, now)
+                self._sequences.effects.append(Incident("replies.discarded", level="warning", detail=detail))
+                self._outbound.registry.discard(key, now)

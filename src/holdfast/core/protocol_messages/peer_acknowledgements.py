@@ -219,7 +219,7 @@ class PeerAcknowledgements:
         offset = outbox.records.offset_of(number) if number else -1
         self._inbound.effects.append(Declined(outbox.key, offset, relates_to, fault))
         if outbox.forwarding is not None and number:
-            self._outbound.context.forwarders.giving_up.declined(outbox, number, fault, now)
+            outbox.hooks.forwarders.giving_up.declined(outbox, number, fault, now)
 
     def _answered(self, envelope: Envelope, sent: Transmit | None) -> Outbox | None:
         """Return the outbox of the message that a fault without a Sequence answers; None if unknown."""
@@ -238,7 +238,7 @@ class PeerAcknowledgements:
         The requester wants no replies and sends no further messages (WCF does this when its user calls Abort). The
         Sequence ``answered`` ends too.
         """
-        self._outbound.close_outbox(outbox.key, now)
+        self._outbound.registry.close(outbox.key, now)
         destination = self._inbound.destinations.get(answered)
         if destination is not None:
             why: dict[str, object] = {"why": ABANDONED, "code": fault.code, "reason": fault.reason}
@@ -297,7 +297,7 @@ class PeerAcknowledgements:
                 self._replies.acknowledged(identifier, now)
             elif self._outbound.sequences.named(identifier):
                 self._authority.ignore("SequenceAcknowledgement", identifier, origin)
-            elif identifier not in self._inbound.offered:
+            elif identifier not in self._inbound.sequences.offered:
                 problem = problem or sequence_fault(UNKNOWN_SEQUENCE, identifier)
             # otherwise it names a Sequence of replies that ended with the requests' one, and is ending again
         return problem

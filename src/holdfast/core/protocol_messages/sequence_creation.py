@@ -23,7 +23,7 @@ from holdfast.core.policy import for_forwarded_replies
 from holdfast.core.protocol_messages.awaited_beginnings import AwaitedBeginnings
 from holdfast.core.protocol_messages.wcf_keep_alive import is_kept_alive
 from holdfast.core.receiving.answers import AnswerSender, response_to
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.rm_destination.destination import RMDestination
@@ -34,7 +34,7 @@ class SequenceCreation:
     """Grants Sequences or refuses them, and takes in those that were offered and accepted.
 
     Args:
-        inbound: The Sequences that come in.
+        sequences: The Sequences that come in.
         outbound: Those that go out.
         replies: Sends in what a requester offers.
         answering: Where answers go.
@@ -43,13 +43,13 @@ class SequenceCreation:
 
     def __init__(
         self,
-        inbound: Inbound,
+        sequences: InboundSequences,
         outbound: Outbound,
         replies: Replies,
         answering: AnswerSender,
         new_identifier: Callable[[], str],
     ) -> None:
-        self._inbound = inbound
+        self._sequences = sequences
         self._outbound = outbound
         self._replies = replies
         self._answering = answering
@@ -63,7 +63,7 @@ class SequenceCreation:
         """Process CreateSequence: grant it durably, or refuse it. A repeat gets the earlier answer (WS-RM 3.4)."""
         envelope, create = incoming.envelope, incoming.envelope.control
         assert isinstance(create, CreateSequence), create
-        destination = self._inbound.creations.find(create, envelope.message_id, incoming.origin.party)
+        destination = self._sequences.creations.find(create, envelope.message_id, incoming.origin.party)
         if destination is None:
             fault = self._refusal(envelope, create, incoming.origin.party)
             if fault is not None:
@@ -97,23 +97,23 @@ class SequenceCreation:
 
     def _is_taken(self, identifier: str) -> bool:
         # WS-RM 3.4: what is offered is no Identifier of another Sequence
-        is_inbound = identifier in self._inbound.destinations or identifier in self._inbound.offered
+        is_inbound = identifier in self._sequences.destinations or identifier in self._sequences.offered
         return is_inbound or self._outbound.sequences.has(identifier)
 
     def _is_full(self, party: str) -> str:
         """Return why a party cannot have another Sequence; "" if it can."""
-        shares = self._inbound.shares
+        shares = self._sequences.shares
         count, of_party = shares.open_count, shares.open_of(whole_party(party))
-        if count >= self._inbound.policy.max_sequences:
+        if count >= self._sequences.policy.max_sequences:
             return f"This destination has reached its limit of {count} open Sequences."
-        if of_party >= self._inbound.policy.max_party_sequences:
+        if of_party >= self._sequences.policy.max_party_sequences:
             return f"This peer has {of_party} open Sequences here, the limit for one peer."
         return ""
 
     def _grant(self, envelope: Envelope, create: CreateSequence, origin: Origin, now: float) -> RMDestination:
         versions = envelope.versions
         assert versions is not None
-        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._inbound.policy, now)
+        destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._sequences.policy, now)
         destination.create_message_id = envelope.message_id or None
         destination.is_kept_alive = is_kept_alive(envelope, create, origin)
         destination.expires = self._life(create.expires)
@@ -128,15 +128,15 @@ class SequenceCreation:
 
     def _add(self, destination: RMDestination, origin: Origin) -> None:
         destination.party = origin.party
-        self._inbound.add(destination)
+        self._sequences.add(destination)
         self._know_mailbox(destination)
-        self._inbound.effects.append(Incident("sequence.created", destination.identifier))
+        self._sequences.effects.append(Incident("sequence.created", destination.identifier))
 
     def _life(self, asked: float | None) -> float | None:
         # The destination may shorten the life asked for, never lengthen it (WS-RM 3.4); None is the longest.
-        if self._inbound.policy.max_expires is None:
+        if self._sequences.policy.max_expires is None:
             return asked
-        return self._inbound.policy.max_expires if asked is None else min(asked, self._inbound.policy.max_expires)
+        return self._sequences.policy.max_expires if asked is None else min(asked, self._sequences.policy.max_expires)
 
     def _accept(
         self, envelope: Envelope, create: CreateSequence, offer: Offer, destination: RMDestination, now: float
@@ -164,12 +164,12 @@ class SequenceCreation:
         sequence, versions = envelope.sequence, envelope.versions
         assert sequence is not None
         identifier, number = sequence.identifier, sequence.message_number
-        if versions is None or back_channel is None or identifier in self._inbound.destinations:
+        if versions is None or back_channel is None or identifier in self._sequences.destinations:
             return True
         if number != 1:
-            if not self._awaited.may_still_begin(identifier, self._inbound.policy.remember_terminated, now):
+            if not self._awaited.may_still_begin(identifier, self._sequences.policy.remember_terminated, now):
                 return True  # which is answered as any unknown Sequence
-            self._inbound.effects.append(Incident("message.not_held", identifier, number, "debug"))
+            self._sequences.effects.append(Incident("message.not_held", identifier, number, "debug"))
             self._answering.done(back_channel)
             return False
         if self._is_taken(identifier):
@@ -182,7 +182,7 @@ class SequenceCreation:
             return False
         self._awaited.begun(identifier)
         acks_to = next(filter(self._may_acknowledge_to, (envelope.from_, envelope.reply_to)), None) or ANONYMOUS_EPR
-        destination = RMDestination(identifier, versions, acks_to, self._inbound.policy, now)
+        destination = RMDestination(identifier, versions, acks_to, self._sequences.policy, now)
         self._add(destination, origin)
         return True
 
@@ -200,17 +200,17 @@ class SequenceCreation:
         assert isinstance(response, CreateSequenceResponse), response
         source = self._outbound.creation.receive(response, incoming.envelope.relates_to, now)
         if source is not None and source.offer is not None:
-            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._inbound.policy, now)
+            offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._sequences.policy, now)
             self._settle_policy(offered)
             accept = response.accept_acks_to
             if accept is not None and not accept.is_anonymous:
                 offered.acks_to = accept
-            self._inbound.add(offered)
+            self._sequences.add(offered)
         self._answering.done(incoming.back_channel)
 
     def _settle_policy(self, offered: RMDestination) -> None:
         if self._outbound.is_offered_by_forwarder(offered.identifier):
-            offered.policy = for_forwarded_replies(self._inbound.policy)
+            offered.policy = for_forwarded_replies(self._sequences.policy)
             offered.behavior = offered.policy.incomplete_sequence_behavior
 
     def _know_mailbox(self, destination: RMDestination) -> None:
@@ -219,8 +219,8 @@ class SequenceCreation:
 
     def recover(self) -> None:
         """Once both halves are recovered, match the peers that poll, and apply the policies of offered Sequences."""
-        for destination in self._inbound.destinations.values():
+        for destination in self._sequences.destinations.values():
             self._know_mailbox(destination)
         for identifier in self._outbound.sequences.by_offer:
-            if (offered := self._inbound.destinations.get(identifier)) is not None:
+            if (offered := self._sequences.destinations.get(identifier)) is not None:
                 self._settle_policy(offered)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from holdfast.core.queues.retention import Sizes
 from holdfast.core.records import Record
 
-Grown = Callable[[int, Record | None], None]
-"""``grown(offset, record)``: the record at ``offset`` is durable; None if it must be read from the store."""
+Grown = Callable[[int, Record | None, float], None]
+"""``grown(offset, record, now)``: the record at ``offset`` is durable; None if it must be read from the store."""
 
 
 @dataclass(slots=True)

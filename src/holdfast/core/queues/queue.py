@@ -11,7 +11,8 @@ several parts: the effects of a record that becomes durable, and of a cursor tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.core.commit import GroupCommit
@@ -77,7 +78,7 @@ class Queue:
         one = self.partitions[partition]
         one.durable_end = offset + 1
         for grown in one.followers.values():
-            grown(offset, record)
+            grown(offset, record, now)
         if self._deciding is not None:
             self._deciding.stored(one, now)
 
@@ -187,6 +188,16 @@ class Queue:
             self.cursors.add_outbound(name, partition, start)
             self._who_reads()
         self.partitions[partition].followers[name] = grown
+
+    def inform(self, name: str, grown: Callable[[int, int, Record | None, float], None] | None) -> None:
+        """Call ``grown(partition, offset, record, now)`` for each record that becomes durable; None: call nothing.
+
+        It is for the owner of a cursor, ``name``, that exists in every partition.
+        """
+        for number, one in enumerate(self.partitions):
+            one.followers.pop(name, None)
+            if grown is not None:
+                one.followers[name] = partial(grown, number)
 
     def unfollow(self, name: str, partition: int, now: float) -> None:
         """Delete the cursor of outbound Sequences: the queue no longer keeps records for them."""

@@ -32,6 +32,7 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination, Verdict
 from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outboxes.hooks import Forwarders
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states.inbound import SettlingAction, SettlingEvent
 from holdfast.core.versions import Addressing
@@ -96,6 +97,7 @@ class Acceptance:
         replies: Answers accepted messages.
         acknowledging: Answers messages that must be sent again.
         answering: Sends other answers.
+        forwarders: Takes the replies to forwarded requests; None without forwarders.
         rules: Which messages the application accepts and answers.
     """
 
@@ -107,6 +109,7 @@ class Acceptance:
         replies: Replies,
         acknowledging: Acknowledgements,
         answering: AnswerSender,
+        forwarders: Forwarders | None,
         rules: MessageRules,
     ) -> None:
         self._inbound = inbound
@@ -115,6 +118,7 @@ class Acceptance:
         self._replies = replies
         self._acknowledging = acknowledging
         self._answering = answering
+        self._forwarders = forwarders
         self._commit = inbound.commit
         self._effects = inbound.effects
         self._accepts = rules.accepts
@@ -162,7 +166,7 @@ class Acceptance:
             return
         if request is not None and is_passed_on:
             again = partial(self.receive, envelope, back_channel, problem=problem, origin=origin)
-            if not self._outbound.context.forwarders.has(*request, again):
+            if not request[0].hooks.forwarders.has(*request, again):
                 return  # its request is being read
         self._see_what_it_awaits(message)
         is_unasked = request is None and self._is_unasked(envelope, origin)
@@ -230,7 +234,7 @@ class Acceptance:
             return message.refused is not None
         outbox, number = message.request
         if outbox.forwarding is not None:
-            self._outbound.context.forwarders.replied(outbox, number, envelope, now)
+            outbox.hooks.forwarders.replied(outbox, number, envelope, now)
         else:
             outbox.receive_reply(number)
         return True
@@ -276,7 +280,9 @@ class Acceptance:
 
     def _is_reply_kept(self, envelope: Envelope, origin: Origin, now: float) -> bool:
         query = origin.query
-        return query is not None and self._outbound.context.forwarders.may_be_reply(query, envelope, now)
+        if query is None or self._forwarders is None:
+            return False
+        return self._forwarders.may_be_reply(query, envelope, now)
 
     def _tell_of_unasked(self, envelope: Envelope) -> None:
         sequence = envelope.sequence
@@ -381,8 +387,8 @@ class Acceptance:
     def _receive_plain_reply(self, incoming: Incoming, outbox: Outbox, number: int) -> None:
         envelope = incoming.envelope
         if outbox.forwarding is not None:
-            if self._outbound.context.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
-                self._outbound.context.forwarders.replied(outbox, number, envelope, incoming.now)
+            if outbox.hooks.forwarders.has(outbox, number, partial(self._receive_plain_again, incoming)):
+                outbox.hooks.forwarders.replied(outbox, number, envelope, incoming.now)
             return
         outbox.receive_reply(number)
         record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)

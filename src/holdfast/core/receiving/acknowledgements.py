@@ -9,9 +9,9 @@ from __future__ import annotations
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import BackChannel, Effect, Respond, Transmit
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
-from holdfast.core.messages import Acknowledge, Envelope, Fault
+from holdfast.core.messages import Acknowledge, Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.receiving.answers import AnswerSender, envelope_in
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.incoming import Incoming
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.states.inbound import DestinationAction
@@ -35,19 +35,42 @@ class Acknowledgements:
     """Sends stand-alone acknowledgements, and answers requests for one.
 
     Args:
-        inbound: The Sequences.
+        sequences: The Sequences.
         answering: Sends answers.
         effects: The list that collects acknowledgements.
     """
 
-    def __init__(self, inbound: Inbound, answering: AnswerSender, effects: list[Effect]) -> None:
-        self._inbound = inbound
+    def __init__(self, sequences: InboundSequences, answering: AnswerSender, effects: list[Effect]) -> None:
+        self._sequences = sequences
         self._answering = answering
         self._effects = effects
         self._owed: dict[str, int] = {}
         self._due = Deadlines()
         self._failed: dict[str, int] = {}
         """Identifier -> number of failed attempts to acknowledge it, while another is due."""
+
+    # --- what outgoing messages carry ---------------------------------------------------------------------------------
+
+    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
+        """Return a Sequence's acknowledgement; None if unknown, here or to its source."""
+        # WCF examines the acknowledgement first: it refuses the whole message because of an acknowledgement of an
+        # unknown Sequence, and never reports what became of the message's own Sequence.
+        destination = self._sequences.destinations.get(identifier)
+        return destination.acknowledgement() if destination is not None and not destination.disowned else None
+
+    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
+        """Return the acknowledgement that a message to that address carries; None: none."""
+        # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
+        destination = self._sequences.destinations.get(identifier)
+        if destination is None or destination.is_over or destination.acks_to.address != address:
+            return None
+        self.settle(identifier)
+        return destination.acknowledgement()
+
+    def is_all_acknowledged(self, identifier: str) -> bool:
+        """Whether everything accepted may be acknowledged; True for an unknown Sequence."""
+        destination = self._sequences.destinations.get(identifier)
+        return destination is None or destination.acknowledged.count == destination.accepted.count
 
     # --- AckRequested ---------------------------------------------------------------------------------------------
 
@@ -92,7 +115,7 @@ class Acknowledgements:
         return anonymous, problem
 
     def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
-        destination = self._inbound.destinations.get(identifier)
+        destination = self._sequences.destinations.get(identifier)
         if destination is None or destination.asked() is not DestinationAction.ACKNOWLEDGE:
             return None
         destination.last_activity = now
@@ -136,7 +159,7 @@ class Acknowledgements:
         if destination.is_over and destination.replies.waived:
             return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1
-        policy = self._inbound.policy
+        policy = self._sequences.policy
         if at_once:
             self._send(destination.identifier)
         elif owed >= policy.acknowledgement_count:
@@ -150,7 +173,7 @@ class Acknowledgements:
             return
         for acknowledgement in sent.envelope.acknowledgements:
             identifier = acknowledgement.identifier
-            destination = self._inbound.destinations.get(identifier)
+            destination = self._sequences.destinations.get(identifier)
             if destination is not None and not destination.is_over:
                 self._failed[identifier] = max(sent.attempt, self._failed.get(identifier, 0))
                 self._due.want(identifier, now + FIRST_PAUSE * 2.0 ** (sent.attempt - 1))
@@ -174,7 +197,7 @@ class Acknowledgements:
         self._owed.pop(identifier, None)
         self._due.forget(identifier)
         attempt = self._failed.pop(identifier, 0) + 1
-        destination = self._inbound.destinations.get(identifier)
+        destination = self._sequences.destinations.get(identifier)
         if destination is None or destination.acks_to.is_anonymous:
             return
         envelope = envelope_in(destination.versions)

@@ -13,12 +13,12 @@ from holdfast.core.events import Effect, Incident
 from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import Envelope, Fault, is_polled
 from holdfast.core.origin import PROVEN, Origin, Requester, inbound_names
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.rm_destination.destination import RMDestination
 
 if TYPE_CHECKING:
     from holdfast.core.rm_source.source import RMSource
-    from holdfast.core.sending.outbound import Outbound
+    from holdfast.core.sending.outbox_registry import OutboxRegistry
     from holdfast.core.sending.outboxes.outbox import Outbox
 
 
@@ -31,14 +31,14 @@ class Authority:
     """Decides which peer may speak about which Sequence.
 
     Args:
-        inbound: The inbound Sequences.
-        outbound: The outbound Sequences.
+        sequences: The inbound Sequences.
+        registry: The outboxes, with the outbound Sequences.
         effects: Where this class reports the statements that it ignores.
     """
 
-    def __init__(self, inbound: Inbound, outbound: Outbound, effects: list[Effect]) -> None:
-        self._inbound = inbound
-        self._outbound = outbound
+    def __init__(self, sequences: InboundSequences, registry: OutboxRegistry, effects: list[Effect]) -> None:
+        self._sequences = sequences
+        self._registry = registry
         self._effects = effects
 
     def find(self, identifier: str, origin: Origin) -> Outbox | None:
@@ -46,7 +46,7 @@ class Authority:
 
         Two peers may grant the same Identifier; each of them speaks about its own Sequence only.
         """
-        return next((one for one in self._outbound.sequences.named(identifier) if self.may_speak(one, origin)), None)
+        return next((one for one in self._registry.sequences.named(identifier) if self.may_speak(one, origin)), None)
 
     def may_speak(self, outbox: Outbox, origin: Origin) -> bool:
         """Return whether acknowledgements, faults, closures and replies from the origin count for the outbox's
@@ -64,7 +64,7 @@ class Authority:
             return compare_digest(source.secret.encode(), origin.secret.encode())
         # Either the saved state comes from a version that had no secrets yet, or this process had no listener when it
         # created the Sequence. If it listens now, the peer was given an address without a secret, so none is required.
-        return not self._outbound.is_anonymous(source)
+        return not self._registry.is_anonymous(source)
 
     def _may_speak_of_replies(self, outbox: Outbox, source: RMSource, origin: Origin) -> bool:
         """Return whether the origin is the requester: the peer that may send in the Sequence that this one answers.
@@ -78,17 +78,17 @@ class Authority:
             return False  # a version that did not save who asked, and the Sequence of the requests is forgotten
         if requester.party.startswith(PROVEN):
             return requester.party == origin.party
-        if not requester.party and requester.sequence in self._inbound.destinations:
+        if not requester.party and requester.sequence in self._sequences.destinations:
             return True  # the requester is unknown
         return requester.sequence in origin.names or (requester.party != "" and requester.party == origin.party)
 
     def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
         """Return the fault for a message that names an inbound Sequence of another proven party, else None."""
         for identifier in inbound_names(envelope):
-            destination = self._inbound.destinations.get(identifier)
+            destination = self._sequences.destinations.get(identifier)
             if destination is None:
                 continue
-            only_from = self._outbound.context.pollers.only_from(identifier)
+            only_from = self._registry.context.pollers.only_from(identifier)
             is_elsewhere = only_from is not None and origin.address != only_from
             if is_elsewhere or not self._may_use(destination, origin):
                 detail = {"what": "it names a Sequence that another party created", "party": origin.party}

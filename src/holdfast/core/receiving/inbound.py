@@ -5,30 +5,27 @@ It sends no answers; :class:`Answers` knows the back-channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
-from zlib import crc32
 
-from holdfast.core.commit import GroupCommit
-from holdfast.core.deadlines import Deadlines
-from holdfast.core.events import BackChannel, Delivered, Effect, Incident, NotQueued
+from holdfast.core.events import BackChannel, Delivered, Incident, NotQueued
 from holdfast.core.faults import ENDS_FOR_DESTINATION
 from holdfast.core.messages import (
     Envelope,
     Fault,
     LastMessage,
     Routed,
-    SequenceAcknowledgement,
 )
 from holdfast.core.origin import whole_party
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.receiving.creation_repeats import Creations, is_repeatable
+from holdfast.core.receiving.creation_repeats import is_repeatable
 from holdfast.core.receiving.held_messages import Delivery, HeldMessages, size_of
-from holdfast.core.receiving.sequence_quotas import Shares
+from holdfast.core.receiving.inbound_sequences import InboundSequences, record_of
+from holdfast.core.receiving.replies import Replies
+from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.rm_destination.destination import TIME_IS_UP, RMDestination, Verdict
 from holdfast.core.states.inbound import DestinationAction, DestinationEvent
@@ -43,122 +40,35 @@ def nothing(_now: float) -> None:
     """Do nothing after an end that is not reported."""
 
 
-class Answers(Protocol):
-    """Callbacks of Inbound to its owner."""
-
-    def stored(
-        self, destination: RMDestination, number: int, envelope: Envelope, back_channel: BackChannel | None, now: float
-    ) -> None:
-        """Handle a durable message, which is acknowledged unless its sender waits for a reply."""
-        ...
-
-    def acknowledging(self, destination: RMDestination) -> None:
-        """Handle an outgoing message to AcksTo that acknowledges the Sequence."""
-        ...
-
-    def settled(self, destination: RMDestination, now: float) -> None:
-        """Handle the durable end of the Sequence."""
-        ...
-
-    def over(self, destination: RMDestination, *, by_source: bool) -> None:
-        """Handle the end of the Sequence. Its replies remain unless its source ended it."""
-        ...
-
-    def forgotten(self, destination: RMDestination, now: float) -> None:
-        """Remove the state of a forgotten Sequence."""
-        ...
-
-
-class Handlers(Protocol):
-    """Receiver of the records that Inbound delivers to its queue."""
-
-    queue: Queue
-
-    def delivered(self, partition: int, offset: int, record: Record | None, now: float) -> None:
-        """Handle the next durable record; None: it must be read from the store."""
-        ...
-
-
-class Sessions(Protocol):
-    """Assignment of partitions to sessions."""
-
-    def begin(self, destination: RMDestination) -> int:
-        """Return the partition of a Sequence that turns out to be a session."""
-        ...
-
-    def end(self, destination: RMDestination) -> None:
-        """Handle the end of a session, once its queues hold every message."""
-        ...
-
-
 class Inbound:
     """The receiving half of an endpoint.
 
     Args:
-        policy: The assurances and limits of its Sequences.
-        commit: The commit that collects its changes.
-        effects: The list that collects its effects.
-        queue: The default queue of messages.
-        further: Other queues, for messages routed to them. All have the same number of partitions, so a Sequence has
-            the same partition in each.
+        sequences: Its Sequences.
+        replies: Answers the messages, and settles their requests when a Sequence ends.
+        sessions: Assigns partitions to sessions, if sessions are configured.
         trouble: Returns a reason not to move records within the store, "" without one.
     """
 
-    answers: Answers
-    """Sends answers to the peers; must be set before the first message."""
-    sessions: Sessions | None = None
-    """Assigns partitions to sessions, if sessions are configured."""
-    handling: Handlers | None = None
-    """Delivers records to handlers, if the queue has any."""
-
     def __init__(
         self,
-        policy: DestinationPolicy,
-        commit: GroupCommit,
-        effects: list[Effect],
-        queue: Queue,
-        further: Iterable[Queue] = (),
+        sequences: InboundSequences,
+        replies: Replies,
+        sessions: SessionPartitions | None = None,
         trouble: Callable[[], str] = str,
     ):
-        self.policy = policy
+        self.sequences = sequences
+        self.destinations, self.shares = sequences.destinations, sequences.shares
+        self.commit, self.effects = sequences.commit, sequences.effects
+        self.queue, self.queues = sequences.queue, sequences.queues
         self.trouble = trouble
-        self.commit = commit
-        self.effects = effects
-        self.queue = queue
-        self.queues = {one.name: one for one in (queue, *further)}
+        self._replies = replies
+        self._sessions = sessions
         self.limits: dict[str, QueueLimit] = {}
         """Name of a queue -> its limit, if it has one."""
-        assert all(len(one.partitions) == len(queue.partitions) for one in self.queues.values()), self.queues
-        self._usual = (queue,)
-        self.destinations: dict[str, RMDestination] = {}
-        self.offered: dict[str, str] = {}
-        """Offered Identifier -> the Sequence it was offered with, as long as that is remembered."""
-        self.creations = Creations()
-        self.shares = Shares(policy.max_remembered)
-        self.held = HeldMessages(policy, commit, queue, self.queues, self.delivered, trouble)
-        self._deadlines = Deadlines()
-
-    # --- the Sequences --------------------------------------------------------------------------------------------
-
-    def add(self, destination: RMDestination) -> None:
-        """Add a Sequence granted or offered by this endpoint; saved with the open batch."""
-        destination.partition = crc32(destination.identifier.encode()) % self.queue.description.shared
-        self._know(destination)
-        self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
-
-    def _know(self, destination: RMDestination) -> None:
-        self.destinations[destination.identifier] = destination
-        self.creations.add(destination)
-        if destination.offered is not None:
-            self.offered[destination.offered] = destination.identifier
-        if not destination.is_over:
-            self.shares.opened(whole_party(destination.party))
-        self._deadlines.want(destination.identifier, destination.deadline())
-
-    def _remember_over(self, destination: RMDestination, now: float) -> None:
-        oldest = self.shares.remember(destination.identifier)
-        if oldest is not None:
-            self._end_memory(self.destinations[oldest], now)
+        self._usual = (self.queue,)
+        self.held = HeldMessages(sequences.policy, self.commit, self.queue, self.queues, self.delivered, trouble)
+        self._deadlines = sequences.deadlines
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -174,9 +84,9 @@ class Inbound:
         is_answered: bool = False,
         may_reply: bool = True,
     ) -> Verdict | Fault:
-        """Receive a message with a Sequence header. NEW: :meth:`Answers.stored` follows.
+        """Receive a message with a Sequence header. NEW: :meth:`Replies.stored` follows.
 
-        :meth:`Answers.stored` is called once the message is durable. ``is_kept``: whether a queue stores it; if not,
+        :meth:`Replies.stored` is called once the message is durable. ``is_kept``: whether a queue stores it; if not,
         its number is accepted and the message is dropped. ``is_answered``: whether its reply follows in the open batch,
         so readers of the queue must not reply to it. ``may_reply``: whether there is room for the reply of a request.
         """
@@ -211,9 +121,9 @@ class Inbound:
             if awaits_reply:
                 destination.replies.awaiting.add(number)
             is_asked = awaits_reply and not is_answered
-            if queues and self.sessions is not None and destination.accepted.count == 1:
-                self._look_whether_session(self.sessions, destination, envelope, is_asked)
-            record = self.record_of(destination, envelope, is_asked, now)
+            if queues and self._sessions is not None and destination.accepted.count == 1:
+                self._look_whether_session(self._sessions, destination, envelope, is_asked)
+            record = record_of(destination, envelope, is_asked, now)
             deliveries = self._place(destination, number, record, queues)
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
@@ -222,7 +132,7 @@ class Inbound:
         return verdict
 
     def _look_whether_session(
-        self, sessions: Sessions, destination: RMDestination, envelope: Envelope, awaits_reply: bool
+        self, sessions: SessionPartitions, destination: RMDestination, envelope: Envelope, awaits_reply: bool
     ) -> None:
         """Assign the partition of a session, which the first message reveals.
 
@@ -236,42 +146,17 @@ class Inbound:
 
     def end_session(self, destination: RMDestination, now: float) -> None:
         """Report the end of a session, once its queues hold every message."""
-        if self.sessions is None:
+        if self._sessions is None:
             return
         if destination.is_releasing:
             self.held.when_released(destination, partial(self.end_session, destination))
         else:
-            self.sessions.end(destination)
-
-    @staticmethod
-    def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool, now: float) -> Record:
-        """Return the record to store for a message."""
-        sequence = envelope.sequence
-        assert sequence is not None
-        return Record(
-            destination.identifier,
-            sequence.message_number,
-            envelope.action,
-            envelope.body,
-            now,
-            envelope.message_id,
-            envelope.to,
-            envelope.reply_to.address if envelope.reply_to is not None else None,
-            envelope.relates_to,
-            envelope.soap._value_,  # what .value gives, without a call
-            b"".join(envelope.headers),
-            awaits_reply,
-            None,
-            envelope.transport,
-            envelope.attachments,
-            envelope.reply_to.reference_parameters if envelope.reply_to is not None else (),
-            _fault_to(envelope),
-        )
+            self._sessions.end(destination)
 
     def use(self, policy: DestinationPolicy) -> None:
         """Apply a policy to Sequences granted from now on; open ones keep theirs."""
-        self.policy = self.held.policy = policy
-        self.shares.use(policy.max_remembered)
+        self.held.policy = policy
+        self.sequences.use(policy)
 
     def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
         """Return the limit of the first of these queues without room."""
@@ -308,18 +193,14 @@ class Inbound:
     def delivered(self, deliveries: list[Delivery], now: float) -> None:
         """Report durable records to the queues' followers, readers and handlers."""
         for queue, partition, offset, record in deliveries:
-            queue.stored(partition, offset, now, record)
             self.effects.append(Delivered(queue.name, partition, offset, record))
-            if self.handling is not None and queue is self.handling.queue:
-                self.handling.delivered(partition, offset, record, now)
+            queue.stored(partition, offset, now, record)
 
     def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:
         """Report ``count`` durable records from ``offset`` on, to be read from the store."""
         last = offset + count - 1
-        queue.stored(partition, last, now)
         self.effects.append(Delivered(queue.name, partition, offset, None, count))
-        if self.handling is not None and queue is self.handling.queue:
-            self.handling.delivered(partition, last, None, now)
+        queue.stored(partition, last, now)
 
     def _stored(
         self,
@@ -335,7 +216,7 @@ class Inbound:
         if number not in destination.replies.awaiting and not (awaits_reply and destination.is_settling):
             destination.acknowledge(number)
         self.delivered(deliveries, now)
-        self.answers.stored(destination, number, envelope, back_channel, now)
+        self._replies.stored(destination, number, envelope, back_channel, now)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
@@ -389,7 +270,7 @@ class Inbound:
 
     def _settled(self, destination: RMDestination, decision: int, now: float) -> None:
         destination.settle(decision)
-        self.answers.settled(destination, now)
+        self._replies.settled(destination, now)
 
     def _remember(
         self, destination: RMDestination, now: float, *, by_source: bool, why: dict[str, object] | None = None
@@ -398,11 +279,16 @@ class Inbound:
             destination.ended_at = now
             self.shares.closed(whole_party(destination.party))
             self.effects.append(Incident("sequence.terminated", destination.identifier, detail=why))
-            self.answers.over(destination, by_source=by_source)
+            self._replies.over(destination, by_source=by_source)
             self.end_session(destination, now)
             self._deadlines.want(destination.identifier, destination.deadline())
             self.commit.save(destination.identifier, destination)
             self._remember_over(destination, now)
+
+    def _remember_over(self, destination: RMDestination, now: float) -> None:
+        oldest = self.shares.remember(destination.identifier)
+        if oldest is not None:
+            self._end_memory(self.destinations[oldest], now)
 
     def pump(self, now: float) -> None:
         """End Sequences that timed out, forget old ones, and delete expired records."""
@@ -424,7 +310,7 @@ class Inbound:
             elif (
                 destination.replies.awaiting or destination.replies.waived
             ) and now < destination.ended_at + LONGEST_HANDLING:
-                self._deadlines.want(identifier, now + self.policy.remember_terminated)
+                self._deadlines.want(identifier, now + self.sequences.policy.remember_terminated)
             else:
                 self._end_memory(destination, now)
 
@@ -460,17 +346,14 @@ class Inbound:
             self.held.when_released(destination, partial(self._end_memory, destination))
             return
         self._forget(destination)
-        self.answers.forgotten(destination, now)
+        self._replies.forgotten(destination, now)
 
     def _forget(self, destination: RMDestination) -> None:
         if destination.identifier not in self.destinations:
             return  # the same
-        if self.sessions is not None:
-            self.sessions.end(destination)
-        del self.destinations[destination.identifier]
-        self.shares.forget(destination.identifier)
-        self.creations.forget(destination)
-        self.offered.pop(destination.offered or "", None)
+        if self._sessions is not None:
+            self._sessions.end(destination)
+        self.sequences.forget(destination)
         self.held.forget(destination)
         self.commit.forget(destination.identifier)
 
@@ -502,27 +385,6 @@ class Inbound:
                 earliest = due
         return earliest
 
-    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        """Return a Sequence's acknowledgement; None if unknown, here or to its source."""
-        # WCF examines the acknowledgement first: it refuses the whole message because of an acknowledgement of an
-        # unknown Sequence, and never reports what became of the message's own Sequence.
-        destination = self.destinations.get(identifier)
-        return destination.acknowledgement() if destination is not None and not destination.disowned else None
-
-    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        """Return the acknowledgement that a message to that address carries; None: none."""
-        # WS-RM 3.9: with any message to AcksTo. A source that ended its Sequence may have forgotten it, and CXF throws.
-        destination = self.destinations.get(identifier)
-        if destination is None or destination.is_over or destination.acks_to.address != address:
-            return None
-        self.answers.acknowledging(destination)
-        return destination.acknowledgement()
-
-    def is_all_acknowledged(self, identifier: str) -> bool:
-        """Whether everything accepted may be acknowledged; True for an unknown Sequence."""
-        destination = self.destinations.get(identifier)
-        return destination is None or destination.acknowledged.count == destination.accepted.count
-
     # --- recovery -------------------------------------------------------------------------------------------------
 
     def recover(self, snapshot: Snapshot, now: float) -> None:
@@ -531,13 +393,12 @@ class Inbound:
             queue.recover(snapshot, now)
         states = [state for state in snapshot.sequences.values() if state["role"] == "destination"]
         held = snapshot.held
-        known = [
-            RMDestination.from_state(state, held.get(state["identifier"], []), self.policy, now) for state in states
-        ]
+        policy = self.sequences.policy
+        known = [RMDestination.from_state(state, held.get(state["identifier"], []), policy, now) for state in states]
         # Of two Sequences made by equal requests only the newer one can be repeated. Clocks do not show which that is:
         # a clock may have been set back.
         for destination in sorted(known, key=is_repeatable):
-            self._know(destination)
+            self.sequences.know(destination)
             self.held.recover(destination)
             self.commit.settle(destination.identifier, self.queue.name, destination.partition, snapshot)
         # Terminated Sequences in the order in which they ended, which is the order of forgetting them.
@@ -545,10 +406,8 @@ class Inbound:
         for destination in sorted(over, key=lambda one: one.ended_at or 0.0):
             self._remember_over(destination, now)
 
-
-def _fault_to(envelope: Envelope) -> tuple[str, tuple[bytes, ...]] | None:
-    """Return where faults about a request go, if they do not go where its reply goes."""
-    fault_to = envelope.fault_to
-    if fault_to is None or fault_to.is_anonymous or fault_to == envelope.reply_to:
-        return None
-    return fault_to.address, fault_to.reference_parameters
+    def recover_sessions(self, now: float) -> None:
+        """Find the open sessions, after both halves have recovered. Those that are over end once nothing moves."""
+        if self._sessions is not None:
+            for destination in self._sessions.recover():
+                self.end_session(destination, now)

@@ -15,12 +15,12 @@ from holdfast.core.events import BackChannel, Effect, Incident, Respond
 from holdfast.core.messages import ANONYMOUS, NONE, Envelope, Fault, LastMessage
 from holdfast.core.receiving.acknowledgements import Acknowledgements, asks
 from holdfast.core.receiving.answers import AnswerSender
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences, record_of
 from holdfast.core.receiving.reply_outboxes import ReplyOutboxes
 from holdfast.core.records import Record
 from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
@@ -43,8 +43,8 @@ class Replies:
     """Answers the messages of inbound Sequences once they are stored.
 
     Args:
-        inbound: The inbound Sequences.
-        outbound: Stores and sends replies.
+        sequences: The inbound Sequences.
+        registry: The outboxes, which store and send replies.
         acknowledging: Sends answers without a reply.
         answering: Sends empty answers.
         commit: The commit that answers wait for.
@@ -54,17 +54,17 @@ class Replies:
 
     def __init__(
         self,
-        inbound: Inbound,
-        outbound: Outbound,
+        sequences: InboundSequences,
+        registry: OutboxRegistry,
         acknowledging: Acknowledgements,
         answering: AnswerSender,
         commit: GroupCommit,
         effects: list[Effect],
         tell: Callable[[Record, Fault, Addressing], Record | None],
     ) -> None:
-        self._inbound = inbound
-        self._outbound = outbound
-        self.outboxes = ReplyOutboxes(inbound, outbound)
+        self._sequences = sequences
+        self._registry = registry
+        self.outboxes = ReplyOutboxes(sequences, registry)
         self._acknowledging = acknowledging
         self._answering = answering
         self._commit = commit
@@ -88,14 +88,14 @@ class Replies:
 
     def is_asked_for(self, record: Record) -> bool:
         """Whether the reply goes back in the answer to the request, or to a repeat of it."""
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         if (record.reply_to or ANONYMOUS) != ANONYMOUS:
             return False
         return destination is None or not self.outboxes.have_address(destination)
 
     def addressing_of(self, record: Record) -> Addressing:
         """Return the WS-Addressing version of a request's Sequence: that of its requester."""
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         return Addressing.V2005_08 if destination is None else destination.versions.addressing
 
     def is_given_up(self, record: Record, now: float) -> bool:
@@ -103,7 +103,7 @@ class Replies:
 
         Its Sequence is over, or it repeated the request and has since been silent for longer than between its repeats.
         """
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         if destination is None or destination.is_over:
             return True
         asked = self._asked.get(record.sequence, {}).get(record.message_number)
@@ -127,7 +127,7 @@ class Replies:
             reply: The reply, None for none. Only its action, body and headers count.
             now: Seconds.
         """
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         number = record.message_number
         if destination is None or not destination.replies.is_unanswered(number):
             if reply is not None:
@@ -145,7 +145,7 @@ class Replies:
         """Answer an accepted message with a fault, as if a handler had raised it."""
         assert envelope.sequence is not None
         if envelope.sequence.message_number in destination.replies.awaiting:
-            record = self._inbound.record_of(destination, envelope, True, now)
+            record = record_of(destination, envelope, True, now)
             self.reply(record, self._tell(record, fault, destination.versions.addressing), now)
 
     def keep(self, record: Record, reply: Record, now: float) -> bool:
@@ -161,7 +161,7 @@ class Replies:
         Returns:
             Whether it is kept: a repeat may still come, there is no other reply, and there is room.
         """
-        destination = self._inbound.destinations.get(record.sequence)
+        destination = self._sequences.destinations.get(record.sequence)
         # WS-Addressing 1.0 core 3.2: no ReplyTo is the anonymous one. In 2004/08 it asks for no reply.
         if destination is None or destination.versions.addressing is not Addressing.V2005_08:
             return False
@@ -225,7 +225,7 @@ class Replies:
 
     def _forget_oldest(self, destination: RMDestination, outbox: Outbox, source: RMSource, now: float) -> None:
         """Forget the oldest replies without a Sequence, which are never acknowledged."""
-        while len(destination.replies.numbers) > self._inbound.policy.max_open_requests:
+        while len(destination.replies.numbers) > self._sequences.policy.max_open_requests:
             oldest = destination.replies.numbers.pop(next(iter(destination.replies.numbers)))
             source.flight.remove(oldest)
             source.acknowledged.add(oldest)
@@ -249,13 +249,13 @@ class Replies:
 
     def acknowledged(self, identifier: str, now: float) -> None:
         """Handle the requester's acknowledgement of replies, which it no longer requests."""
-        outbox = self._outbound.outboxes.get(identifier)
+        outbox = self._registry.outboxes.get(identifier)
         if outbox is None or outbox.answers is None:
             return
         source = outbox.source
         if source is None:
             return
-        destination = self._inbound.destinations.get(outbox.answers)
+        destination = self._sequences.destinations.get(outbox.answers)
         if destination is None or not destination.replies.numbers:
             return
         heard = destination.replies.heard
@@ -311,7 +311,7 @@ class Replies:
             self._acknowledging.acknowledge(destination, back_channel, now)
         if self._waiting and number in destination.acknowledged:
             self._answer_waiting(destination, number, now)
-        outbox = self._outbound.sequences.by_offer.get(destination.identifier)
+        outbox = self._registry.sequences.by_offer.get(destination.identifier)
         if outbox is not None:
             outbox.ready()  # its messages may have waited for this acknowledgement
 
@@ -356,7 +356,7 @@ class Replies:
                 self._acknowledging.acknowledge(destination, back_channel, now)
             elif outbox.is_polled and back_channel is not None:
                 # A repeat is as good as a poll, and Sandesha2 polls more seldom than it repeats.
-                self._outbound.polls.add(back_channel, outbox.to, frozenset((outbox.key,)), now)
+                self._registry.context.polls.add(back_channel, outbox.to, frozenset((outbox.key,)), now)
             else:
                 # The retransmitted reply carries the acknowledgement. Alone and earlier, it could cost CXF's client the
                 # reply.
@@ -406,7 +406,7 @@ class Replies:
             return
         identifier = destination.identifier
         self._heard_again(identifier, number, now)
-        patience = self._inbound.policy.reply_patience
+        patience = self._sequences.policy.reply_patience
         looked_at = now + (patience / HELD_SHARE if number in destination.held else patience)
         self._add_waiting(identifier, number, back_channel, asked, looked_at, now + patience)
 
@@ -438,7 +438,7 @@ class Replies:
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, now: float
     ) -> None:
         """Answer a LastMessage of 1.0 with a LastMessage on the offered Sequence: WCF waits for it."""
-        outbox = self._outbound.outboxes.get(destination.offered or "")
+        outbox = self._registry.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
         if outbox is None or source is None or destination.replies.awaiting:
             self._acknowledging.acknowledge(destination, back_channel, now)
@@ -468,7 +468,7 @@ class Replies:
             entry = next((entry for entry in waiting.get(number, ()) if entry[0] is back_channel), None)
             if entry is None:
                 continue
-            destination = self._inbound.destinations.get(identifier)
+            destination = self._sequences.destinations.get(identifier)
             if now < until and destination is not None and number not in destination.held:
                 self._wait_until(until, until, identifier, number, back_channel)  # the gap is closed
                 continue
@@ -489,10 +489,6 @@ class Replies:
             asked = self._asked.get(identifier, {})
             if number in asked:
                 asked[number] = now, asked[number][1]  # from now on it may be silent
-
-    def acknowledging(self, destination: RMDestination) -> None:
-        """Cancel the acknowledgement that a reply carries (called by :class:`Inbound`)."""
-        self._acknowledging.settle(destination.identifier)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
@@ -517,7 +513,7 @@ class Replies:
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """Remove the state of an inbound Sequence that :class:`Inbound` has forgotten."""
-        self._outbound.context.mailboxes.remove_sequence(destination.acks_to.address, destination.identifier)
+        self._registry.context.mailboxes.remove_sequence(destination.acks_to.address, destination.identifier)
         self._asked.pop(destination.identifier, None)
         self._given.pop(destination.identifier, None)
         for waiting in self._waiting.pop(destination.identifier, {}).values():

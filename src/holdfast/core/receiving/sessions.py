@@ -9,12 +9,11 @@ Beyond that bound a new session shares the partition with the fewest sessions. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.core.queues.cursors import OUTBOUND
-from holdfast.core.receiving.inbound import Inbound
+from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.rm_destination.destination import RMDestination
-from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.outbox import Outbox
 
 
@@ -24,19 +23,19 @@ class SessionPartitions:
     It saves nothing itself: each inbound Sequence saves its partition, and each outbox saves where its Sequences end.
 
     Args:
-        inbound: The Sequences that come in.
-        outbound: Those that follow the queues.
+        sequences: The Sequences that come in.
+        outboxes: The outboxes that follow the queues, by key.
     """
 
-    def __init__(self, inbound: Inbound, outbound: Outbound) -> None:
-        self._inbound = inbound
-        self._outbound = outbound
+    def __init__(self, sequences: InboundSequences, outboxes: Mapping[str, Outbox]) -> None:
+        self._sequences = sequences
+        self._outboxes_by_key = outboxes
         self.on_begin: Callable[[int], None] = lambda _partition: None
         """Called with the partition of each new session, before its first message: forwarders may have to follow it."""
-        self._first = inbound.queue.description.shared
+        self._first = sequences.queue.description.shared
         self._partition_of: dict[str, int] = {}
         """Identifier -> partition, of each open session."""
-        self._sessions_in = [0] * inbound.queue.description.sessions
+        self._sessions_in = [0] * sequences.queue.description.sessions
 
     def begin(self, destination: RMDestination) -> int:
         """Choose the partition of a new session: without another session, and without an outbound Sequence that is
@@ -58,16 +57,21 @@ class SessionPartitions:
             if not self._sessions_in[partition - self._first]:
                 self._cut(partition)
 
-    def recover(self, now: float) -> None:
-        """Find the open sessions, after both halves have recovered, and cut the outboxes of all other partitions."""
-        for destination in self._inbound.destinations.values():
+    def recover(self) -> list[RMDestination]:
+        """Find the open sessions, after both halves have recovered, and cut the outboxes of all other partitions.
+
+        Returns those that end once their queues hold every message.
+        """
+        releasing = []
+        for destination in self._sequences.destinations.values():
             if destination.partition >= self._first and (not destination.is_over or destination.is_releasing):
                 self._know(destination, destination.partition)
                 if destination.is_over:
-                    self._inbound.end_session(destination, now)
+                    releasing.append(destination)
         for at, sessions in enumerate(self._sessions_in):
             if not sessions:
                 self._cut(self._first + at)
+        return releasing
 
     def _know(self, destination: RMDestination, partition: int) -> None:
         self._partition_of[destination.identifier] = partition
@@ -83,6 +87,7 @@ class SessionPartitions:
                 outbox.ready()
 
     def _outboxes(self, partition: int) -> Iterator[Outbox]:
-        for queue in self._inbound.queues.values():
+        for queue in self._sequences.queues.values():
             for name in queue.partitions[partition].followers:
-                yield self._outbound.outboxes[name.removeprefix(OUTBOUND)]
+                if name.startswith(OUTBOUND):
+                    yield self._outboxes_by_key[name.removeprefix(OUTBOUND)]

@@ -45,10 +45,6 @@ class Offered(Protocol):
         """Whether every message received in it is durable."""
         ...
 
-    def forget_offered(self, identifier: str, now: float) -> None:
-        """Settle and forget an offered Sequence, because the Sequence that it was offered with has ended."""
-        ...
-
 
 class Composer:
     """Makes the envelopes of outbound Sequences.

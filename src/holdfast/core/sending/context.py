@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.deadlines import Deadlines
@@ -11,17 +12,46 @@ from holdfast.core.rm_source.request_index import Requests
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.circuit import Circuits
 from holdfast.core.sending.composer import Composer, Offered
-from holdfast.core.sending.forwarding_hooks import Forwarders
 from holdfast.core.sending.grants.creation import OutboundCreation
 from holdfast.core.sending.identifier_claims import IdentifierClaims
 from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbound_sequences import OutboundSequences
+from holdfast.core.sending.outboxes.hooks import Forwarders
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.polling.pollers import Pollers
+from holdfast.core.sending.polling.waiting_polls import WaitingPolls
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.read_ahead_buffer import Buffers
 from holdfast.core.sending.transmission_mark import TransmissionMarks
+
+
+def _forget_none(_identifier: str, _now: float) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxHooks:
+    """What the opener of an outbox does for it that the sending half cannot.
+
+    Args:
+        forget_offered: Settles and forgets a Sequence that was offered for replies, with its Identifier and the time,
+            because the Sequence that it was offered with has ended.
+        forwarding: Decides about the messages of a forwarder; None for an outbox that forwards nothing.
+    """
+
+    forget_offered: Callable[[str, float], None] = _forget_none
+    forwarding: Forwarders | None = None
+
+    @property
+    def forwarders(self) -> Forwarders:
+        """The part that decides about the messages of a forwarder's outbox."""
+        assert self.forwarding is not None
+        return self.forwarding
+
+
+NO_HOOKS = OutboxHooks()
+"""For outboxes that neither offer a Sequence nor forward."""
 
 
 class SendingContext:
@@ -35,11 +65,9 @@ class SendingContext:
         local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener, and
             :data:`MC_ANONYMOUS` for one that polls.
         offered: The Sequences that this endpoint offered for replies.
+        mailboxes: Where messages wait for peers that poll.
         claims: The Identifiers that other workers use; None in a server of one process.
     """
-
-    forwarders: Forwarders
-    """Knows the forwarders; must be set before any message is forwarded."""
 
     def __init__(
         self,
@@ -49,6 +77,7 @@ class SendingContext:
         jitter: Callable[[], float],
         local: str,
         offered: Offered,
+        mailboxes: Mailboxes,
         claims: IdentifierClaims | None = None,
     ):
         self.local = local
@@ -70,7 +99,8 @@ class SendingContext:
         self.room = OutboundRoom(self.ready)
         self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
         self.buffers = Buffers()
-        self.mailboxes = Mailboxes()
+        self.mailboxes = mailboxes
+        self.polls = WaitingPolls(effects)
         pause_of = self.circuits.paused_until
         self.pollers = Pollers(effects, self.sequences, offered, new_identifier, jitter, pause_of)
         self.marking = TransmissionMarks(commit, self.ready)

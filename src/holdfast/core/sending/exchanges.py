@@ -141,6 +141,6 @@ class Exchanges:
         source.flight.not_taken(sent.number)
         if outbox.forwarding is not None and sent.number:
             fault = Fault(UNSENDABLE, reason, sender=False)
-            self._context.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)
+            outbox.hooks.forwarders.giving_up.refused(outbox, sent.number, fault, now, is_final=True)
         else:
             outbox.happen(source, SourceEvent.UNSENDABLE, now, Why(UNSENDABLE, reason, sent.number))

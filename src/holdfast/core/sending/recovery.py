@@ -8,23 +8,26 @@ from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.context import OutboxHooks
 from holdfast.core.sending.identifier_claims import GrantedIdentifier
-from holdfast.core.sending.outbound import Outbound
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
 from holdfast.core.sending.reasons import NOT_DURABLE_YET
 from holdfast.core.states.outbound import SourceState
 
 
-def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now: float) -> None:
-    """Restore the sending half from a snapshot of the store."""
+def recover_outbound(
+    registry: OutboxRegistry, hooks: OutboxHooks, queues: Queues, snapshot: Snapshot, now: float
+) -> None:
+    """Restore the sending half from a snapshot of the store. The outboxes get these hooks."""
     parts = snapshot.by_queue()
     for key, name, partition, about in stored_outboxes(snapshot):
         queue = queues.recover(name, parts[name], now)
         if partition >= len(queue.partitions):
             continue  # opening the queue will fail
         is_new = OUTBOUND + key not in queue.cursors
-        outbox = outbound.make(key, queue, partition, about.get("to"))
+        outbox = registry.make(key, queue, partition, about.get("to"), hooks)
         outbox.recover(about)
         if is_new:  # a version that had no cursor for it left all this in the queue's description
             queue.description.save()
@@ -32,7 +35,7 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
     for state in snapshot.sequences.values():
         if state["role"] != "source":
             continue
-        outbox = _recovered_outbox(outbound, queues, state, parts, now)
+        outbox = _recovered_outbox(registry, hooks, queues, state, parts, now)
         available = outbox.records.run_end(state["start"]) - state["start"]
         source = RMSource.from_state(state, outbox.policy, available, now)
         if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.lifecycle.stopped:
@@ -42,16 +45,16 @@ def recover_outbound(outbound: Outbound, queues: Queues, snapshot: Snapshot, now
         if source.identifier is None:
             outbox.lifecycle.recovered_creation = source.local_id
         outbox.adopt(source)
-        outbound.commit.settle(source.local_id, outbox.records.queue.name, outbox.records.partition, snapshot)
+        registry.commit.settle(source.local_id, outbox.records.queue.name, outbox.records.partition, snapshot)
         outbox.records.first = max(outbox.records.first, source.numbers.start + source.records_done)
         if source.polled:
             source.issue(now)
-    for outbox in outbound.outboxes.values():
+    for outbox in registry.outboxes.values():
         outbox.records.skip()
         outbox.ready()
-        outbound.reading.recover(outbox)
-    if outbound.context.claims is not None:
-        outbound.context.claims.announce(_granted(outbound.outboxes.values()))
+        registry.reading.recover(outbox)
+    if registry.context.claims is not None:
+        registry.context.claims.announce(_granted(registry.outboxes.values()))
 
 
 def _granted(outboxes: Iterable[Outbox]) -> Iterator[GrantedIdentifier]:
@@ -63,10 +66,11 @@ def _granted(outboxes: Iterable[Outbox]) -> Iterator[GrantedIdentifier]:
 
 
 def _recovered_outbox(
-    outbound: Outbound, queues: Queues, state: State, parts: dict[str, Snapshot], now: float
+    registry: OutboxRegistry, hooks: OutboxHooks, queues: Queues, state: State, parts: dict[str, Snapshot], now: float
 ) -> Outbox:
     key = state["outbox"]
-    if key not in outbound.outboxes:
+    if key not in registry.outboxes:
         name = replies_queue(key)
-        outbound.make(key, queues.recover(name, parts.get(name, Snapshot()), now), 0, state["to"])
-    return outbound.outboxes[key]
+        queue = queues.recover(name, parts.get(name, Snapshot()), now)
+        registry.make(key, queue, 0, state["to"], hooks)
+    return registry.outboxes[key]

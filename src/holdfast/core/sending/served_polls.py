@@ -7,38 +7,14 @@ a later poll. A poll waits only while the store reads a record for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from holdfast.core.events import BackChannel, Respond, Transmit
+from holdfast.core.events import Respond, Transmit
 from holdfast.core.messages import Envelope, TerminateSequence
 from holdfast.core.sending.context import SendingContext
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.polling.mailboxes import Mailbox
-
-MOST_WAITING = 1_024
-"""Polls that wait for the store, in all; a further one is answered with nothing."""
-MOST_WAITING_EACH = 2
-"""Polls for one address that wait for the store."""
-PATIENCE = 10.0
-"""Seconds for which a poll waits for the store; then the peer polls again."""
-
-
-@dataclass(slots=True, eq=False)
-class Poll:
-    """A poll that is not answered yet.
-
-    Args:
-        back_channel: Where its answer goes.
-        address: The address that it names.
-        keys: Keys of the outboxes that it names; None: all.
-        until: When it is answered with nothing.
-    """
-
-    back_channel: BackChannel
-    address: str
-    keys: frozenset[str] | None
-    until: float
+from holdfast.core.sending.polling.waiting_polls import Poll
 
 
 class ServedPolls:
@@ -62,31 +38,15 @@ class ServedPolls:
         self._exchanges = exchanges
         self._give_turn = give_turn
         self._terminate_sent = terminate_sent
-        self._waiting: list[Poll] = []
-
-    def add(self, back_channel: BackChannel, address: str, keys: frozenset[str] | None, now: float) -> None:
-        """Answer a poll at the next :meth:`serve`."""
-        alike = sum(1 for poll in self._waiting if poll.address == address)
-        if alike >= MOST_WAITING_EACH or len(self._waiting) >= MOST_WAITING:
-            self._context.effects.append(Respond(back_channel, None))
-        else:
-            self._waiting.append(Poll(back_channel, address, keys, now + PATIENCE))
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no poll waits."""
-        return not self._waiting
-
-    def deadline(self) -> float | None:
-        """Return when :meth:`serve` must be called next; None: not before an event."""
-        return min((poll.until for poll in self._waiting), default=None)
+        self._polls = context.polls
 
     def serve(self, now: float) -> None:
         """Answer the polls that can be answered."""
-        if self._waiting:
+        if self._polls.waiting:
             is_recovering = self._context.reading.is_recovering
-            waiting, self._waiting = self._waiting, []
-            self._waiting += [poll for poll in waiting if not self._answer(poll, now, is_recovering=is_recovering)]
+            waiting, self._polls.waiting = self._polls.waiting, []
+            left = [poll for poll in waiting if not self._answer(poll, now, is_recovering=is_recovering)]
+            self._polls.waiting += left
 
     def _answer(self, poll: Poll, now: float, *, is_recovering: bool) -> bool:
         box = self._context.mailboxes.get(poll.address)

@@ -10,8 +10,6 @@ import asyncio
 import random
 import sys
 
-from holdfast.core.commit import GroupCommit
-from holdfast.core.messages import SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
@@ -21,6 +19,7 @@ from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record, Snapshot
 from holdfast.core.rm_destination.destination import RMDestination
+from holdfast.core.sending.context import OutboxHooks
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.endpoint.admin.data_plane.readers import DataPlane
 from holdfast.endpoint.admin.numbering import numbering_of
@@ -45,25 +44,6 @@ CHANGEABLE = ("dead-letters", "outbox")
 """The resources of a stopped store that a request may change."""
 
 
-class _NothingOffered:
-    """Offered Sequences of a stopped store: each is forgotten with the Sequence that offered it."""
-
-    def __init__(self, commit: GroupCommit) -> None:
-        self._commit = commit
-
-    def acknowledgement(self, identifier: str) -> SequenceAcknowledgement | None:
-        return None
-
-    def carried_acknowledgement(self, identifier: str, address: str | None) -> SequenceAcknowledgement | None:
-        return None
-
-    def is_all_acknowledged(self, identifier: str) -> bool:
-        return True
-
-    def forget_offered(self, identifier: str, now: float) -> None:
-        self._commit.forget(identifier)
-
-
 class StoppedEngine(Engine):
     """An engine that never runs: it reads the store, and commits only what a request changes.
 
@@ -84,8 +64,9 @@ class StoppedEngine(Engine):
             policies=Policies(destination=policy),
             rules=MessageRules(tell=passed_on),
         )
-        protocol.outbound.context.offered = _NothingOffered(protocol.commit)
-        recover_outbound(protocol.outbound, protocol.queues, snapshot, now)
+        # An offered Sequence is forgotten with the Sequence that offered it.
+        hooks = OutboxHooks(lambda identifier, _now: protocol.commit.forget(identifier))
+        recover_outbound(protocol.outbound.registry, hooks, protocol.queues, snapshot, now)
         for state in snapshot.sequences.values():
             if state["role"] == "destination":
                 identifier = state["identifier"]

@@ -87,7 +87,7 @@ class Reception:
     def knows(self, identifier: str) -> bool:
         """Whether the destination has, or had, a Sequence with that Identifier."""
         protocol = self._engine.protocol
-        is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.inbound.offered
+        is_inbound = identifier in protocol.inbound.destinations or identifier in protocol.sequences.offered
         return is_inbound or bool(protocol.outbound.sequences.named(identifier))
 
     def _has_message(self, envelope: Envelope) -> bool:

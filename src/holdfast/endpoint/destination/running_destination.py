@@ -328,7 +328,7 @@ class RunningDestination:
             self.journal.collector.policy = policy
         self.engine.protocol.staging.use(http.staging, self.engine.clock())
         self.engine.protocol.inbound.use(policy if self.worker is None else self.worker.share_of(policy))
-        self.engine.protocol.outbound.use(http.policy, http.policy_of)
+        self.engine.protocol.outbound.registry.use(http.policy, http.policy_of)
         for name, (retention, drops_passed) in retentions.items():
             self.queues[name].use(retention, drops_passed=drops_passed, now=self.engine.clock())
         self.engine.touch()

@@ -160,8 +160,8 @@ class Outboxes:
         """
         outbox, offset = self.find(name)
         if outbox.forwarding is not None:
-            tell_requesters(self._outbound, self._replies(), outbox, found, set_aside, now)
-        discard(self._outbound, outbox, offset, now)
+            tell_requesters(self._outbound.registry, self._replies(), outbox, found, set_aside, now)
+        discard(self._outbound.registry, outbox, offset, now)
 
     def retry(self, key: str | None, now: float) -> int:
         """Resume stopped outboxes with all their messages; return the number of outboxes.

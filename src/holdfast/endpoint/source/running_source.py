@@ -329,5 +329,5 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
                 remedy="Give that address, or use another store: a store serves one destination at a time.",
             )
         for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
-            outbound.redirect(outbox, to)
+            outbound.registry.redirect(outbox, to)
     return to

@@ -206,7 +206,7 @@ class Source(OperationCalls):
             given.of(self.to or "", key)  # raises if policies contradict each other
         self._policies = given
         if outbound is not None:
-            outbound.use(given.usual, given.of)
+            outbound.registry.use(given.usual, given.of)
             self._running.engine.touch()
 
     def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:

@@ -79,7 +79,8 @@ class _Twin:
         # A hypothetical request must not consume the run's random numbers.
         protocol.outbound.context.jitter = _no_jitter
         # The check compares answers, not handling.
-        protocol.inbound.handling = None
+        if protocol.handling is not None:
+            protocol.handling.leave()
 
     @classmethod
     def living(cls, node: Node) -> _Twin:

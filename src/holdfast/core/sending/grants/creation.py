@@ -182,7 +182,7 @@ class OutboundCreation:
             self._context.effects.append(Incident("sequence.refused", level="debug", detail=detail))
         else:
             self._context.effects.append(Incident("sequence.refused", level="warning", detail=detail))
-            giving_up = self._context.forwarders.giving_up if outbox.forwarding is not None else None
+            giving_up = outbox.hooks.forwarders.giving_up if outbox.forwarding is not None else None
             if giving_up is None or not giving_up.asks_again(outbox, why.reason, now):
                 outbox.stop(why.code, why.reason, now)
         outbox.ready()

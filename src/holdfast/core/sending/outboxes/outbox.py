@@ -30,7 +30,7 @@ from holdfast.core.states.outbound import EndState, Request, SourceAction, Sourc
 from holdfast.core.states.outbox import OutboxAction, OutboxEvent
 
 if TYPE_CHECKING:
-    from holdfast.core.sending.context import SendingContext
+    from holdfast.core.sending.context import OutboxHooks, SendingContext
 
 
 class Outbox:
@@ -43,15 +43,24 @@ class Outbox:
         to: The address of its destination; None for an anonymous one.
         policy: How its Sequences are treated.
         context: What all outboxes share.
+        hooks: What its opener does for it.
     """
 
     def __init__(
-        self, key: str, queue: Queue, partition: int, to: str | None, policy: SourcePolicy, context: SendingContext
+        self,
+        key: str,
+        queue: Queue,
+        partition: int,
+        to: str | None,
+        policy: SourcePolicy,
+        context: SendingContext,
+        hooks: OutboxHooks,
     ):
         self.key = key
         self.to = to
         self.policy = policy
         self.context = context
+        self.hooks = hooks
         self._commit, self._effects = context.commit, context.effects
         self.records = OutboxRecords(queue, partition, OUTBOUND + key, Here(key, context.buffers))
         self.lifecycle = OutboxLifecycle(key)
@@ -206,7 +215,7 @@ class Outbox:
         self.context.pollers.remove(source)
         release_claim(self.context.claims, source, self._commit)
         if source.offer is not None:
-            self.context.offered.forget_offered(source.offer, now)
+            self.hooks.forget_offered(source.offer, now)
         self._commit.forget(source.local_id)
         self.records.first = max(self.records.first, source.numbers.start + source.records_done)
         self.records.skip()
@@ -492,15 +501,6 @@ class Outbox:
         """Whether the operator must decide before a new Sequence follows one that its destination ended."""
         return source.doubt.is_open or self.records.in_doubt() > 0 or len(self.late(source)) > 0
 
-    def settles_doubt(self, source: RMSource) -> bool:
-        """Whether a forwarder can tell of each message that is in doubt what becomes of it, and duplicates are not
-        allowed."""
-        return (
-            self.forwarding is not None
-            and self.policy.assurance.delivery is not Delivery.AT_LEAST_ONCE
-            and not source.doubt.is_open
-        )
-
     def refused_now(self) -> Iterator[tuple[int, Refusal]]:
         """Yield the records that the destination refuses but may still accept, by offset, in order."""
         for offset in sorted(self.refusals):
@@ -548,11 +548,12 @@ class Outbox:
         last = self.records.offset_of(self.records.highest_left(source))
         if not len(doubtful) and not source.doubt.is_open:
             first, last = 1, 0
-        if self.settles_doubt(source):
-            self.context.forwarders.giving_up.lost(self, source, why.code, why.reason)
+        may_repeat = self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE
+        if self.forwarding is not None and not may_repeat and not source.doubt.is_open:
+            self.hooks.forwarders.giving_up.lost(self, source, why.code, why.reason)
         self.drop(now)
         self._note_end(source, now)
-        if self.policy.assurance.delivery is Delivery.AT_LEAST_ONCE and self.lifecycle.choices:
+        if may_repeat and self.lifecycle.choices:
             self.ready()  # duplicates are allowed: continue in a new Sequence
             return
         if self.doubt is not None:

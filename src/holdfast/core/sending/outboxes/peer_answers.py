@@ -92,7 +92,7 @@ def receive_acknowledgement(
         ack = source.numbers.known_part(ack)
     source.waiting.named(ack.ranges, source.numbers)
     if outbox.withdrawal is not None:
-        outbox.context.forwarders.giving_up.acknowledged(outbox, ack)
+        outbox.hooks.forwarders.giving_up.acknowledged(outbox, ack)
     if asked_at is None and source.is_valid(ack):
         asked_at = made_after(source, ack)
     was_in_doubt = source.doubt.is_open
@@ -140,7 +140,7 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
         _last_message_refused(outbox, source, now)
         return
     if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
-        outbox.context.forwarders.giving_up.refused(outbox, number, fault, now)
+        outbox.hooks.forwarders.giving_up.refused(outbox, number, fault, now)
         return
     why = Why(fault.code, fault.reason, number, fault.max_message_number)
     outbox.happen(source, event, now, why)
@@ -217,7 +217,7 @@ def doubt_remains(outbox: Outbox, source: RMSource, now: float) -> None:
     """
     is_lost = source.doubt.resolve(DoubtEvent.SAYS_NOTHING) is DoubtAction.LOSE
     if is_lost and outbox.withdrawal is not None:
-        outbox.context.forwarders.giving_up.silent(outbox, source, now)
+        outbox.hooks.forwarders.giving_up.silent(outbox, source, now)
     elif is_lost:
         why = Why(MESSAGE_NUMBER_ROLLOVER, "the destination does not say what arrived")
         outbox.happen(source, SourceEvent.DOUBT_STAYS, now, why)
@@ -239,7 +239,7 @@ def acknowledged_alone(outbox: Outbox, ack: SequenceAcknowledgement, number: int
     if entry is not None and entry.exchanges:
         return
     if outbox.forwarding is not None:
-        outbox.context.forwarders.unanswered(outbox, number, now)
+        outbox.hooks.forwarders.unanswered(outbox, number, now)
         return
     outbox.context.effects.append(Unanswered(outbox.key, source.waiting.unreplied[number]))
     outbox.replied(source, number, now)

@@ -1,4 +1,4 @@
-"""Hooks of the sending half for forwarders and for undeliverable messages."""
+"""Hooks of an outbox that forwards: what another room decides about its messages."""
 
 from __future__ import annotations
 

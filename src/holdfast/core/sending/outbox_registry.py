@@ -1,0 +1,181 @@
+"""OutboxRegistry: the outboxes of an endpoint: opens them, finds them, and closes them. It gives none a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.core.messages import MC_ANONYMOUS
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.queues.cursors import OUTBOUND
+from holdfast.core.queues.queue import Queue
+from holdfast.core.queues.queues import Queues
+from holdfast.core.records import Record
+from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.context import NO_HOOKS, OutboxHooks, SendingContext
+from holdfast.core.sending.outboxes.lifecycle import Choice
+from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
+from holdfast.core.states.outbound import SourceState
+
+
+class OutboxRegistry:
+    """The outboxes of an endpoint.
+
+    Args:
+        policy: Limits and timers of its Sequences, except those of forwarders with their own policy.
+        context: What its outboxes share.
+        queues: The queues of its messages.
+        policy_for: Returns the policy of Sequences by their address and the key of their outbox, if it differs.
+    """
+
+    def __init__(
+        self,
+        policy: SourcePolicy,
+        context: SendingContext,
+        queues: Queues,
+        policy_for: Callable[[str, str], SourcePolicy] | None = None,
+    ):
+        self.policy = policy
+        self._policy_for = policy_for
+        self._queues = queues
+        self.context = context
+        self.commit, self.effects = context.commit, context.effects
+        self.outboxes = context.outboxes
+        self.sequences = context.sequences
+        self.circuits = context.circuits
+        self.reading = context.reading
+
+    def is_anonymous(self, source: RMSource) -> bool:
+        """Whether the Sequence's peer answers in back-channels only."""
+        return self.context.composer.is_anonymous(source)
+
+    def use(self, policy: SourcePolicy, policy_for: Callable[[str, str], SourcePolicy] | None) -> None:
+        """Use these policies from now on. A forwarder's outbox keeps the forwarder's policy."""
+        self.policy, self._policy_for = policy, policy_for
+        for outbox in self.outboxes.values():
+            if outbox.forwarding is None:
+                outbox.use(self.policy_of(outbox.to, outbox.key))
+
+    def policy_of(self, to: str | None, key: str) -> SourcePolicy:
+        """Return the policy of the Sequences of an outbox, unless their forwarder has one."""
+        return self.policy if to is None or self._policy_for is None else self._policy_for(to, key)
+
+    def open(self, key: str, to: str, choices: list[Choice], hooks: OutboxHooks = NO_HOOKS) -> Outbox:
+        """Return the outbox ``key``, creating it if it does not exist.
+
+        Args:
+            key: The sequence key.
+            to: The destination address.
+            choices: Choices for CreateSequence, in order of preference. Outboxes to one address share one list, so a
+                refusal seen by one moves the refused choice to the end for all.
+            hooks: The hooks of a new outbox.
+        """
+        known = self.outboxes.get(key)
+        if known is not None:
+            queue = known.records.queue
+        else:
+            queue = self._queues.outbox(outbox_queue(key))
+            queue.description.save()
+        return self.open_at(key, to, choices, queue, 0, hooks)
+
+    def open_at(
+        self,
+        key: str,
+        to: str,
+        choices: list[Choice],
+        queue: Queue,
+        partition: int,
+        hooks: OutboxHooks,
+        start: int | None = None,
+    ) -> Outbox:
+        """Return the outbox ``key`` of a partition, creating it if it does not exist; see :meth:`open`."""
+        outbox = self.outboxes.get(key)
+        if outbox is None:
+            outbox = self.make(key, queue, partition, to, hooks, start)
+            outbox.lifecycle.choices = choices
+            outbox.save()
+        outbox.lifecycle.choices = choices
+        outbox.ready()
+        return outbox
+
+    def make(
+        self,
+        key: str,
+        queue: Queue,
+        partition: int,
+        to: str | None,
+        hooks: OutboxHooks,
+        start: int | None = None,
+    ) -> Outbox:
+        """Make an outbox, with its cursor if that does not exist."""
+        queue.follow(OUTBOUND + key, partition, start, partial(self._grown, key))
+        self.context.mailboxes.add_outbox(to, key)
+        policy = self.policy_of(to, key)
+        outbox = self.outboxes[key] = Outbox(key, queue, partition, to, policy, self.context, hooks)
+        return outbox
+
+    def _grown(self, key: str, offset: int, record: Record | None, _now: float) -> None:
+        """Handle a record that became durable in the queue of an outbox."""
+        outbox = self.outboxes[key]
+        if record is not None:
+            outbox.records.keep(offset, record)
+        outbox.records.update_available()
+        outbox.ready()
+
+    def open_replies(self, source: RMSource, now: float) -> Outbox:
+        """Open the outbox of a Sequence of replies, which needs no CreateSequence.
+
+        Its key is the key that the Sequence is saved under.
+        """
+        outbox = self.make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to, NO_HOOKS)
+        source.state = SourceState.CREATED
+        outbox.adopt(source)
+        self.commit.save_new(source.local_id, source, outbox.records.queue.name, outbox.records.partition)
+        self.context.marking.save(source)
+        return outbox
+
+    def redirect(self, outbox: Outbox, to: str) -> None:
+        """Redirect an outbox that is empty and has no Sequence to another address."""
+        self.circuits.leave(outbox)
+        self.context.room.leave(outbox.key)
+        outbox.to = to
+        if outbox.forwarding is not None:
+            self.circuits.know(to, outbox.forwarding.circuit)
+        outbox.save()
+
+    def close(self, key: str, now: float) -> None:
+        """Forget an outbox. An outbox of replies loses its records; another's queue keeps them."""
+        outbox = self.outboxes.pop(key, None)
+        if outbox is None:
+            return
+        if outbox.source is not None:
+            outbox.drop(now)
+        self.context.deadlines.forget(key)
+        self.context.mailboxes.remove_outbox(outbox.to, key)
+        self.circuits.leave(outbox)
+        self.context.room.leave(key)
+        outbox.records.here.release()
+        if outbox.is_for_replies:
+            self._queues.delete(outbox.records.queue)
+        else:
+            outbox.records.queue.unfollow(outbox.records.cursor, outbox.records.partition, now)
+
+    def poll_for(self, outbox: Outbox, address: str, owner: str) -> None:
+        """Set the address at which a peer that polls answers, and the user who alone may poll; saved."""
+        is_url = address.startswith(("http://", "https://")) and not address.startswith(MC_ANONYMOUS)
+        outbox.address = address if is_url else ""
+        outbox.owner = owner
+        self.context.mailboxes.add_outbox(outbox.to, outbox.key, owner)
+        outbox.save()
+
+    def discard(self, key: str, now: float) -> None:
+        """Forget an outbox and every record in its private queue."""
+        outbox = self.outboxes[key]
+        self.close(key, now)
+        if not outbox.is_for_replies:
+            self._queues.delete(outbox.records.queue)
+
+    def queue(self, name: str) -> Queue | None:
+        """Return the queue with that name."""
+        return self._queues.get(name)
