@@ -81,8 +81,8 @@ def test_what_stops_is_called_what_it_is_and_says_what_to_do(capsys: pytest.Capt
 def test_lines_that_others_can_cause_are_bounded_and_those_left_out_counted() -> None:
     now = 100.0
     limit = LineLimit(lambda: now)
-    assert [limit.admit() for _ in range(MOST_LINES)] == [{}] * MOST_LINES
+    assert [limit.admit() for _ in range(MOST_LINES)] == [0] * MOST_LINES
     assert [limit.admit() for _ in range(1_000)] == [None] * 1_000
     now += LINES_WINDOW
-    assert limit.admit() == {"left_out": 1_000}
-    assert limit.admit() == {}
+    assert limit.admit() == 1_000
+    assert limit.admit() == 0

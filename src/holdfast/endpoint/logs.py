@@ -96,8 +96,8 @@ class LineLimit:
         self._lines = 0
         self._left_out = 0
 
-    def admit(self) -> dict[str, int] | None:
-        """Return None if the next line is to be left out, else its further fields: how many were, if any."""
+    def admit(self) -> int | None:
+        """Return None if the next line is to be left out, else how many were left out since the one before."""
         now = self._clock()
         if self._lines == 0 or now >= self._ends_at:
             self._ends_at, self._lines = now + LINES_WINDOW, 0
@@ -106,4 +106,4 @@ class LineLimit:
             return None
         self._lines += 1
         left_out, self._left_out = self._left_out, 0
-        return {"left_out": left_out} if left_out else {}
+        return left_out

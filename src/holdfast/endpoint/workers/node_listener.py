@@ -109,9 +109,9 @@ class NodeListener:
         request = exchange.request
         stamp = self._proof.stamp_of(request)
         if stamp is None:
-            if (more := self._refusals.admit()) is not None:
+            if (left_out := self._refusals.admit()) is not None:
                 remedy = "give all nodes the same secret"
-                log.warning("cluster.request_refused", peer=request.peer, remedy=remedy, **more)
+                log.warning("cluster.request_refused", peer=request.peer, remedy=remedy, left_out=left_out)
             why = b"This address is for the nodes of a cluster, and this request has no proof of its secret.\n"
             exchange.respond(403, why, b"text/plain")
             return
@@ -152,7 +152,8 @@ class NodeListener:
             self._answer(exchange, stamp, Response(NO_FRAMES, {}, b""))
             return
         take = self._take_framed if number == self._number else partial(self._relay, number)
-        session = NodeSession(self._proof.frame_keys(stamp), exchange.request.peer, take, self._end_session)
+        keys = self._proof.frame_keys(stamp)
+        session = NodeSession(keys, exchange.request.peer, take, self._end_session, self._refusals)
         self._answer(exchange, stamp, Response(200, {}, b""))
         if exchange.switch(session):
             self._sessions.add(session)

@@ -180,8 +180,8 @@ class Relays:
 
     def _give_up(self, relay: _Relay) -> None:
         self._open.discard(relay)
-        if (more := self._unreachable.admit()) is not None:
-            log.warning("worker.unreachable", to=relay.owner, error=relay.error, **more)
+        if (left_out := self._unreachable.admit()) is not None:
+            log.warning("worker.unreachable", to=relay.owner, error=relay.error, left_out=left_out)
         put_off(relay.exchange)
 
 

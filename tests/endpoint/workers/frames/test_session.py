@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from written import Written
 
+from holdfast.endpoint.logs import LineLimit
 from holdfast.endpoint.workers.frames import session as module
 from holdfast.endpoint.workers.frames.packets import FrameReader, FrameWriter, decode_answer
 from holdfast.endpoint.workers.frames.session import NodeSession
@@ -26,7 +27,7 @@ class Node:
         self.asked: list[Exchange] = []
         self.ended = 0
         self.transport = Written()
-        self.session = NodeSession(KEYS, "10.0.0.1:5", take or self.asked.append, self._end)
+        self.session = NodeSession(KEYS, "10.0.0.1:5", take or self.asked.append, self._end, LineLimit())
         self.session.connection_made(self.transport)
         self._writer, self._reader = FrameWriter(KEYS[0]), FrameReader(KEYS[1], 1 << 20)
         self._count = 0

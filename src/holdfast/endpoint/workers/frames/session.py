@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.workers.frames.packets import MOST_REQUESTS, FrameReader, FramesError, FrameWriter, answer_head
 from holdfast.http.direct import WholeExchange
 from holdfast.http.exchange import Handler, Request
@@ -36,13 +36,20 @@ class NodeSession(asyncio.Protocol):
         peer: The address of the other node, for the log.
         take: Answers a message; the content of the request is the message as a node encodes it.
         over: Called when the connection has ended.
+        refusals: Bounds the lines of the log about refused packets, of all connections together.
     """
 
     def __init__(
-        self, keys: tuple[bytes, bytes], peer: str | None, take: Handler, over: Callable[[NodeSession], None]
+        self,
+        keys: tuple[bytes, bytes],
+        peer: str | None,
+        take: Handler,
+        over: Callable[[NodeSession], None],
+        refusals: LineLimit,
     ) -> None:
         self._reader, self._writer = FrameReader(keys[0], MOST_REQUESTS), FrameWriter(keys[1])
         self._peer, self._take, self._over = peer, take, over
+        self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + ACCEPTING
         self._open: dict[int, FramedExchange] = {}
@@ -107,8 +114,9 @@ class NodeSession(asyncio.Protocol):
         try:
             frames = self._reader.feed(data)
         except FramesError as error:
-            remedy = f"find out what changes or repeats the bytes between the nodes: it sent {error}"
-            log.warning("cluster.request_refused", peer=self._peer, remedy=remedy)
+            if (left_out := self._refusals.admit()) is not None:
+                remedy = f"find out what changes or repeats the bytes between the nodes: it sent {error}"
+                log.warning("cluster.request_refused", peer=self._peer, remedy=remedy, left_out=left_out)
             self._transport.abort()
             return
         if not frames and not self._is_due:
