@@ -1,6 +1,9 @@
 """The answers of several workers as one: their union, with sums, the highest ages and a common epoch. Pure.
 
-Each worker answers with numbers that are unique in the whole endpoint (``endpoint.admin.numbering``).
+Each worker answers with numbers that are unique in the whole endpoint (``endpoint.admin.numbering``), so nothing is
+renumbered here, and what belongs to one partition is in one answer. What remains to be merged is what belongs to no
+partition: a queue, a reader's cursor, a sink and the totals exist in every worker, and a client must see them once. The
+names of their fields tell how, as the shapes of answers use each name in one sense only.
 """
 
 from __future__ import annotations
@@ -35,10 +38,14 @@ _SUMS = (
     "staged",
     "waiting",
 )
+"""Numbers of what there is: each worker counts its own."""
 UP: Final = "holdfast_worker_up"
 _MOST = ("age", "batch", "final_at")
+"""The age of the oldest record of all workers, and a sink's newest batch."""
 _LEAST = ("idle",)
+"""A reader is idle only since its last call to any worker."""
 _IDENTITY = ("name", "queue", "identifier", "key", "partition", "letter", "message", "cursor", "role")
+"""Items of lists that are equal in these are the same thing in several workers."""
 
 
 def epoch_of(epochs: Iterable[str]) -> str:
