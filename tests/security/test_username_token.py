@@ -459,3 +459,8 @@ def test_half_of_the_credentials_is_an_error_of_usage(given: list[str], why: str
     result = CliRunner().invoke(send, ["--to", "http://127.0.0.1:9/", *given, "-"], input="<a/>")
     assert result.exit_code == 2
     assert why in result.output
+
+
+@pytest.mark.parametrize("place", [None, "postgresql://127.0.0.1:1/nonces"])
+def test_only_a_validator_that_asks_a_database_waits(place: str | None) -> None:
+    assert UsernameTokenValidator(SECRETS, nonces=place).waits == (place is not None)

@@ -41,6 +41,7 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
+from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
 
@@ -196,6 +197,7 @@ class UsernameTokenValidator(Processor):
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         self._authenticate = authenticate
         self._nonces = open_nonces(nonces)
+        self.waits = is_remote(nonces)
         self._sessions = SecuritySessions(nonces, session, skew, self._password_of)
         self._require_digest = require_digest
         self._require_timestamp = require_timestamp

@@ -76,6 +76,7 @@ from holdfast.security.username_token import (
     refused,
     tell_refusal,
 )
+from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SEQUENCE_TOKEN
 
 __all__ = ["X509", "Encryption"]
@@ -200,6 +201,7 @@ class X509(Processor):
         self._reference: Kind = reference
         self._suite: SuiteName = suite
         self._nonces = open_nonces(nonces)
+        self.waits = is_remote(nonces)
         self._life = life
         self._skew = skew
         self._encryption = encrypt

@@ -239,6 +239,38 @@ async def test_what_cannot_be_opened_now_is_not_lost(error: Exception, role: str
     assert incidents[FAILED] + incidents[PUT_OFF] > 1
 
 
+class Waiting(Processor):
+    """Waits until the event loop, which it must not block, lets it go on."""
+
+    waits = True
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.began = asyncio.Event()
+        self.may_go = threading.Event()
+        self.was_let_go: list[bool] = []
+
+    def inbound(self, context: MessageContext) -> None:
+        self._loop.call_soon_threadsafe(self.began.set)
+        self.was_let_go.append(self.may_go.wait(60))
+
+
+@pytest.mark.parametrize("role", ["source", "destination"])
+async def test_a_processor_that_waits_does_not_block_the_event_loop(role: str) -> None:
+    got: list[str] = []
+    here, there = ([Waiting()] if role == one else [] for one in ("source", "destination"))
+    (waiting,) = (*here, *there)
+    async with pair(app_of(*there, got=got), processors=here) as source:
+        await source.send("<n>1</n>", action="urn:say")
+        await waiting.began.wait()
+        waiting.may_go.set()
+        await source.send("<n>2</n>", action="urn:say")
+        assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
+        await source.end()
+    assert got == ["1", "2"]
+    assert all(waiting.was_let_go)
+
+
 # --- what stops a message that comes ---------------------------------------------------------------------------------
 
 

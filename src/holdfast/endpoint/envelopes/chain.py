@@ -67,6 +67,8 @@ class Chain:
         self._receiving = [one for one in self.processors if _has(one, "received")]
         self.receives = bool(self._receiving)
         """Whether a processor sees messages before they are read."""
+        self.waits = any(one.waits for one in self._inbound)
+        """Whether :meth:`inbound` may wait."""
         self._understood = frozenset(name for one in self.processors for name in one.understands)
 
     @property
@@ -114,6 +116,14 @@ class Chain:
             present = [one for one in self.processors if one not in absent]
             understood = {name for one in present for name in one.understands}
             envelope.not_understood = tuple([name for name in mandatory if name not in understood])
+
+    def stopping(self, context: MessageContext) -> ProcessorError | None:
+        """Call :meth:`inbound`; return the error that stops the message, None if it passes."""
+        try:
+            self.inbound(context)
+        except ProcessorError as error:
+            return error.with_traceback(None)
+        return None
 
     # --- out ------------------------------------------------------------------------------------------------------
 

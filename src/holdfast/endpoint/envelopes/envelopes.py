@@ -187,20 +187,27 @@ class Envelopes:
         if exchange.notes is None:
             exchange.notes = {}
         context = self._context_of(exchange, envelope, exchange.request.body)
-        try:
-            self._chain.inbound(context)
-        except ProcessingError as error:
+        self._pass(context, partial(self._passed, exchange, take, context))
+
+    def _pass(self, context: MessageContext, then: Callable[[ProcessorError | None], None]) -> None:
+        """Pass a message to the processors; make the call with the error that stops it, if any, now or soon."""
+        if self._chain.waits:
+            self._decoder.aside(partial(self._chain.stopping, context), then)
+        else:
+            then(self._chain.stopping(context))
+
+    def _passed(self, exchange: Exchange, take: Take, context: MessageContext, error: ProcessorError | None) -> None:
+        if isinstance(error, ProcessingError):
             namespace, _, local = error.code[1:].partition("}")
             code = local or ("Sender" if error.sender else "Receiver")
             fault = Fault(code, error.message, sender=error.sender, detail=error.detail, code_namespace=namespace)
-            take(exchange, envelope, fault)
-        except ProcessorError as error:
+            take(exchange, context.envelope, fault)
+        elif error is not None:
             _put_off(exchange, _DEFERRED, error)
+        elif context.is_answered:
+            self.respond(exchange, context.given_answer)
         else:
-            if context.is_answered:
-                self.respond(exchange, context.given_answer)
-            else:
-                take(exchange, envelope, None)
+            take(exchange, context.envelope, None)
 
     def _refuse(self, exchange: Exchange, error: EnvelopeError) -> None:
         self._incidents["envelope.refused"] += 1
@@ -268,12 +275,9 @@ class Envelopes:
     def _answered(self, sent: Transmit, response: Response, notes: Notes, answered: Answered, read: Outcome) -> None:
         if isinstance(read, Envelope):
             context = self._context_of_answer(sent, response, notes, read, response.body)
-            try:
-                self._chain.inbound(context)
-            except ProcessorError as error:
-                answered(error)
-                return
-        answered(read)
+            self._pass(context, lambda error: answered(read if error is None else error))
+        else:
+            answered(read)
 
     def use(self, limits: Limits) -> None:
         """Replace the limits of envelopes."""

@@ -42,7 +42,7 @@ class Processor:
     such as a token, calls :meth:`MessageContext.request_first`.
 
     The endpoint calls processors in its event loop, one at a time, and everything else waits meanwhile. Do work that
-    takes longer than a millisecond, or waits for anything, beforehand or elsewhere.
+    takes longer than a millisecond, or waits for anything, beforehand or elsewhere, or set :attr:`waits`.
 
     Attributes:
         understands: Names of header blocks, ``"{namespace}local"``, that it processes: the endpoint accepts a message
@@ -50,11 +50,14 @@ class Processor:
             block, the endpoint answers with the fault MustUnderstand, before it calls any processor.
         abilities: The demands of a service's policy that it meets, for :meth:`holdfast.Source.from_wsdl`.
         binds_sequences: Whether a destination with it demands that CreateSequence names the token that signs it.
+        waits: Whether :meth:`inbound` may wait, for a database for example. The endpoint then calls it in another
+            thread, still for one message at a time.
     """
 
     understands: Collection[str] = ()
     abilities: Collection[Ability] = ()
     binds_sequences: bool = False
+    waits: bool = False
 
     def policy(self, *, is_https: bool) -> str:
         """Return what a destination with this processor demands, for the policy in its generated WSDL.

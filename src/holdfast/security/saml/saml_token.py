@@ -30,6 +30,7 @@ from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfi
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signed_message import SUITES
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
+from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.policy.assertions import SAML_TOKEN, TIMESTAMP
@@ -195,6 +196,7 @@ class SamlTokenValidator(Processor):
         self._attesters = set() if attesters is None else {one.sha256 for one in read_certificates(attesters)}
         self._authorize = authorize
         self._nonces = open_nonces(nonces)
+        self.waits = is_remote(nonces)
         self._suite: SuiteName = suite
         self._skew = skew
         self._longest = longest
