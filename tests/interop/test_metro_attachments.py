@@ -54,6 +54,23 @@ async def test_holdfast_sends_attachments_to_metro(
     assert service.delivered(operation) == list(range(1, COUNT + 1))
 
 
+@every_version
+@cell(role=("source", "destination"), pattern="request/reply", service="slow")
+async def test_slow_services_return_the_attachments_of_each_request(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    shop = AttachmentShop(tmp_path / "inbox", sleep=1.5)
+    async with running_destination(shop.app) as url:
+        caller = await connected(metro, url, "echo", **words(versions, mtom=True, bytes=SIZE))
+        await caller.call(1, 4)
+        await caller.settle()
+    assert shop.numbers == [1, 2, 3, 4]
+    service = await served(metro, tmp_path / "log", **words(versions, mtom=True, sleep=1500))
+    async with source_to(service.url, tmp_path / "outbox", versions) as source:
+        await exchange(source, "echo")
+    assert service.delivered("echo") == list(range(1, COUNT + 1))
+
+
 LARGE = 3 << 20
 
 
