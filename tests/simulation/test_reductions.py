@@ -164,8 +164,8 @@ def test_a_remembered_endpoint_is_what_it_was() -> None:
     memory.missing(situation)  # puts both on the stage
     source, destination = memory.stage.world.nodes
     new = RMSource("urn:new", "new", Versions("1.1"), SourcePolicy(), 0.0)
-    assert source.protocol.outbound.is_anonymous(new)
-    assert not destination.protocol.outbound.is_anonymous(new)
+    assert source.protocol.outbound.registry.is_anonymous(new)
+    assert not destination.protocol.outbound.registry.is_anonymous(new)
     assert source.setup.source_policy is source.protocol.outbound.registry.policy
     for index, endpoint in enumerate(situation.endpoints):
         assert memory.stage.form(index) == endpoint.form
