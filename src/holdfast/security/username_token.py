@@ -149,8 +149,9 @@ class UsernameTokenValidator(Processor):
         passwords: User names and their passwords, or a function that returns the password of a user, None for an
             unknown user. Needed for digests.
         authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
-            belong together. It runs in the event loop, so it must not wait; what it accepts is remembered for
-            ``remember`` seconds, so a slow password hash runs once a minute for each user.
+            belong together. It runs in the event loop (with ``nonces`` at a URL: in another thread), so it must not
+            wait; what it accepts is remembered for ``remember`` seconds, so a slow password hash runs once a minute for
+            each user.
         nonces: A file that remembers tokens over restarts. Nonces are in a directory beside it, which has its name and
             ``-nonces``. Several processes may share both. Or the URL of a PostgreSQL database, which several hosts may
             share. None: in memory, so that a restart ends the sessions of WCF's clients. File and database contain
