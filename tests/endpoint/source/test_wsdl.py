@@ -74,7 +74,7 @@ async def test_a_source_from_a_wsdl_in_parts_speaks_what_its_policy_says(serve: 
         assert shown["versions"] == "RM 1.1, WSA 2005/08, SOAP 1.1"
     assert got == ["1"]
     (inbound,) = app.running.engine.protocol.inbound.destinations.values()
-    assert inbound.sequences.offered is None, "no operation replies, so no Sequence for replies is offered"
+    assert inbound.offered is None, "no operation replies, so no Sequence for replies is offered"
 
 
 async def test_a_replying_operation_offers_a_sequence_and_arguments_precede_the_wsdl(
@@ -95,7 +95,7 @@ async def test_a_replying_operation_offers_a_sequence_and_arguments_precede_the_
         assert source.sequences()[0]["versions"] == "RM 1.0, WSA 2005/08, SOAP 1.2"
         assert (source.policy.keep_alive, source.policy.assurance.in_order) == (7.0, False)
     (inbound,) = app.running.engine.protocol.inbound.destinations.values()
-    assert inbound.sequences.offered is not None
+    assert inbound.offered is not None
 
 
 async def test_a_wsdl_out_of_reach_does_not_keep_back_what_is_stored(serve: Any, tmp_path: Path) -> None:
