@@ -155,12 +155,12 @@ async def test_a_new_client_resumes_what_an_earlier_one_stored(serve: Any, tmp_p
 
         await in_thread(while_the_service_is_away)
         assert orders.cancelled == []
-        proxy.faults = Faults()
 
         def afterwards() -> Decimal:
             with Transport(tmp_path / "outbox", to=proxy.url) as transport:
                 client = zeep.Client(f"{url}?wsdl", transport=transport)
                 assert transport.source.progress.outstanding == 2, "resumed when the client is created"
+                proxy.faults = Faults()
                 transport.source.flush(60)
                 with transport.call(message_id="urn:price:1"):
                     price: Decimal = client.service.Price(item="nail")
