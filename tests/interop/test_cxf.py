@@ -358,6 +358,7 @@ async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
     assert len(numbered) == len(dict(numbered)) == len({content for _, content in numbered}) == 40
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @cell(role="destination", pattern="one-way", fault="the client killed", network=BAD, versions=[RM11])
 async def test_messages_of_a_killed_cxf_client_with_a_store_arrive_once_in_order(

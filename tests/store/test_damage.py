@@ -135,7 +135,8 @@ def require_all_or_an_error(
     return False
 
 
-@pytest.mark.parametrize("state", [pytest.param("closed", marks=pytest.mark.nightly), "killed"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("state", ["closed", "killed"])
 def test_one_flipped_bit_anywhere_is_told_or_does_no_harm(stores, whole, spoil_and_open, state):
     refused: dict[str, int] = {}
     for name in files_of(stores[state]):

@@ -132,6 +132,7 @@ class Side:
             assert size <= self.room.most_of_one or sum(1 for sent in self.open if sent.to == to and sent.size) == 1
 
 
+@pytest.mark.nightly
 def test_64_outboxes_of_one_address_have_32_megabytes_on_their_way() -> None:
     side = Side()
     body = b"x" * (15 * MB)

@@ -191,8 +191,9 @@ def test_a_batch_that_is_landed_during_a_conversion_is_in_one_of_both_tables(
     assert left(out) == ["_attempts", "_delta_log", "rows"]
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [pytest.param("plain", marks=pytest.mark.nightly), "by-day"])
+@pytest.mark.parametrize("name", ["plain", "by-day"])
 def test_a_table_that_an_older_version_compacted_is_read_continued_and_converted(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -49,7 +49,8 @@ def seen_by_delta(out: Path) -> list[int]:
     return sorted(deltalake.DeltaTable(str(out)).to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
 
 
-@pytest.mark.parametrize("day", [pytest.param(None, marks=pytest.mark.nightly), "delivered_day"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("day", [None, "delivered_day"])
 def test_each_batch_is_in_the_table_once_wherever_its_landing_ends(
     spark: SparkSession, tmp_path: Path, day: str | None, monkeypatch: pytest.MonkeyPatch
 ):

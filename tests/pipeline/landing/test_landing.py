@@ -159,6 +159,7 @@ def test_foreign_tables_and_unwritable_places_are_refused_before_the_query_start
         place.run(checkpoint=str(tmp_path / "file" / "checkpoint"))
 
 
+@pytest.mark.nightly
 def test_of_two_drivers_of_one_checkpoint_one_lands_a_batch_and_the_other_fails(
     spark: SparkSession, place: Place, orders: FakeServer, monkeypatch: pytest.MonkeyPatch
 ):

@@ -55,6 +55,7 @@ def read_in(spark: SparkSession, batches: list[list[Any]]) -> list[tuple[int, in
     return sorted(found)
 
 
+@pytest.mark.nightly
 def test_a_record_that_was_sent_again_is_read_once_wherever_a_batch_ends(spark: SparkSession) -> None:
     # Batch 1 was cut after two rows and sent again; batch 2 follows; a delayed record of batch 1 comes after that.
     lives = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1), (1, 2), (2, 0), (1, 2), (2, 1)]

@@ -136,6 +136,7 @@ def told(tmp_path: Path, server: FakeServer) -> Pipeline:
     return made
 
 
+@pytest.mark.nightly
 def test_a_batch_that_is_repeated_goes_where_it_went_whatever_has_changed_meanwhile(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -370,6 +371,7 @@ def counting(spark: SparkSession, made: Pipeline, *names: str) -> dict[str, Any]
     return counts
 
 
+@pytest.mark.nightly
 def test_a_batch_with_three_sinks_is_read_once_and_made_once(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -405,6 +407,7 @@ def test_a_dry_run_reads_its_sample_once_and_makes_each_step_once(
     assert len(records_read(orders)) == 1
 
 
+@pytest.mark.nightly
 def test_a_batch_is_sent_to_its_sinks_side_by_side(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:

@@ -70,6 +70,7 @@ def check(done: Reassembled, expected: dict[tuple[str, str], Outcome], capture: 
     assert unplaced == sorted(rest + disputed)
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_wild_capture_becomes_what_the_plain_model_says_in_whatever_order_it_lies(
     spark: SparkSession, tmp_path: Path
