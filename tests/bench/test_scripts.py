@@ -46,6 +46,7 @@ def test_a_destination_that_drops_early_messages_is_measured_beside_a_window_of_
     assert 0 < row["repeats"] < 1, "messages overtake each other, and the server drops them"
 
 
+@pytest.mark.nightly
 def test_calls_through_a_broker_are_measured_beside_direct_ones() -> None:
     told = run("calls.py", "--clients", "source", "--rounds", "1", "--calls", "20", "--warmup", "5")
     (row,) = told["rows"]

@@ -295,17 +295,20 @@ def behind_the_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.T
         return asyncio.run(run_with_outages(outage, outage.broker, request.param, victims))
 
 
+@pytest.mark.nightly
 @cell(broker="broker")
 def test_through_a_broker_every_message_arrives_once_and_in_order(behind_the_broker: Run) -> None:
     behind_the_broker.check(0, CLEAN)
 
 
+@pytest.mark.nightly
 @cell(broker="broker", fault="the session aborted")
 def test_through_a_broker_clients_that_abort_leave_no_open_sequence(behind_the_broker: Run) -> None:
     behind_the_broker.check(1, ABORT)
     assert behind_the_broker.left_open == []
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @cell(broker="broker", fault="the service killed, then away for 40 s")
 def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(behind_the_broker: Run) -> None:
@@ -314,6 +317,7 @@ def test_no_client_notices_a_service_behind_the_broker_killed_or_away_40_s(behin
     assert behind_the_broker.kills == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.crash
 @cell(broker="broker", fault="Holdfast killed")
 def test_no_client_notices_that_the_broker_is_killed(behind_the_broker: Run) -> None:

@@ -251,6 +251,7 @@ class TestStores(Stores.TestCase):
     settings = settings(max_examples=examples(25), stateful_step_count=20, deadline=None)
 
 
+@pytest.mark.nightly
 class TestStoresSweepingOften(Stores.TestCase):
     """The same with trimmed bytes deleted after a few records, by range and one by one."""
 

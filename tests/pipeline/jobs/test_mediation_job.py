@@ -36,6 +36,7 @@ def holdfast(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | No
     return ended.value.code
 
 
+@pytest.mark.nightly
 def test_check_says_what_the_pipeline_would_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def counted(rows: DataFrame) -> dict[int, int]:
     return {round((row.start.timestamp() - NOON) / 60): row.many for row in rows.collect()}
 
 
+@pytest.mark.nightly
 def test_a_catch_up_gives_the_windows_of_one_batch_and_counts_late_rows(
     spark: SparkSession, server: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:

@@ -217,6 +217,7 @@ def test_a_function_may_make_rows_and_tell_their_problems(
         run(spark, again.plan(), available_now=True)
 
 
+@pytest.mark.nightly
 def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_word(
     spark: SparkSession, tmp_path: Path
 ) -> None:
