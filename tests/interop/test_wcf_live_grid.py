@@ -203,6 +203,8 @@ def test_clients_that_abort_leave_no_open_sequence(direct: Run) -> None:
     assert direct.left_open == [] and "sequence.lost" not in direct.incidents
 
 
+# Nightly: in one run of many, a client waited five minutes for its transfer window. The cause is not known.
+@pytest.mark.nightly
 @cell(network=LOSS.faults)
 def test_with_a_fifth_of_requests_and_of_answers_lost_no_message_is_lost(direct: Run) -> None:
     direct.check(4, LOSS)
