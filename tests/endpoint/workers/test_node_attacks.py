@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from scripted_nodes import Cluster
 import holdfast
 from holdfast.endpoint.worker import worker_of
 from holdfast.endpoint.workers.node_proof import PROOF, STAMP, NodeProof
+from holdfast.endpoint.workers.relays import REQUEST
 from holdfast.endpoint.workers.sequence_owner import encode_request
 from holdfast.endpoint.workers.worker_client import STALE
 from holdfast.http.client.client import HTTPClient
@@ -118,6 +120,22 @@ async def test_a_recorded_or_changed_request_does_not_count(cluster: Start) -> N
         async with Attacker(node.node_url, proof) as other:
             headers = proof.headers(f"{challenge}.other.1", "POST", target, body)
             assert (await other.send(target, body, headers)).status == 403
+
+
+async def test_a_header_that_no_proof_covers_changes_nothing(cluster: Start) -> None:
+    made = cluster("a")
+    (node,) = made
+    await asyncio.to_thread(node.url)
+    target, forged = "/0/message", {REQUEST: b64encode(message("forged")).decode()}
+    async with Attacker(node.node_url) as attacker:
+        _, answer = await attacker.ask(target, b"", ".attacker.1")
+        challenge = answer.body.decode()
+        _, plain = await attacker.ask(target, message("one"), f"{challenge}.attacker.2")
+        stamp, body = f"{challenge}.attacker.3", message("two")
+        headers = attacker.proof.headers(stamp, "POST", target, body)
+        changed = attacker.proof.open(stamp, await attacker.send(target, body, headers | forged), node.node_url)
+        assert isinstance(changed, Response)
+        assert plain.status != STALE and (changed.status, changed.body) == (plain.status, plain.body)
 
 
 @pytest.mark.nightly

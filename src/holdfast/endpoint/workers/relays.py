@@ -29,8 +29,10 @@ from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
 LONGEST_WAIT: Final = 2.0
 """Seconds that a request waits for a worker that no process serves, or that has failed it."""
 
+SPOOLED: Final = "spooled"
+"""The path of a request with a content that is too large for memory, at a worker of this host."""
 REQUEST: Final = "Holdfast-Request"
-"""Header with the request that belongs to a content, if that is too large for memory."""
+"""Its header with the peer's request. No proof covers the headers of a request, so it counts for this path only."""
 
 _OWN = frozenset(
     {b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive"}
@@ -132,7 +134,7 @@ class Relays:
             self._workers.request(number, "POST", "message", relay.content, told)
         else:
             headers = {"Content-Type": relay.spooled.media, REQUEST: b64encode(relay.content).decode()}
-            self._workers.request_here(number, "POST", "spooled", relay.spooled.content, told, headers)
+            self._workers.request_here(number, "POST", SPOOLED, relay.spooled.content, told, headers)
 
     def _any(self) -> int | None:
         placement = self._placements.now

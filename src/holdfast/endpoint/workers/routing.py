@@ -41,7 +41,7 @@ from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
-from holdfast.endpoint.workers.relays import REQUEST, Relays, Spooled, put_off
+from holdfast.endpoint.workers.relays import REQUEST, SPOOLED, Relays, Spooled, put_off
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
@@ -163,7 +163,7 @@ class Neighbours:
                 self._take,
                 self._give_node,
                 self._freshness,
-                self._take_message,
+                self._take_framed,
             )
             await self._nodes.start(nodes, _within(limits), accepting)
 
@@ -421,18 +421,24 @@ class Neighbours:
             self._hear(decode_said(exchange.request.body))
             exchange.respond(204)
             return
-        self._take_message(exchange)
-
-    def _take_message(self, exchange: Exchange) -> None:
-        """Process a message that another process received."""
-        if not self._may_act:
-            exchange.respond(MISDIRECTED)
-            return
         came = exchange.request
-        spooled = came.headers.get(_REQUEST)
-        exchange.request = decode_request(came.body if spooled is None else b64decode(spooled))
-        if spooled is not None:
-            exchange.request.body, exchange.request.spool = came.body, came.spool
+        if what == SPOOLED:
+            request = decode_request(b64decode(came.headers[_REQUEST]))
+            request.body, request.spool = came.body, came.spool
+        else:
+            request = decode_request(came.body)
+        self._handle(exchange, request)
+
+    def _take_framed(self, exchange: Exchange) -> None:
+        """Process a message that another node passes on in a frame."""
+        if self._may_act:
+            self._handle(exchange, decode_request(exchange.request.body))
+        else:
+            exchange.respond(MISDIRECTED)
+
+    def _handle(self, exchange: Exchange, request: Request) -> None:
+        """Process a message that another process received."""
+        exchange.request = request
         exchange.is_passed_on = True
         self._app.reception.handle(exchange)
 
