@@ -73,7 +73,13 @@ class DirectExchange(WholeExchange):
 
     def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Make the answer the future's result."""
-        told = {name.decode().lower(): value.decode() for name, value in headers}
-        told["content-type"] = content_type.decode()
         if not self.response.done():  # its task may have given up
-            self.response.set_result(Response(status, told, body))
+            self.response.set_result(Response(status, response_headers(content_type, headers), body))
+
+
+def response_headers(content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers of an answer as a client gets them, with names in lower case."""
+    told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    if content_type:
+        told["content-type"] = content_type.decode("latin-1")
+    return told

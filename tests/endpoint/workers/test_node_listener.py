@@ -13,12 +13,12 @@ import pytest
 
 from holdfast.endpoint.workers import node_listener
 from holdfast.endpoint.workers.frames.session import FramedExchange
-from holdfast.endpoint.workers.frames.streams import MOST_FRAMED
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED, MOST_FRAMED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, STALE, WorkerClient
+from holdfast.endpoint.workers.worker_client import STALE, WorkerClient
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Response

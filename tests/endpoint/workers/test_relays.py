@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.relays import Relays
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, WorkerClient
+from holdfast.endpoint.workers.worker_client import WorkerClient
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Response

@@ -1,6 +1,6 @@
 """Inbound: every Sequence this endpoint receives, its messages and its end.
 
-It sends no answers; :class:`Answers` knows the back-channels.
+It sends no answers; :class:`Replies` knows the back-channels.
 """
 
 from __future__ import annotations

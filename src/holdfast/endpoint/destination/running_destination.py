@@ -342,8 +342,7 @@ class RunningDestination:
 
     def spooling(self) -> Spooling | None:
         """Return what writes large requests to the store while they arrive; None if the store cannot do this."""
-        create = self.store.create_content
-        return None if create is None else self.reception.envelopes.spooling(create)
+        return self.reception.envelopes.spooling(self.store.create_content)
 
     def spooling_answers(self) -> AnswerSpooling | None:
         """The same for answers to this process."""

@@ -26,7 +26,7 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.http_media import is_package
-from holdfast.endpoint.envelopes.package_spool import PackageSpool, spooling
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
@@ -135,24 +135,24 @@ class Envelopes:
         else:
             self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere), opening)
 
-    def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
+    def spooling(self, create: Callable[[], ContentWriter] | None) -> Spooling | None:
         """Return what spools the large messages with attachments among requests.
 
         Args:
-            create: Begins a content of the store.
+            create: Begins a content of the store; None: the store cannot do this, and nothing is spooled.
         """
-        return spooling(create, lambda: self._decoder.limits)
-
-    def spooling_answers(self, create: Callable[[], ContentWriter] | None) -> AnswerSpooling | None:
-        """Return the same for answers to requests of this endpoint; None if the store cannot do this."""
         if create is None:
             return None
+        return lambda headers: self._spool(headers.get(b"content-type", b"").decode("latin-1"), create)
 
-        def spool(headers: Mapping[str, str]) -> PackageSpool | None:
-            media = headers.get("content-type", "")
-            return PackageSpool(media, create, self._decoder.limits) if is_package(media) else None
+    def spooling_answers(self, create: Callable[[], ContentWriter] | None) -> AnswerSpooling | None:
+        """Return the same for answers to requests of this endpoint."""
+        if create is None:
+            return None
+        return lambda headers: self._spool(headers.get("content-type", ""), create)
 
-        return spool
+    def _spool(self, media: str, create: Callable[[], ContentWriter]) -> PackageSpool | None:
+        return PackageSpool(media, create, self._decoder.limits) if is_package(media) else None
 
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter
-from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, StoreError
-from holdfast.http.exchange import Spool
 from holdfast.http.outcome import Streamed
 from holdfast.wire import ArrivingPackage, Limits
 
@@ -100,20 +98,3 @@ class PackageSpool:
                 except (OSError, StoreError) as error:
                     self._fail(error)
         raise MessageFlowError("the store cannot write the attachments of the message now", retry_after=RETRY_AFTER)
-
-
-def spooling(
-    create: Callable[[], ContentWriter], limits: Callable[[], Limits]
-) -> Callable[[Mapping[bytes, bytes]], Spool | None]:
-    """Return what spools the messages with attachments among requests.
-
-    Args:
-        create: Begins a content of the store.
-        limits: Returns the present limits.
-    """
-
-    def spool(headers: Mapping[bytes, bytes]) -> Spool | None:
-        media = headers.get(b"content-type", b"").decode("latin-1")
-        return PackageSpool(media, create, limits()) if is_package(media) else None
-
-    return spool

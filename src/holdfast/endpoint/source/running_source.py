@@ -195,8 +195,7 @@ class RunningSource:
         if http.listen is None:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses)
-        create = self.store.create_content
-        spooling = None if create is None else self._settings.envelopes.spooling(create)
+        spooling = self._settings.envelopes.spooling(self.store.create_content)
         self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"
 

@@ -21,12 +21,13 @@ from typing import Final
 
 from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.workers.frames.session import NodeSession
-from holdfast.endpoint.workers.frames.streams import NO_FRAMES, NOT_HERE
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED, NO_FRAMES, NOT_HERE
 from holdfast.endpoint.workers.node_proof import FRAMES, PROOF, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.relays import respond
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
-from holdfast.endpoint.workers.worker_client import MESSAGE, MISDIRECTED, STALE, WorkerClient
-from holdfast.http.direct import WholeExchange
+from holdfast.endpoint.workers.worker_client import MESSAGE, STALE, WorkerClient
+from holdfast.http.direct import WholeExchange, response_headers
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.outcome import Outcome, Response
 from holdfast.http.server.server import HTTPServer
@@ -162,9 +163,7 @@ class NodeListener:
         """Let another process of this node answer a message, whose connection cannot be given to it."""
 
         def told(outcome: Outcome) -> None:
-            answer = outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b"")
-            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
-            exchange.respond(answer.status, answer.body, None, headers)
+            respond(exchange, outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b""))
 
         self._workers.request_here(number, "POST", MESSAGE, exchange.request.body, told)
 
@@ -194,5 +193,4 @@ class _SealedExchange(WholeExchange):
 
     def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Answer the node."""
-        told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-        self._sealed(Response(status, told | {"content-type": content_type.decode("latin-1")}, body))
+        self._sealed(Response(status, response_headers(content_type, headers), body))

@@ -20,8 +20,9 @@ from typing import Any, Final
 from holdfast.endpoint.envelopes.envelopes import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import LineLimit, log
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.placement import Placements
-from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MISDIRECTED, PATIENCE, WorkerClient
+from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIENCE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
@@ -131,7 +132,7 @@ class Relays:
         relay.attempt += 1
         told = partial(self._told, relay, relay.attempt)
         if relay.spooled is None:
-            self._workers.request(number, "POST", "message", relay.content, told)
+            self._workers.request(number, "POST", MESSAGE, relay.content, told)
         else:
             headers = {"Content-Type": relay.spooled.media, REQUEST: b64encode(relay.content).decode()}
             self._workers.request_here(number, "POST", SPOOLED, relay.spooled.content, told, headers)
@@ -149,7 +150,7 @@ class Relays:
             if isinstance(outcome.spool, PackageSpool):
                 self._do(_respond_spooled(relay.exchange, outcome, outcome.spool))
             else:
-                _respond(relay.exchange, outcome)
+                respond(relay.exchange, outcome)
             return
         if asyncio.get_running_loop().time() > relay.sent_at + LONGEST_WAIT:
             relay.failed_at = None  # the worker had it for a while: this is another failure
@@ -194,7 +195,7 @@ def put_off(exchange: Exchange) -> None:
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", seconds),))
 
 
-def _respond(exchange: Exchange, response: Response) -> None:
+def respond(exchange: Exchange, response: Response) -> None:
     """Answer with what another worker answered."""
     content_type = response.content_type.encode("latin-1") or None
     exchange.respond(response.status, response.body, content_type, _passed(response))

@@ -37,6 +37,7 @@ from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.listener_settings import NodeAccess
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
@@ -54,7 +55,7 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_in,
     worker_of_address,
 )
-from holdfast.endpoint.workers.worker_client import MISDIRECTED, STALE, WorkerClient
+from holdfast.endpoint.workers.worker_client import STALE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import TransportError

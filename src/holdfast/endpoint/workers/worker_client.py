@@ -24,8 +24,6 @@ PROBE_SECONDS: Final = 5.0
 """Seconds after which a node that does not answer a probe cannot be reached."""
 LOOK_SECONDS: Final = 0.1
 """Between two looks at where the workers of unanswered requests are."""
-MISDIRECTED: Final = 421
-"""Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
 STALE: Final = 425
 """Status of an answer to a request with a stamp that is not new; the content is the present challenge. No
 worker has another use for this status (RFC 8470)."""

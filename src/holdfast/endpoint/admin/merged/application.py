@@ -24,8 +24,8 @@ from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.worker import worker_of
+from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.routing import Neighbours
-from holdfast.endpoint.workers.worker_client import MISDIRECTED
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 

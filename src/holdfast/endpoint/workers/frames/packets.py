@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.http.direct import response_headers
 from holdfast.http.outcome import Response
 
 DIGEST_BYTES: Final = 32
@@ -144,10 +145,7 @@ def encode_answer(response: Response) -> bytes:
 @lru_cache(256)
 def answer_head(status: int, content_type: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     """Return what :func:`encode_answer` puts before the content."""
-    told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-    if content_type:
-        told["content-type"] = content_type.decode("latin-1")
-    return encode_answer(Response(status, told, b""))
+    return encode_answer(Response(status, response_headers(content_type, headers), b""))
 
 
 def decode_answer(content: bytes) -> Response:

@@ -27,8 +27,11 @@ LOOK: Final = 1.0
 """Seconds between two looks at all connections. Where requests wait, an empty packet asks for a sign of life."""
 WITHOUT_FRAMES: Final = 30.0
 """Seconds until a node that does not know frames is asked again: it may have been replaced by a newer version."""
-NO_FRAMES: Final = 421
-"""Status of the answer of a node that does not know frames, or has too many connections."""
+MISDIRECTED: Final = 421
+"""Status of an answer by a process that may not act for the worker: it has moved, or is starting."""
+NO_FRAMES: Final = MISDIRECTED
+"""Status of the answer of a node that does not know frames, or has too many connections: an older node finds no worker
+of the name in the request."""
 NOT_HERE: Final = 404
 """Status of the answer of a node that does not have the worker."""
 
@@ -199,7 +202,7 @@ class NodeStreams:
                     self._ask(place, content, done)
             elif outcome.status == NOT_HERE:
                 for _, done in stream.take_waiting():
-                    done(Response(NO_FRAMES, {}, b""))
+                    done(Response(MISDIRECTED, {}, b""))
             elif not stream.is_open:
                 stream.fail(TransportError(f"{place} answered {outcome.status}", connected=True))
 
