@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +131,18 @@ def test_a_part_of_a_record_is_removed(tmp_path: Path) -> None:
     assert not is_new(one, 0) and is_new(one, 1) and not is_new(two, 1)
     assert not is_new(FileNonces(tmp_path / "n"), 1)
     assert file.stat().st_size % 16 == 0
+
+
+@pytest.mark.parametrize("until", [math.inf, math.nan, -math.inf, 0.0, 1e300])
+def test_a_damaged_record_hides_no_nonce_and_keeps_no_other_minute(until: float, tmp_path: Path) -> None:
+    assert is_new(FileNonces(tmp_path / "n"), 0)
+    [file] = (tmp_path / "n-nonces").iterdir()
+    with file.open("ab") as damaged:
+        damaged.write(os.urandom(8) + struct.pack(">d", until))
+    nonces = FileNonces(tmp_path / "n")
+    assert not is_new(nonces, 0) and is_new(nonces, 1) and is_new(nonces, 2, NOW + 120)
+    assert is_new(nonces, 3, NOW + 900, NOW + 900)
+    assert int(NOW // 60) + 2 not in files(tmp_path) and int(NOW // 60) + 15 in files(tmp_path)
 
 
 def test_a_message_waits_if_its_nonce_cannot_be_stored(tmp_path: Path) -> None:

@@ -226,10 +226,7 @@ class FileNonces:
                     self._forget(now)
                 if self._count >= self._most:
                     return False
-                number = int(at // _MINUTE)
-                minute = self._minutes.get(number)
-                if minute is None or minute.file < 0:
-                    minute = self._minute(number)
+                minute = self._minute(int(at // _MINUTE))
                 before = minute.count
                 is_new = minute.add(digest[:8], until)
                 self._count += minute.count - before
@@ -255,7 +252,9 @@ class FileNonces:
         if found is None:
             path = self._directory / str(number) if self._directory is not None else None
             found = self._minutes[number] = _Minute(path)
-        if found.file < 0 and sum(one.file >= 0 for one in self._minutes.values()) >= _MOST_OPEN:
+        if self._directory is None or found.file >= 0:
+            return found
+        if sum(one.file >= 0 for one in self._minutes.values()) >= _MOST_OPEN:
             for one in self._minutes.values():
                 one.close()
         return found
