@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+from spooled_pieces import PIECE_BYTES, Pieces
 from waiting import until
 
 from holdfast.http.client.client import HTTPClient
@@ -20,7 +21,6 @@ from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.http.outcome import Response, TransportError
 from holdfast.http.server.server import HTTPServer
 
-PIECE = 100_000
 LARGE = {"Content-Type": "large"}
 
 
@@ -28,7 +28,7 @@ class Content:
     """What the client sends: ``count`` pieces; ``breaks`` says after which one it cannot be read."""
 
     def __init__(self, count: int, breaks: int = -1) -> None:
-        self.size = count * PIECE
+        self.size = count * PIECE_BYTES
         self._count, self._breaks = count, breaks
         self.sent = 0
 
@@ -37,34 +37,7 @@ class Content:
             if number == self._breaks:
                 raise OSError("the disk broke")
             self.sent += 1
-            yield number.to_bytes(4, "big") * (PIECE // 4)
-
-
-class Pieces:
-    """The spool: it writes only while ``gate`` is open, and has room for ``most`` bytes."""
-
-    def __init__(self, most: int) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.most = most
-        self.content = bytearray()
-        self.waiting: list[bytes] = []
-        self.most_waiting = 0
-        self.is_full = False
-
-    def add(self, data: bytes) -> None:
-        self.waiting.append(data)
-        self.most_waiting = max(self.most_waiting, sum(map(len, self.waiting)))
-
-    @property
-    def wants_flush(self) -> bool:
-        return sum(map(len, self.waiting)) >= 2 * PIECE
-
-    def flush(self) -> None:
-        assert self.gate.wait(60)
-        data, self.waiting = b"".join(self.waiting), []
-        self.content += data
-        self.is_full = len(self.content) > self.most
+            yield number.to_bytes(4, "big") * (PIECE_BYTES // 4)
 
 
 class Served:
@@ -80,9 +53,10 @@ class Served:
     def spooling(self, headers: Mapping[bytes, bytes]) -> Pieces | None:
         if headers.get(b"content-type") != b"large":
             return None
-        self.spools.append(spool := Pieces(self.most))
-        if not self.opens_gate:
-            spool.gate.clear()
+        self.spools.append(spool := Pieces())
+        spool.most, spool.gate = self.most, threading.Event()
+        if self.opens_gate:
+            spool.gate.set()
         return spool
 
     def handle(self, exchange: Exchange) -> None:
@@ -165,7 +139,7 @@ async def test_the_limit_of_attachments_is_its_own_declared_or_not() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: large\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(21):
-            writer.write(b"%x\r\n%b\r\n" % (PIECE, bytes(PIECE)))
+            writer.write(b"%x\r\n%b\r\n" % (PIECE_BYTES, bytes(PIECE_BYTES)))
         assert b" 413 " in await reader.readline()
         writer.close()
 

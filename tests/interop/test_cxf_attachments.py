@@ -9,7 +9,6 @@ from attachment_shop import SIZE, AttachmentShop, exchange
 from interop_cells import cell
 from java_contract import (
     BAD,
-    CLEAN,
     COUNT,
     LIVE,
     PATIENCE,
@@ -66,10 +65,7 @@ async def test_a_client_of_cxf_with_mtom_and_no_attachments_may_lose_any_message
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **words(RM11, mtom=True))
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
         assert proxy.counts.lost > 0
         assert shop.numbers == list(range(1, COUNT + 1))

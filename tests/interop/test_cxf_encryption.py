@@ -12,7 +12,6 @@ import pytest
 from interop_cells import cell
 from java_contract import (
     BAD,
-    CLEAN,
     COUNT,
     LIVE,
     PATIENCE,
@@ -124,10 +123,7 @@ async def test_a_broker_between_two_cxf_encrypts_each_leg(
         LossyProxy(broker.service.url, BAD, seed=8) as before,
     ):
         caller = await connected(cxf, before.url, "notify", decoupled=False, **encrypted_words(tmp_path, versions))
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        before.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(before)
         await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
         assert before.counts.lost > 0
     assert service.delivered("notify") == list(range(1, COUNT + 1))

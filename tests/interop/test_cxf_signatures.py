@@ -10,7 +10,6 @@ import pytest
 from interop_cells import cell
 from java_contract import (
     BAD,
-    CLEAN,
     COUNT,
     LIVE,
     PATIENCE,
@@ -48,10 +47,7 @@ async def test_cxf_sends_signed_messages_through_a_bad_network(
     shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path)])
     async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **signed_words(tmp_path, versions))
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
         assert proxy.counts.lost > 0
     assert shop.numbers == list(range(1, COUNT + 1))
@@ -122,10 +118,7 @@ async def test_a_broker_between_two_cxf_signs_each_leg(
         LossyProxy(broker.service.url, BAD, seed=8) as before,
     ):
         caller = await connected(cxf, before.url, "notify", decoupled=False, **signed_words(tmp_path, versions))
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        before.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(before)
         await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
         stranger = await connected(cxf, broker.service.url, "notify", decoupled=False, **words(versions))
         with pytest.raises(RuntimeError):

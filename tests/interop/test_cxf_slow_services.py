@@ -6,18 +6,20 @@ A CXF client with WSS4J fails if it repeats a request whose first exchange is st
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from interop_cells import cell
 from java_contract import (
-    CLEAN,
     COUNT,
     LIVE,
     LOSS,
     PATIENCE,
     Operation,
+    PeerService,
     Shop,
     connected,
     exchange,
@@ -57,6 +59,20 @@ def their_side(directory: Path, versions: holdfast.Versions, secured: str) -> di
 def our_side(directory: Path, secured: str, role: Literal["source", "destination"] = "source") -> Security:
     own, trusted = OURS.files(directory), CXF.files(directory).certificate
     return Security(secured, role, str(own.certificate), str(own.key), str(trusted), timestamp=True)
+
+
+@contextlib.asynccontextmanager
+async def lossy_source(
+    cxf: JavaPeer, directory: Path, versions: holdfast.Versions, secured: str, back: LossyProxy | None = None
+) -> AsyncIterator[tuple[PeerService, LossyProxy, holdfast.Source]]:
+    """A source that secures its messages, with a listener behind ``back`` if that is given, and the service of CXF."""
+    service = await served(cxf, directory / "log", **their_side(directory, versions, secured))
+    processors = our_side(directory, secured).processors()
+    async with (
+        LossyProxy(service.url, LOSS, seed=5) as proxy,
+        source_to(proxy.url, directory / "outbox", versions, back, processors=processors) as source,
+    ):
+        yield service, proxy, source
 
 
 @every_security
@@ -107,12 +123,7 @@ async def test_a_source_with_a_listener_gets_every_reply_of_a_slow_cxf_service(
 async def test_cxf_gets_every_secured_message_with_a_fifth_of_all_lost(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **their_side(tmp_path, versions, secured))
-    processors = our_side(tmp_path, secured).processors()
-    async with (
-        LossyProxy(service.url, LOSS, seed=5) as proxy,
-        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
-    ):
+    async with lossy_source(cxf, tmp_path, versions, secured) as (service, proxy, source):
         await exchange(source, "notify", range(1, COUNT + 1))
         await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
         await source.end(timeout=PATIENCE)
@@ -126,13 +137,8 @@ async def test_cxf_gets_every_secured_message_with_a_fifth_of_all_lost(
 async def test_cxf_answers_every_secured_request_with_a_fifth_of_all_lost(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **their_side(tmp_path, versions, secured))
-    processors = our_side(tmp_path, secured).processors()
-    async with (
-        LossyProxy(service.url, LOSS, seed=5) as proxy,
-        LossyProxy("http://127.0.0.1:9/", LOSS, seed=8) as back,
-        source_to(proxy.url, tmp_path / "outbox", versions, back, processors=processors) as source,
-    ):
+    back = LossyProxy("http://127.0.0.1:9/", LOSS, seed=8)
+    async with back, lossy_source(cxf, tmp_path, versions, secured, back) as (service, proxy, source):
         await exchange(source, "echo", range(1, COUNT + 1))
         assert proxy.counts.lost > 0
     assert service.delivered("echo") == list(range(1, COUNT + 1))
@@ -150,10 +156,7 @@ async def test_holdfast_gets_every_secured_message_of_cxf_with_a_fifth_of_all_lo
         # A request that is repeated while its exchange is open fails there.
         theirs = {**their_side(tmp_path, versions, secured), "interval": 300 if operation == "notify" else 5000}
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **theirs)
-        await caller.call(1, COUNT - 1)
-        await caller.settle()
-        proxy.faults = CLEAN  # what ends a Sequence, CXF says once
-        await caller.call(COUNT, COUNT, is_the_end=True)
+        await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
         assert proxy.counts.lost > 0
     assert shop.numbers == list(range(1, COUNT + 1))

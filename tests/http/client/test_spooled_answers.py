@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+from spooled_pieces import PIECE_BYTES, Pieces
 
 from holdfast.http.client import connection
 from holdfast.http.client.client import HTTPClient
@@ -19,35 +20,7 @@ from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 from holdfast.http.server.server import HTTPServer
 
-PIECE = bytes(range(250)) * 400
-
-
-class Pieces:
-    """The spool: it writes only while ``gate`` is open, and has room for ``most`` bytes."""
-
-    gate = threading.Event()
-    gate.set()
-    most = 1 << 40
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.waiting: list[bytes] = []
-        self.most_waiting = 0
-        self.is_full = False
-
-    def add(self, data: bytes) -> None:
-        self.waiting.append(data)
-        self.most_waiting = max(self.most_waiting, sum(map(len, self.waiting)))
-
-    @property
-    def wants_flush(self) -> bool:
-        return sum(map(len, self.waiting)) >= 2 * len(PIECE)
-
-    def flush(self) -> None:
-        assert self.gate.wait(60)
-        data, self.waiting = b"".join(self.waiting), []
-        self.content += data
-        self.is_full = len(self.content) > self.most
+PIECE = bytes(range(250)) * (PIECE_BYTES // 250)
 
 
 def spooling(headers: Mapping[str, str]) -> Pieces | None:
