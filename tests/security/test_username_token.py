@@ -256,6 +256,8 @@ NO_PROOF = {
     "a digest from the future": header(digest_token(at=NOW + 61)),
     "a digest of yesterday": header(digest_token(at=NOW - 86_400)),
     "a nonce that is not base64": header(re.sub("(<wsse:Nonce[^>]*>)[^<]*", r"\1!!!!", digest_token())),
+    "a nonce that is not ASCII": header(re.sub("(<wsse:Nonce[^>]*>)[^<]*", r"\1äöüß", digest_token())),
+    "a nonce with padding inside": header(re.sub("(<wsse:Nonce[^>]*>)[^<]*", r"\1AA==AAAA", digest_token())),
     "a nonce of 1,000 bytes": header(digest_token(nonce=b"n" * 1_000)),
     "a time that is none": header(re.sub("(<wsu:Created>)[^<]*", r"\g<1>yesterday", digest_token())),
     "an old Timestamp": header(
