@@ -64,8 +64,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 @pytest.fixture
-async def run_service() -> AsyncIterator[RunService]:
-    """Runs services until the test is over."""
+async def run_service(tmp_path: Path) -> AsyncIterator[RunService]:
+    """Runs services until the test is over, and so before ``tmp_path`` with their stores is removed."""
     services = []
 
     async def run(app: Destination, port: int = 0) -> Service:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,10 +102,11 @@ MakePeer = Callable[..., Peer]
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
     """Serves destinations until the test is over; arguments beyond the destination are :class:`Listeners`'.
 
-    Those that begin with ``admin_`` are :class:`AdminListener`'s.
+    Those that begin with ``admin_`` are :class:`AdminListener`'s. It asks for ``tmp_path`` since the stores there are
+    closed before that directory is removed.
     """
     services = []
 
@@ -122,8 +124,8 @@ async def serve() -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-async def peer() -> AsyncIterator[MakePeer]:
-    """Makes scripted peers."""
+async def peer(tmp_path: Path) -> AsyncIterator[MakePeer]:
+    """Makes scripted peers; closes them before ``tmp_path``, which may have their stores, is removed."""
     peers = []
 
     def make(url: str, versions: Versions | None = None) -> Peer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ Serve = Callable[[Destination], Awaitable[str]]
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
-    """Serves destinations until the test is over; gives their URLs."""
+async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
+    """Serves destinations, gives their URLs, and closes them before ``tmp_path`` with their stores is removed."""
     services: list[Any] = []
 
     async def start(app: Destination) -> str:
