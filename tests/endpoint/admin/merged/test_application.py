@@ -82,20 +82,20 @@ async def crew(session: aiohttp.ClientSession, tmp_path: Path, monkeypatch: pyte
     """Serves two workers of one destination; gives who asks the admin listener of each."""
     monkeypatch.setattr(room, "WRITE_EVERY", 0.02)
     services: list[Service] = []
-    directory = tempfile.mkdtemp(prefix="holdfast-")
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:  # The path of a socket has to be short.
 
-    async def start(make: Callable[[], Destination] | None = None) -> list[Client]:
-        for post in posts(directory):
-            app = make() if make else Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"})
-            services.append(Service(app, Listeners(port=0, admin=AdminListener(port=0)), post))
-            await services[-1].start()
-        return [Client(session, service.admin_url, service) for service in services]
+        async def start(make: Callable[[], Destination] | None = None) -> list[Client]:
+            for post in posts(directory):
+                app = make() if make else Destination(tmp_path / "inbox", partitions=SIZE, queues={"inbox": "7d"})
+                services.append(Service(app, Listeners(port=0, admin=AdminListener(port=0)), post))
+                await services[-1].start()
+            return [Client(session, service.admin_url, service) for service in services]
 
-    yield start
-    for service in services:
-        await service.close(0.5)
-        for one in (*service.post.place.giving, service.post.place.taking, service.post.control):
-            one.close()
+        yield start
+        for service in services:
+            await service.close(0.5)
+            for one in (*service.post.place.giving, service.post.place.taking, service.post.control):
+                one.close()
 
 
 async def filled(crew: Crew, peer: Any, **options: Any) -> tuple[list[Client], list[str]]:
