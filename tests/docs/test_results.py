@@ -84,13 +84,20 @@ def test_a_run_records_the_worst_outcome_of_each_case_of_its_tests(
     skipped = report(OTHER, "setup", "skipped", "a | b", reason=("file", 1, "Skipped: no JDK"))
     recorder.pytest_runtest_logreport(skipped)
     recorder.pytest_runtest_logreport(report(f"{HERE}::test_that_no_page_needs", "call", "passed"))
-    recorder.pytest_sessionfinish()
+    recorder.pytest_sessionfinish(pytest.ExitCode.TESTS_FAILED)
     contents = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert contents["runs"] == {"1": RUN}
     assert contents["tests"] == {
         THIS: {"run": "1", "results": [{"passed": 1, "failed": 1}]},
         OTHER: {"run": "1", "results": [{"cell": "a | b", "skipped: no JDK": 1}]},
     }
+
+
+def test_an_interrupted_run_records_nothing_since_cases_of_a_test_may_be_missing(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "results.json", {THIS})
+    recorder.pytest_runtest_logreport(report(THIS + "[1]", "call", "passed"))
+    recorder.pytest_sessionfinish(pytest.ExitCode.INTERRUPTED)
+    assert not (tmp_path / "results.json").exists()
 
 
 def test_a_run_replaces_the_results_of_its_tests_and_keeps_the_others() -> None:

@@ -57,9 +57,9 @@ class Recorder:
         if was is None or was[0] == "passed":
             self._cases[report.nodeid] = report.outcome, _reason(report), cells
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the file, unless nothing was recorded."""
-        if self._cases:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Write the file, unless nothing was recorded, or somebody interrupted a test of which other cases had run."""
+        if self._cases and exitstatus != pytest.ExitCode.INTERRUPTED:
             before = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
             text = written(merged(before, self._entries(), this_run()))
             self._path.write_text(text, encoding="utf-8")
