@@ -69,7 +69,7 @@ class Nonces(Protocol):
 
 
 def open_nonces(place: str | Path | None) -> Nonces:
-    """Return the memory in files beside a path; at the URL of a PostgreSQL database, or of a cluster's topic in Kafka;
+    """Return the memory in files next to a path; at the URL of a PostgreSQL database, or of a cluster's topic in Kafka;
     or in memory (None), which a restart clears. Several processes may share it.
 
     Raises:
@@ -105,14 +105,14 @@ class _Minute:
 
     def add(self, mark: bytes, until: float) -> bool:
         """Remember a nonce. Return False if it is known."""
-        if mark in self._groups.get(_place(mark), b""):
+        if self.has(mark):
             return False
         if self._path is not None:
             file = self.file if self.file >= 0 else self._open()
             size = os.write(file, _RECORD.pack(mark, until))
             end = os.lseek(file, 0, os.SEEK_CUR)
             if size != _RECORD.size:
-                self.close()  # opening it again removes the part that is there
+                self.close()  # opening it again removes the partial record
                 raise OSError("the disk is full")
             if end != self._end + size:
                 self._read(end - size)
@@ -154,7 +154,7 @@ class _Minute:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self.file = os.open(self._path, flags, 0o600)
         fcntl.flock(self.file, fcntl.LOCK_EX)
-        try:  # after a power failure a file may end in a part of a record; nobody appends before it is removed
+        try:  # after a power failure a file may end in a part of a record; a process removes it before it appends
             size = os.fstat(self.file).st_size
             if size % _RECORD.size:
                 os.ftruncate(self.file, size - size % _RECORD.size)
@@ -181,10 +181,10 @@ def _place(mark: bytes) -> int:
 
 
 class FileNonces:
-    """Nonces in a directory beside a file.
+    """Nonces in a directory next to a file.
 
     Args:
-        path: The file, whose directory of nonces has its name with ``-nonces``; None: memory.
+        path: The file. The directory has its name with ``-nonces``. None: memory.
         most: Maximum number remembered. A full memory refuses every token, as it must not forget early.
 
     Raises:
@@ -260,7 +260,7 @@ class FileNonces:
         return found
 
     def _forget(self, now: float) -> None:
-        """Forget minutes whose tokens have all expired: those that other processes append, too."""
+        """Forget minutes in which all tokens have expired, those of other processes, too."""
         for number, minute in list(self._minutes.items()):
             if minute.until + _MINUTE < now and minute.exists:
                 minute.refresh()
@@ -283,7 +283,7 @@ CREATE INDEX IF NOT EXISTS holdfast_nonces_until ON holdfast_nonces (space, unti
 _KEPT: Final = "extract(epoch FROM now()) - 660"
 _TAKEN: Final = "extract(epoch FROM now()) - 600"
 """A nonce is deleted eleven minutes after it expired, and one that expired ten minutes ago is never new. Both by the
-clock of the database: so a node whose clock is wrong accepts no token twice."""
+clock of the database: so a node with a wrong clock accepts no token twice."""
 _ADD: Final = f"""
 WITH expired AS (
     SELECT nonce FROM holdfast_nonces WHERE space = :space AND until < {_KEPT}
