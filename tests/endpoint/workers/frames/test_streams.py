@@ -78,6 +78,23 @@ class Streams(NodeStreams):
         return [one.body if isinstance(one, Response) else None for one in self.told]
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(LOST, [LOST]), (Response(NO_FRAMES, {}, b""), [b"alone"]), (Response(NOT_HERE, {}, b""), [b""])],
+    ids=["refused", "without frames", "not here"],
+)
+async def test_a_connection_that_is_answered_at_once_ends_its_request(answer: Outcome, told: list[object]) -> None:
+    # As a URL without TLS is, where nodes have TLS.
+    class Refused(Streams):
+        def _begin(self, url: str, number: int, stream: NodeStream, done: Done) -> None:
+            done(answer)
+
+    streams = Refused()
+    streams.ask(b"once")
+    assert [one.body if isinstance(one, Response) else one for one in streams.told] == told
+    streams.close()
+
+
 async def test_requests_of_one_turn_are_one_write_and_find_their_answers() -> None:
     streams = Streams()
     streams.ask(b"before it is open")

@@ -182,34 +182,34 @@ class NodeStreams:
         """Send a request to a worker of a node. ``done`` gets the answer or the error."""
         place = f"{url}/{number}"
         stream = self._streams.get(place)
-        if stream is None or stream.is_over:
-            until = self._without.get(url)
-            if until is not None and asyncio.get_running_loop().time() < until:
-                self._ask(place, content, done)
-                return
-            stream = self._open(url, number, place)
-        stream.send(content, done)
-
-    def _open(self, url: str, number: int, place: str) -> NodeStream:
+        if stream is not None and not stream.is_over:
+            stream.send(content, done)
+            return
+        until = self._without.get(url)
+        if until is not None and asyncio.get_running_loop().time() < until:
+            self._ask(place, content, done)
+            return
         stream = self._streams[place] = NodeStream(place, self._patience)
+        stream.send(content, done)  # first, because the connection may be refused before this returns
+        self._open(url, number, stream)
 
+    def _open(self, url: str, number: int, stream: NodeStream) -> None:
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, TransportError):
                 stream.fail(outcome)
             elif outcome.status == NO_FRAMES:
                 self._without[url] = asyncio.get_running_loop().time() + WITHOUT_FRAMES
                 for content, done in stream.take_waiting():
-                    self._ask(place, content, done)
+                    self._ask(stream.place, content, done)
             elif outcome.status == NOT_HERE:
                 for _, done in stream.take_waiting():
                     done(Response(MISDIRECTED, {}, b""))
             elif not stream.is_open:
-                stream.fail(TransportError(f"{place} answered {outcome.status}", connected=True))
+                stream.fail(TransportError(f"{stream.place} answered {outcome.status}", connected=True))
 
         self._start(url, number, stream, told)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
-        return stream
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
