@@ -53,6 +53,7 @@ FAULTS = {
     V.ENDING_FAULT_EARLY: Fault("SequenceTerminated", "no", is_rm=True, identifier=NAME),
     V.ACKNOWLEDGEMENT_FAULT: Fault("InvalidAcknowledgement", "no", is_rm=True, identifier=NAME),
     V.MESSAGE_FAULT: Fault("ActionNotSupported", "no", is_addressing=True),
+    V.COPY_FAULT: Fault("SequenceClosed", "no"),
     V.OTHER_FAULT: Fault("Busy", "no", sender=False),
 }
 SAID: dict[V, Any] = {
@@ -149,6 +150,9 @@ class Outbound:
             entry.attempts, entry.exchanges = 1 + is_early, int(is_early)
         if event in FAULTS:
             number = 2 if event in (V.MESSAGE_FAULT, V.OTHER_FAULT, V.ENDING_FAULT_EARLY) else 0
+            if number and number in source.acknowledged:
+                source.waiting.unreplied[number] = "urn:m:2"  # otherwise it would be refused as a copy
+            number = 1 if event is V.COPY_FAULT else number
             self.hear(number=number, fault=FAULTS[event], relates_to=source.local_id)
         elif event in SAID:
             relates_to = source.local_id if event is V.CREATE_SEQUENCE_RESPONSE else None

@@ -15,6 +15,7 @@ from holdfast.core.events import Ended, Incident, Transmit
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequence,
+    CloseSequenceResponse,
     CreateSequenceResponse,
     Envelope,
     IncompleteSequenceBehavior,
@@ -281,6 +282,37 @@ def test_a_sequence_whose_end_is_refused_often_enough_ends_with_a_warning(versio
     assert sending.protocol.outbound.outboxes["a"].source is None
     assert "refused" in sending.protocol.outbound.outboxes["a"].last_answer
     assert Sending(sending.store, now=sending.now).wait(LONG) == []
+
+
+@pytest.mark.parametrize("is_ending", [False, True], ids=["open", "ending"])
+def test_a_refused_copy_of_an_acknowledged_message_stops_nothing(is_ending: bool) -> None:
+    # As Metro refuses it after CloseSequence, at times with a code that is not WS-RM's.
+    sending = Sending()
+    outbox, (message,) = sending.opened("a", "1")
+    (copy,) = sending.wait(LONG)
+    assert copy.number == message.number
+    sending.acknowledge(message, (1, 1))
+    if is_ending:
+        outbox.want_end(sending.now)
+        (close,) = sending.take()
+    sending.refuse(copy, "SequenceClosed", is_rm=False, sender=True)
+    assert not sending.stopped
+    if is_ending:
+        sending.answer(close, control=CloseSequenceResponse("urn:s:a"))
+        (end,) = sending.take()
+        assert isinstance(end.envelope.control, TerminateSequence)
+    else:
+        sending.submit(outbox, "2")
+        assert [one.number for one in sending.take()] == [2]
+
+
+def test_a_refusal_of_an_acknowledged_request_that_waits_for_its_reply_stops_the_outbox() -> None:
+    sending = Sending()
+    outbox, sent = granted(sending, wants_reply=True)
+    post(sending, outbox, (1, 10))
+    assert outbox.source is not None and 1 in outbox.source.waiting.unreplied
+    sending.refuse(sent[0], "Server", is_rm=False, sender=True)
+    assert sending.stopped
 
 
 def test_a_destination_that_does_not_answer_hears_of_the_end_without_a_limit() -> None:

@@ -44,6 +44,7 @@ class SourceEvent(Event):
     ENDING_FAULT_EARLY = "fault that ends the Sequence, with other answers in flight"
     ACKNOWLEDGEMENT_FAULT = "InvalidAcknowledgement fault"
     MESSAGE_FAULT = "fault that refuses one message"
+    COPY_FAULT = "fault that refuses a copy of an acknowledged message"
     OTHER_FAULT = "any other fault"
     UNSENDABLE = "the next message cannot be written", OURS
     SILENT = "the destination was silent too long", OURS
@@ -190,6 +191,7 @@ def _source_table(can: Capabilities) -> SourceTable:
         for late in (_V.CLOSE_SEQUENCE_RESPONSE, _V.TERMINATE_SEQUENCE_RESPONSE):
             table.setdefault((state, late), (_T.NOTHING, state))
         if state is not _S.GRANTED:
+            table[state, _V.COPY_FAULT] = (_T.NOTHING, state)
             table[state, _V.EXPIRED_WHEN_DONE] = (_T.TELL_END, state)
     for state in (_S.NONE, _S.CREATING, *_KNOWN):
         table.setdefault((state, _V.TURN), (_T.NOTHING, state))

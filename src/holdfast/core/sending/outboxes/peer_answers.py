@@ -189,6 +189,9 @@ def _last_message_refused(outbox: Outbox, source: RMSource, now: float) -> None:
 def _event_of(outbox: Outbox, source: RMSource, fault: Fault, number: int) -> SourceEvent:
     """Return the event of a fault; ``number``: the message concerned, 0 for none."""
     event = event_of(fault, number, source.versions.rm.can)
+    if event in _REFUSALS and number in source.acknowledged and number not in source.waiting.unreplied:
+        # Metro does so once it closed the Sequence, at times with an encrypted fault whose code is not WS-RM's.
+        return SourceEvent.COPY_FAULT
     if event not in _ENDING_FAULTS:
         return event
     if outbox.awaits_certainty():
