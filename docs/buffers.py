@@ -263,7 +263,7 @@ NO_BUFFERS = {
     "endpoint.workers.identifier_table": {"_SEGMENT": "MOST_CLAIMS, in bytes"},
     "endpoint.workers.shared_claims": {"MOST_CLAIMS": "rows of the cluster's database"},
     "endpoint.workers.agent_link": {"MOST_BYTES": "of a supervisor, which stores nothing"},
-    "endpoint.workers.loads": {"AWAY": "no bytes"},
+    "endpoint.workers.placement": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
     "endpoint.workers.frames.packets": {"DIGEST_BYTES": "of a packet", "TOGETHER": "of a packet"},
     "endpoint.workers.frames.streams": {"MOST_FRAMED": "of a request, which is counted"},

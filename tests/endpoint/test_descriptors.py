@@ -1,6 +1,6 @@
 """File descriptors: the store's come first, and peers get what is left, also where a process may have very few.
 
-Covers store/descriptors.py.
+Covers store/rocksdb/descriptors.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.endpoint.descriptors import LEAST, SPARE_FILES, divide, outgoing
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.server.descriptors import descriptors_of
-from holdfast.store.descriptors import open_tables, soft_limit, store_needs
+from holdfast.store.rocksdb.descriptors import open_tables, soft_limit, store_needs
 
 ACTION = "urn:test:submit"
 PROGRAM = """

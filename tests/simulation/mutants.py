@@ -40,7 +40,7 @@ from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import OutboxRecords
-from holdfast.core.sending.transmission_mark import TransmissionMarks
+from holdfast.core.sending.outboxes.transmission_mark import TransmissionMarks
 from holdfast.core.sinks.staging import Sinks
 from holdfast.core.states.inbound import SETTLING_TABLE, DestinationState, SettlingAction, SettlingEvent, SettlingState
 from holdfast.core.states.outbound import SourceAction, SourceState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast import exceptions
-from holdfast.core.messages import MC_NS, Fault
+from holdfast.core.messages import MC_NS, Envelope, Fault
 from holdfast.core.versions import Addressing
 
 HOLDFAST_NS = "urn:holdfast"
@@ -163,6 +163,23 @@ def addressing_code(code: str, addressing: Addressing) -> str:
     if code in INVALID_HEADER_REASONS:
         return INVALID_MESSAGE_INFORMATION_HEADER
     return _NAMES_OF_2004_08.get(code, code)
+
+
+def refusal(envelope: Envelope) -> Fault | None:
+    """Return the fault that answers a request regardless of its other content; None if it is valid.
+
+    An Action is required (WS-Addressing 2005/08 core, 3.2): it says what the Body means. A fault may lack it, because
+    some stacks write a fault as plain SOAP, and so may a message outside any Sequence. Responses are judged more
+    leniently, since the peer that asked knows what they answer.
+    """
+    lacks_action = envelope.sequence is not None and not envelope.action and envelope.control is None
+    if envelope.fault is not None or not (lacks_action or envelope.contradiction):
+        return None
+    if not envelope.action:
+        code, reason = MESSAGE_ADDRESSING_HEADER_REQUIRED, "A message needs a wsa:Action; this one has none."
+    else:
+        code, reason = INVALID_ADDRESSING_HEADER, envelope.contradiction
+    return addressing_fault(addressing_code(code, envelope.addressing or Addressing.V2005_08), reason, header="Action")
 
 
 _WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"

@@ -13,7 +13,7 @@ from functools import partial
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import BackChannel, Effect, ReadWanted, Transmit
-from holdfast.core.faults import not_understood
+from holdfast.core.faults import not_understood, refusal
 from holdfast.core.forwarding.forwarded_requests import ForwardedRequests
 from holdfast.core.handling.delivery import HandlerSchedule, HandlerSettings
 from holdfast.core.messages import Control, Envelope, Fault
@@ -35,7 +35,6 @@ from holdfast.core.receiving.authority import Authority
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.incoming import Incoming
-from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.receiving.sessions import SessionPartitions
 from holdfast.core.records import Batch, Record, Snapshot
@@ -254,7 +253,7 @@ class RMProtocol:
             if refused is not None:
                 self.answering.fault(envelope, refused, back_channel)
                 return
-        # Whoever may not use one of its Sequences changes nothing by any other part of it either.
+        # A peer that may not use one of its Sequences changes nothing by any other part of it either.
         refused = self.authority.refusal(envelope, origin)
         if refused is not None:
             self.answering.fault(envelope, refused, back_channel)

@@ -14,7 +14,7 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.server.descriptors import connections_in, descriptors_of
-from holdfast.store.descriptors import soft_limit, store_needs
+from holdfast.store.rocksdb.descriptors import soft_limit, store_needs
 
 MOST_OUTGOING: Final = 1024
 SPARE_FILES: Final = 48

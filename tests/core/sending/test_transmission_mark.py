@@ -1,5 +1,8 @@
 """The mark: what may have been transmitted is known after a crash, at no write for each message, and a restart reads
-the same whatever waits."""
+the same whatever waits.
+
+Covers core/sending/outboxes/transmission_mark.py.
+"""
 
 from __future__ import annotations
 

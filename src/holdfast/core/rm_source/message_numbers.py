@@ -45,7 +45,7 @@ class MessageNumbers:
         self.sent_before = 0
         """The highest number that may have been transmitted before a crash."""
         self.mark = 0
-        """Highest number that may be transmitted once it is saved: ``core.sending.transmission_mark``."""
+        """Highest number that may be transmitted once it is saved: ``core.sending.outboxes.transmission_mark``."""
         self.durable_mark = 0
         """The saved mark. No number above it is transmitted, except in a polled Sequence."""
 

@@ -18,12 +18,12 @@ from holdfast.core.sending.outbound_room import OutboundRoom
 from holdfast.core.sending.outbound_sequences import OutboundSequences
 from holdfast.core.sending.outboxes.hooks import Forwarders
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.transmission_mark import TransmissionMarks
 from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.polling.pollers import Pollers
 from holdfast.core.sending.polling.waiting_polls import WaitingPolls
 from holdfast.core.sending.read_ahead import ReadingAhead
 from holdfast.core.sending.read_ahead_buffer import Buffers
-from holdfast.core.sending.transmission_mark import TransmissionMarks
 
 
 def _forget_none(_identifier: str, _now: float) -> None:

@@ -65,7 +65,7 @@ from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
 from holdfast.store import Counted, Store, Transactional, shown
-from holdfast.store.descriptors import soft_limit
+from holdfast.store.rocksdb.descriptors import soft_limit
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
 """Effects for sources and for the journal; a destination ignores them."""

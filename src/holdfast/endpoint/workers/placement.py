@@ -1,7 +1,8 @@
-"""Where each worker is: in a process of this host, at another node, or nowhere. In memory that all workers share.
+"""Where each worker is, and how many connections it has. In memory that all workers share.
 
-A server on one host has all its workers there, always. A node of a cluster has some of them, and the supervisor writes
-the memory again whenever that changes. This module moves nothing.
+A worker is in a process of this host, at another node, or nowhere. A server on one host has all its workers there,
+always. A node of a cluster has some of them, and the supervisor writes the memory again whenever that changes. This
+module moves nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ from typing import Final
 MOST_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the memory: for the most partitions and nodes, each with the longest URL."""
 
+AWAY: Final = 2**31 - 1
+"""Number of connections of a worker that does not run."""
+
 _HEAD = struct.Struct("=QII")
 """The number of the version, the length of the text, and its checksum."""
+_NUMBER = struct.Struct("=i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +76,33 @@ class Placements:
                 self._known = Placement(frozenset(local), dict(remote), frozenset(starting), nodes, trouble)
                 self._version = version
         return self._known
+
+
+class Loads:
+    """The number of connections of each worker. None of them runs yet; create it before the workers are forked.
+
+    Each worker writes its own number occasionally. A worker that transfers a connection increments the number of the
+    recipient. The numbers are hints, and may be wrong for a moment.
+
+    Args:
+        count: How many workers there are.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._memory = mmap.mmap(-1, _NUMBER.size * count)
+        for number in range(count):
+            self.set(number, AWAY)
+
+    def set(self, number: int, connections: int) -> None:
+        """Set the number of connections of a worker."""
+        _NUMBER.pack_into(self._memory, _NUMBER.size * number, connections)
+
+    def of(self, number: int) -> int:
+        """Return the number of connections of a worker."""
+        found: int = _NUMBER.unpack_from(self._memory, _NUMBER.size * number)[0]
+        return found
+
+    def least(self) -> int:
+        """Return the worker with the fewest connections."""
+        return min(range(self._count), key=self.of)

@@ -38,10 +38,9 @@ from holdfast.endpoint.listener_settings import NodeAccess
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
-from holdfast.endpoint.workers.loads import AWAY, Loads
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
-from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.placement import AWAY, Loads, Placements
 from holdfast.endpoint.workers.relays import REQUEST, SPOOLED, Relays, Spooled, put_off
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
@@ -85,7 +84,7 @@ _STAMP = STAMP.lower().encode()
 
 @dataclass(frozen=True)
 class Place:
-    """One worker among the others: its sockets, and the paths of theirs.
+    """One worker among the others: its sockets, and the paths of the other workers' sockets.
 
     Args:
         worker: The worker.

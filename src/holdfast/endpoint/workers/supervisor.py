@@ -33,8 +33,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import MOST, Worker
 from holdfast.endpoint.workers.agent_link import AgentEnded, AgentLink, urls_of_others
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
-from holdfast.endpoint.workers.loads import AWAY, Loads
-from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.core.faults import refusal
 from holdfast.core.messages import (
     CloseSequence,
     CloseSequenceResponse,
@@ -22,7 +23,6 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.receiving.invalid_requests import refusal
 from holdfast.core.versions import RM
 from holdfast.exceptions import EnvelopeError
 from holdfast.pipeline.reassembly.captures import pieces

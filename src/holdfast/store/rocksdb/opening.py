@@ -16,8 +16,8 @@ from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, D
 
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import directory
-from holdfast.store.descriptors import open_tables, soft_limit
 from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb.descriptors import open_tables, soft_limit
 
 MEMTABLE_BYTES = 32 << 20
 MEMTABLES = 6

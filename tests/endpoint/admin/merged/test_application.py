@@ -33,8 +33,7 @@ from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker, worker_of
-from holdfast.endpoint.workers.loads import Loads
-from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.placement import Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.pipeline.reader.journal import JournalReader

@@ -21,8 +21,7 @@ from holdfast.endpoint.admin.numbering import Numbering
 from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.worker import Worker
-from holdfast.endpoint.workers.loads import Loads
-from holdfast.endpoint.workers.placement import Placement, Placements
+from holdfast.endpoint.workers.placement import Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Neighbours, Place
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import HTTPLimits, Request
