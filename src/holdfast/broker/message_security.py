@@ -81,7 +81,7 @@ class MessageSecurity:
 
 
 class UserValidator(UsernameTokenValidator):
-    """Accepts the users of a file, which a reload may replace. What destinations answer is none of its concern."""
+    """Accepts the users of a file, which a reload may replace. It does not decide what destinations answer."""
 
     def __init__(self, users: Users, settings: SecurityConfig, nonces: str | Path | None) -> None:
         self.users = users

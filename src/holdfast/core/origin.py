@@ -39,7 +39,7 @@ USER = "user "
 """Prefix of a party that is authenticated by a user name and a password in the message."""
 
 SESSION = "session "
-"""Prefix of a party that is authenticated by the key of a security session, which it shares with nobody else."""
+"""Prefix of a party that is authenticated by the key of a security session, which no other party has."""
 
 PROVEN = (CERTIFIED, USER, SESSION)
 """Prefixes of authenticated parties."""

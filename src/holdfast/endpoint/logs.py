@@ -97,7 +97,7 @@ class LineLimit:
         self._left_out = 0
 
     def admit(self) -> int | None:
-        """Return None if the next line is to be left out, else how many were left out since the one before."""
+        """Return None if the next line must be left out, else how many were left out since the previous one."""
         now = self._clock()
         if self._lines == 0 or now >= self._ends_at:
             self._ends_at, self._lines = now + LINES_WINDOW, 0

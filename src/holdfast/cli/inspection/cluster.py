@@ -202,7 +202,7 @@ def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
 @click.option("--records", "reads_all", is_flag=True, help="Read every record too, which takes longer.")
 @json_option
 def verify(cluster: str, watch: float, reads_all: bool, as_json: bool) -> int:
-    """Check the rules that what is stored of CLUSTER must keep, also while nodes run. Nothing is changed.
+    """Check the rules that the stored data of CLUSTER must obey, also while nodes run. Nothing is changed.
 
     On PostgreSQL: every partition has one row; no two memberships have the same incarnation; the records of each
     partition of a queue are complete; every store belongs to a partition. On Kafka, each log is read from its

@@ -201,7 +201,7 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 
 def _summary(config: BrokerConfig, running: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what a broker opens, in lines; of one that runs, without the addresses that it has printed."""
+    """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed."""
     facts = _facts(config)
     node = facts["cluster"]
     each = (

@@ -1,7 +1,7 @@
 """MakeConnection: which waiting messages a poll may have, and who may poll for them (WS-MakeConnection 3.2).
 
-The address of a peer that polls contains an identifier that only the peer knows. So whoever names the address may poll
-for it, unless it belongs to a user: then only that user may.
+The address of a peer that polls contains an identifier that only the peer knows. So a peer that names the address
+may poll for it, unless it belongs to a user: then only that user may.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class RunningSource:
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"
 
     async def close(self, timeout: float) -> None:
-        """End every Sequence whose messages are all acknowledged, for up to ``timeout`` seconds; close the store."""
+        """End every Sequence without unacknowledged messages, for up to ``timeout`` seconds; close the store."""
         self.is_open = False
         self.store.outlasts = False
         try:

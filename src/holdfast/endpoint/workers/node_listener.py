@@ -35,7 +35,7 @@ from holdfast.http.server.server import HTTPServer
 MOST_SESSIONS: Final = 128
 """Connections with frames at a time."""
 NONE: Final = "-"
-"""In the place of a worker's number: the request is for any process of the node."""
+"""Stands for a worker's number if any process of the node may answer the request."""
 
 
 class NodeListener:
@@ -160,7 +160,7 @@ class NodeListener:
             self._sessions.add(session)
 
     def _relay(self, number: int, exchange: Exchange) -> None:
-        """Let another process of this node answer a message, whose connection cannot be given to it."""
+        """Let another process of this node answer a message. The connection from the other node stays here."""
 
         def told(outcome: Outcome) -> None:
             respond(exchange, outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b""))

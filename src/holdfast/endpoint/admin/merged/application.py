@@ -35,7 +35,7 @@ RELAYED: Final = 1 << 16
 PAGE: Final = 1000
 """Rows in one answer."""
 MOST_KNOWN: Final = 1024
-"""Queues whose epochs in all workers are remembered."""
+"""Queues with remembered epochs, one of each worker."""
 SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
 _NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
@@ -302,7 +302,7 @@ class JoinedAdmin:
         worker = self._numbers.owner(request.names["partition"])
         one, epoch = request.copy(), request.query.get("epoch")
         if epoch is not None:
-            # Remembered, so that a read needs no other worker. One whose epoch has changed refuses the request.
+            # Remembered, so that a read needs no other worker. A worker refuses the request if its epoch has changed.
             key = (request.names["name"], epoch)
             one.query["epoch"] = (self._known.get(key) or await self._epochs(*key))[worker]
         return worker, one
