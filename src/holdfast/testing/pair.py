@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.endpoint.arguments import check_class
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.source import sync
@@ -126,14 +127,12 @@ class MemoryTransport:
         self._app = app
         self._network = network
         self._clock = clock
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
 
     def request(self, method: str, url: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done) -> None:
         """See :meth:`holdfast.http.client.client.HTTPClient.request`."""
         whole = body if isinstance(body, bytes) else b"".join(body)
-        task = asyncio.ensure_future(self._exchange(method, url, whole, headers, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._exchange(method, url, whole, headers, done))
 
     async def _exchange(self, method: str, url: str, body: bytes, headers: Mapping[str, str], done: Done) -> None:
         fate = self._network.fate()
@@ -141,9 +140,7 @@ class MemoryTransport:
         lower = {name.lower().encode(): value.encode() for name, value in headers.items()}
         for copy in fate.copies:
             request = Request(method, "/", lower, body, "source.test", False)
-            task = asyncio.ensure_future(self._carry(request, copy.request_delay, copy.response_delay, result))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._carry(request, copy.request_delay, copy.response_delay, result))
         loses_all = all(copy.response_delay is None for copy in fate.copies)
         patience = self._network.delay() if loses_all and not fate.silent else GIVE_UP
         timer = self._clock.call_at(self._clock() + patience, lambda: _lost(result, url, bool(fate.copies)))
@@ -170,9 +167,7 @@ class MemoryTransport:
 
     async def close(self) -> None:
         """Lose the exchanges in progress."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
 
 def _lost(result: asyncio.Future[Outcome], url: str, connected: bool) -> None:

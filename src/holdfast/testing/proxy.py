@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import SecondsOrZero, Share, check_settings
 
@@ -150,7 +151,7 @@ class LossyProxy:
         self._host, self._port = host, port
         self._on_relayed = on_relayed
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections = BackgroundTasks()
 
     @property
     def target(self) -> str:
@@ -184,14 +185,10 @@ class LossyProxy:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._connections.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._connections.start(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay the exchanges of one caller's connection, until it closes or an exchange is lost."""

@@ -6,9 +6,8 @@ Its routes are one table; ``GET /openapi.json`` describes them, and so does docs
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -33,6 +32,7 @@ from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
 from holdfast.endpoint.admin.shapes.answers import Anything, Health, Nodes, Reloaded
 from holdfast.endpoint.admin.shapes.requests import NodesQuery
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.inspection import ages, oldest
 from holdfast.endpoint.logs import log
@@ -61,7 +61,7 @@ class Admin:
         self._registry = CollectorRegistry()
         self._collector = DestinationCollector(app)
         self._registry.register(self._collector)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._reading: asyncio.Task[None] | None = None
         self._rates = Rates(lambda: app.queues.values(), lambda: app.engine.clock())
         self.is_draining = False
@@ -128,16 +128,11 @@ class Admin:
 
     def handle(self, exchange: Exchange) -> None:
         """Process one HTTP request, and answer it later."""
-        self._begin(self._answer(exchange))
+        self._tasks.start(self._answer(exchange))
 
     def handle_own(self, exchange: Exchange) -> None:
         """Process a request of another worker, which has checked the access, for the resources of this one."""
-        self._begin(self._answer_own(exchange))
-
-    def _begin(self, answering: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(answering)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._answer_own(exchange))
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
@@ -236,7 +231,7 @@ class Admin:
     async def _metrics(self, asked: Asked) -> None:
         if self._reading is None or self._reading.done():
             self._collector.ages, self._collector.oldest = {}, {}
-            self._reading = asyncio.ensure_future(self._read_ages())
+            self._reading = self._tasks.start(self._read_ages())
         # One reading at a time: scrapes of a store that hangs must not pile up behind it.
         if (await asyncio.wait({self._reading}, timeout=LONGEST_READ))[0]:
             self._reading.result()
@@ -255,9 +250,5 @@ class Admin:
     async def close(self) -> None:
         """Give up what is being answered."""
         self._rates.stop()
-        if self._reading is not None:
-            self._tasks.add(self._reading)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         await self._sinks.close()

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import random
 from base64 import b64encode
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.envelopes.envelopes import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import LineLimit, log
@@ -98,7 +98,7 @@ class Relays:
         self._number = number
         self._open: set[_Relay] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._responding: set[asyncio.Task[None]] = set()
+        self._responding = BackgroundTasks()
 
     def pass_on(self, exchange: Exchange, owner: int | None, content: bytes, spooled: Spooled | None = None) -> None:
         """Answer an exchange with what its owner answers; None: any other worker."""
@@ -114,11 +114,6 @@ class Relays:
             self._timer.cancel()
         for relay in list(self._open):
             self._give_up(relay)
-
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(what)
-        self._responding.add(task)
-        task.add_done_callback(self._responding.discard)
 
     def _ask(self, relay: _Relay) -> None:
         """Send the request to its worker, if a process serves it."""
@@ -148,7 +143,7 @@ class Relays:
         if isinstance(outcome, Response) and outcome.status != MISDIRECTED:
             self._open.discard(relay)
             if isinstance(outcome.spool, PackageSpool):
-                self._do(_respond_spooled(relay.exchange, outcome, outcome.spool))
+                self._responding.start(_respond_spooled(relay.exchange, outcome, outcome.spool))
             else:
                 respond(relay.exchange, outcome)
             return

@@ -17,10 +17,10 @@ import socket
 import time
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, unquote
 
 from holdfast.core.messages import (
@@ -31,6 +31,7 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.origin import Origin, inbound_names
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.json_answers import json_answer
@@ -131,7 +132,7 @@ class Neighbours:
         app.reception.sort_out = self.sort_out
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._workers: WorkerClient | None = None
         self._relays: Relays | None = None
         self._nodes: NodeListener | None = None
@@ -186,9 +187,7 @@ class Neighbours:
         asyncio.get_running_loop().remove_reader(self._place.taking.fileno())
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.cancel()
         if self._relays is not None:
             self._relays.close()
         if self._nodes is not None:
@@ -238,7 +237,7 @@ class Neighbours:
             return True
         if not named.identifiers or any(self._app.reception.knows(one) for one in named.identifiers):
             return self._is_not_for_gateway(exchange)
-        self._do(self._look_for(exchange, named))
+        self._tasks.start(self._look_for(exchange, named))
         return True
 
     def _is_not_for_gateway(self, exchange: Exchange) -> bool:
@@ -349,7 +348,7 @@ class Neighbours:
     def _relay(self, exchange: Exchange, owner: int | None) -> None:
         assert self._relays is not None
         if isinstance(exchange.request.spool, PackageSpool):
-            self._do(self._relay_spooled(exchange, owner, exchange.request.spool))
+            self._tasks.start(self._relay_spooled(exchange, owner, exchange.request.spool))
         else:
             self._relays.pass_on(exchange, owner, encode_request(exchange.request))
 
@@ -452,7 +451,7 @@ class Neighbours:
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
-                self._do(self._serve(connection, data))
+                self._tasks.start(self._serve(connection, data))
 
     async def _serve(self, connection: socket.socket, data: bytes) -> None:
         try:
@@ -465,11 +464,6 @@ class Neighbours:
         except OSError as error:
             log.debug("worker.connection_lost", error=str(error))
             connection.close()
-
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(what)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def _not_yet(exchange: Exchange) -> None:
