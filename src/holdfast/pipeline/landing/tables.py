@@ -150,20 +150,25 @@ def land(
     else:
         _refuse_two_ways(spark, out, schema, element)
         targets = [*(target(name, types[of], of) for of, name in names.items()), target(OTHER, None, "")]
+    _prepare(spark, targets, checkpoint)
+    read = {**(options or {}), "broker": broker, "reader": reader or reader_of(spark, checkpoint)}
+    read |= ({"queue": queue} if queue else {}) | ({"headers": "true"} if "headers" in also else {})
+    stream = spark.readStream.format("wsrm").options(**read).load()
+    writer = stream.writeStream.option("checkpointLocation", checkpoint).queryName(
+        f"land-{queue or read['queuePattern']}"
+    )
+    writer = writer.trigger(**trigger) if trigger else writer
+    divided = None if types is None else names
+    return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
+
+
+def _prepare(spark: SparkSession, targets: Collection[_Target], checkpoint: str) -> None:
+    """Check that the batches of this checkpoint can be landed in each table."""
     for one in targets:
         # A new type has no table yet. The table OTHER shows that the checkpoint and the directory go together.
         every = one.name in ("", OTHER) or bool(one.table.begun())
         refuse_foreign_data(spark, one.table, one.out, checkpoint, every=every)
         one.table.prepare(one.layout)
-    source = spark.readStream.format("wsrm").options(**dict(options or {}))
-    place = {"broker": broker, **({"queue": queue} if queue else {}), "reader": reader or reader_of(spark, checkpoint)}
-    stream = source.options(**place, **({"headers": "true"} if "headers" in also else {})).load()
-    writer = stream.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"land-{queue or (options or {})['queuePattern']}")
-    if trigger:
-        writer = writer.trigger(**trigger)
-    divided = None if types is None else names
-    return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
 
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
