@@ -29,6 +29,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 @cache
 def generator() -> ModuleType:
+    sys.path.insert(0, str(DOCS))  # as for a script there
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
