@@ -321,7 +321,6 @@ class MessageCredentialsConfig:
 
     @property
     def password(self) -> Secret | None:
-        """The configured password."""
         return self.password_file or self.password_env
 
 

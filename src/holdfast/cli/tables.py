@@ -62,7 +62,6 @@ def access() -> Access:
 
 
 def json_option(command: Any) -> Any:
-    """Add ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON to standard output.")(command)
 
 

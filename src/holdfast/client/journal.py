@@ -104,7 +104,6 @@ class JournalClient(Connection):
 
 
 def all_files(client: JournalClient, patience: Patience) -> Iterator[JournalFile]:
-    """Return all files."""
     after: str | None = ""
     while after is not None:
         files, after = patience.call(lambda at=after: client.files(at))  # type: ignore[misc]
@@ -131,11 +130,9 @@ class RemoteFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:

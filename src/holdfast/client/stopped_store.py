@@ -92,7 +92,6 @@ class StoreTransport:
             refuse(exchange, refused)
 
     def close(self) -> None:
-        """Close the stores."""
         self._runner.close()
         for one in self._stores:
             one.close()
@@ -155,7 +154,6 @@ class _WorkerStore:
             raise StoreLocked(error.message, remedy=remedy) from error
 
     def close(self) -> None:
-        """Close the store."""
         if self._store is not None:
             self._store.close()
         self._store = self._admin = None

@@ -63,7 +63,6 @@ class AcknowledgementRanges:
         self._upper[index : index + 1] = [up for _, up in parts]
 
     def discard_lowest(self) -> None:
-        """Remove the lowest range."""
         del self._lower[0], self._upper[0]
 
     def __contains__(self, number: object) -> bool:

@@ -28,7 +28,6 @@ class Durations:
         self.seconds = 0.0
 
     def add(self, seconds: float) -> None:
-        """Add a duration."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.seconds += seconds
 

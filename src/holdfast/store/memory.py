@@ -57,7 +57,6 @@ class MemoryStore(Reads):
         self._failure: BaseException | None = None
 
     def load(self) -> Snapshot:
-        """See :meth:`Store.load`."""
         return Snapshot(
             queues={name: decode_state(data) for name, data in self._queues.items()},
             bounds=dict(self._bounds),
@@ -72,7 +71,6 @@ class MemoryStore(Reads):
         )
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """See :meth:`Store.load_partition`."""
         whole, where = self.load(), (queue, partition)
         living = {name for name, home in whole.homes.items() if home == where and name in whole.sequences}
         return Snapshot(
@@ -85,7 +83,6 @@ class MemoryStore(Reads):
         )
 
     def commit(self, batch: Batch) -> None:
-        """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
                 "The store failed earlier and accepts no further batches.", remedy="Start again."
@@ -108,7 +105,6 @@ class MemoryStore(Reads):
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """See :meth:`Store.read_encoded`."""
         where = (queue, partition)
         while True:
             first, end_there = self._bounds.get(where, (0, 0))

@@ -41,7 +41,6 @@ class References:
         return [offset for offset in here if offset < first]
 
     def add(self, place: Place, name: bytes) -> None:
-        """Add a record."""
         where, number = place
         self._names.setdefault(where, {})[number] = name
         self._count[name] += 1

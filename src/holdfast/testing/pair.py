@@ -53,7 +53,6 @@ class _Call:
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self.cancelled = True
 
 
@@ -75,7 +74,6 @@ class VirtualClock(Clock):
         """Functions that return whether their owner does work that may itself wait for time to pass."""
 
     def __call__(self) -> float:
-        """Now."""
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], None]) -> _Call:

@@ -230,7 +230,6 @@ def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) ->
 
 
 def encode_ack_requested(header: AckRequested, dialect: Dialect) -> str:
-    """Encode an AckRequested header."""
     return f"<wsrm:AckRequested>{write_identifier(header.identifier, dialect)}</wsrm:AckRequested>"
 
 
@@ -241,7 +240,6 @@ def encode_terminate_header(identifier: str, dialect: Dialect) -> str:
 
 
 def write_identifier(identifier: str, dialect: Dialect) -> str:
-    """Encode an Identifier."""
     tag = dialect.identifier_tag
     return f"<{tag}>{escape(identifier)}</{tag}>"
 

@@ -93,7 +93,6 @@ class Node:
 
     @property
     def local(self) -> str:
-        """Its local name."""
         return self.name.rpartition("}")[2]
 
     @property

@@ -49,7 +49,6 @@ class Files:
             raise _unwritable(path, error) from error
 
     def take(self, partition: int, offset: int, record: Record) -> None:
-        """Keep one."""
         self.attachments(partition, offset, record)
         self._write(f"{_name(partition, offset)}.xml", io.BytesIO(record.body))
 
@@ -99,7 +98,6 @@ class JSONLines:
             raise _unwritable(path, error) from error
 
     def take(self, partition: int, offset: int, record: Record) -> None:
-        """Keep one."""
         from holdfast.endpoint.envelopes.attachments import decode_attachments, json_line
 
         line: dict[str, Any] = {

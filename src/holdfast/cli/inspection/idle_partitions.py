@@ -13,7 +13,6 @@ _PARTITION_OF = re.compile(r"(outbound/forwarder/.+)/\d+", re.DOTALL)
 
 
 def all_option(command: Any) -> Any:
-    """Add ``--all``."""
     return click.option("--all", "every", is_flag=True, help="Also list each idle partition of a forwarder.")(command)
 
 

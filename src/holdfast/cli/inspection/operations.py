@@ -63,12 +63,10 @@ def steer_options(command: Any) -> Any:
 
 
 def yes_option(command: Any) -> Any:
-    """Add ``--yes``."""
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def reason_option(command: Any) -> Any:
-    """Add ``--reason``."""
     return click.option("--reason", default="", metavar="TEXT", help="The reason, for other operators.")(command)
 
 

@@ -156,5 +156,4 @@ class Lines:
                 self._synced = reached
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

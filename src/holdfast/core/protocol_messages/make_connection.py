@@ -45,7 +45,6 @@ class ReceivedPolls:
         self._mailboxes = outbound.context.mailboxes
 
     def poll(self, incoming: Incoming) -> None:
-        """Process MakeConnection."""
         envelope, poll, back_channel = incoming.envelope, incoming.envelope.control, incoming.back_channel
         assert isinstance(poll, MakeConnection), poll
         if back_channel is None:

@@ -122,7 +122,6 @@ class Cursors(dict[str, Cursor]):
         self.are_followed = True
 
     def remove(self, name: str) -> None:
-        """Delete a cursor."""
         cursor = self.pop(name)
         self.everywhere.pop(name, None)
         for partition in cursor.offsets:

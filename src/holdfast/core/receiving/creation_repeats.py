@@ -35,13 +35,11 @@ class Creations:
         self._made: dict[_Creation, RMDestination] = {}
 
     def add(self, destination: RMDestination) -> None:
-        """Register a Sequence."""
         key = _creation_of(destination)
         if key is not None:
             self._made[key] = destination
 
     def forget(self, destination: RMDestination) -> None:
-        """Remove a Sequence."""
         key = _creation_of(destination)
         if key is not None and self._made.get(key) is destination:
             del self._made[key]

@@ -71,7 +71,6 @@ class InboundSequences:
         self.deadlines.want(destination.identifier, destination.deadline())
 
     def forget(self, destination: RMDestination) -> None:
-        """Remove a Sequence."""
         del self.destinations[destination.identifier]
         self.shares.forget(destination.identifier)
         self.creations.forget(destination)

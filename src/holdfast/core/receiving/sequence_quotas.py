@@ -49,5 +49,4 @@ class Shares:
         return next(iter(self._over)) if len(self._over) > self._max_remembered else None
 
     def forget(self, identifier: str) -> None:
-        """Remove an ended Sequence."""
         self._over.pop(identifier, None)

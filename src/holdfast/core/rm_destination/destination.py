@@ -383,7 +383,6 @@ class RMDestination(InboundSequence):
         return self.accepted.count - self.accepted.first_gap + 1 if self.holds_everything else len(self.held)
 
     def acknowledgement(self) -> SequenceAcknowledgement:
-        """Return the current acknowledgement."""
         remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
         if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
             remaining = 0

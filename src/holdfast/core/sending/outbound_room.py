@@ -67,7 +67,6 @@ class OutboundRoom:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether any outbox waits."""
         return bool(self._lines)
 
     def share_of(self, to: str) -> Share | None:

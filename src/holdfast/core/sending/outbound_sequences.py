@@ -37,7 +37,6 @@ class OutboundSequences:
         return identifier in self._by_identifier
 
     def remove(self, source: RMSource) -> None:
-        """Forget a Sequence."""
         self.by_local_id.pop(source.local_id, None)
         if source.identifier is not None:
             self._unname(source, source.identifier)

@@ -73,7 +73,6 @@ class Here(dict[int, Record]):
             self._count(size_of(record))
 
     def drop(self, offset: int) -> None:
-        """Release a record."""
         record = self.pop(offset, None)
         if record is not None:
             self._count(-size_of(record))

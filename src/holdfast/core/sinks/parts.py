@@ -45,7 +45,6 @@ class Parts:
             )
 
     def new(self, sink: Sink, batch: Batch, token: str, now: float) -> Part:
-        """Create a part."""
         # The name uses the sink's creation name, which does not change as its identifier does. It does not use the
         # token: a token dropped just now and used again would be deleted by the batch that deletes the first.
         queue = self._queues.add(Queue(f"{STAGING}/{key_of(sink.queue)}/{self._next}", kind=STAGING))

@@ -29,7 +29,6 @@ class DestinationCollector(Collector):
         self._before: dict[str, tuple[int, int]] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the present metrics."""
         app = self._app
         commits = app.engine.commits
         yield _counter(

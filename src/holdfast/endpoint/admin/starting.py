@@ -30,7 +30,6 @@ class StartingAdmin:
         self._guard = guard
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer one HTTP request."""
         request = exchange.request
         try:
             self._guard.check(request)

@@ -75,7 +75,6 @@ class StoppedEngine(Engine):
         protocol.replies.outboxes.match()
 
     async def records(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        """Read records."""
         return self.store.read(queue, partition, start, end)
 
     async def durable(self) -> None:
@@ -158,7 +157,6 @@ class StoppedAdmin:
         return route, url.query, names
 
     async def answer(self, exchange: Exchange) -> None:
-        """Answer one request."""
         try:
             route, query, names = self.find(exchange.request)
         except Refused as refused:

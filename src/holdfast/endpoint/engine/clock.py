@@ -18,7 +18,6 @@ class Clock:
         self._offset = time.time() - time.monotonic()
 
     def __call__(self) -> float:
-        """Return the present time."""
         return time.monotonic() + self._offset
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Cancellable:

@@ -101,7 +101,6 @@ class Decoder:
 
     @property
     def limits(self) -> Limits:
-        """The limits of envelopes."""
         return self._limits
 
     def use(self, limits: Limits) -> None:

@@ -84,7 +84,6 @@ class Callbacks:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler runs."""
         return self.dispatcher is not None and self.dispatcher.is_busy
 
     async def stop(self, grace: float) -> None:

@@ -283,7 +283,6 @@ class Dispatcher:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler runs."""
         return bool(self._running)
 
     async def done(self) -> None:

@@ -52,7 +52,6 @@ class OfOutbound:
         self._gaps = Gaps(OUT, name, self.found)
 
     def take(self, told: Told) -> None:
-        """Process the next event."""
         self._peer, self._key = self._peer or told.peer, self._key or told.key
         if told.event == "created":
             self._begun = told.at
@@ -125,7 +124,6 @@ class OfWay:
         self._taken: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
 
     def take(self, told: Told) -> None:
-        """Process the next event."""
         offset = told.offset
         if offset is None:
             return

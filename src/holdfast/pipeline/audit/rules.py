@@ -138,7 +138,6 @@ class OfInbound:
             self._missing("acknowledged, not delivered", self._early)
 
     def take(self, told: Told) -> None:
-        """Process the next event."""
         if (told.run, told.last) != self._part:
             self._end_part()
             self._part = told.run, told.last
@@ -388,7 +387,6 @@ class OfPlace:
         }
 
     def take(self, told: Told) -> None:
-        """Process the next event."""
         if told.run != self._run:
             self._run = told.run
             self._done, self._done_before = Ranges(), Ranges()

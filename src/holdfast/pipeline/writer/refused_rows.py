@@ -58,7 +58,6 @@ class RefusedFile:
         self.rows = 0
 
     def add(self, refused: Sequence[Refused]) -> None:
-        """Write rows."""
         for one in refused:
             row = one.batch.take(pa.array([one.index]))  # a slice would keep the others
             said: list[Any] = [one.reason, one.column or None, self._partition, one.position]

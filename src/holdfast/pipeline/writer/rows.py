@@ -164,7 +164,6 @@ class Part:
         return not self.rows or len(self._data) + len(row) < PART_BYTES
 
     def add(self, row: bytes) -> None:
-        """Add an encoded row."""
         self._data += _LENGTH.pack(len(row))
         self._data += row
         self.rows += 1

@@ -91,7 +91,6 @@ class RocksDBChanges(Changes[bytes]):
         return sum([size for size, _ in self._written.values()])
 
     def take_over(self) -> None:
-        """See :meth:`Changes.take_over`."""
         super().take_over()
         content = self._content
         for where, (size, records) in self._written.items():

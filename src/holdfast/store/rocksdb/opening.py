@@ -160,7 +160,6 @@ class View:
                 (links / file.name).symlink_to(file.resolve())
 
     def close(self) -> None:
-        """Close the files."""
         try:
             self.engine.close()
         finally:

@@ -31,7 +31,6 @@ class Reserve:
 
     @property
     def is_there(self) -> bool:
-        """Whether the reserve exists."""
         return self._file.exists()
 
     def give_up_if_needed(self) -> None:

@@ -152,7 +152,6 @@ class Doubt:
 
     @classmethod
     def from_state(cls, state: State) -> Doubt:
-        """Restore a saved doubt."""
         numbers, behind, held = (AcknowledgementRanges.from_state(state[one]) for one in ("numbers", "behind", "held"))
         return cls(state["start"], numbers, behind, state["code"], state["reason"], held)
 

@@ -415,6 +415,5 @@ class OutboxRecords:
         return state | {"cuts": list(self.cuts)} if self.cuts else state
 
     def restore(self, state: State) -> None:
-        """Restore a saved state."""
         self.left_out = AcknowledgementRanges.from_state(state.get("left_out", []))
         self.cuts = [cut for cut in state.get("cuts", ()) if type(cut) is int]

@@ -88,7 +88,6 @@ class Mailboxes:
             self._box(address, owner).outboxes[key] = None
 
     def remove_outbox(self, address: str | None, key: str) -> None:
-        """Forget an outbox."""
         box = self._boxes.get(address or "")
         if box is not None:
             box.outboxes.pop(key, None)
@@ -100,7 +99,6 @@ class Mailboxes:
             self._box(address, owner).sequences.add(identifier)
 
     def remove_sequence(self, address: str, identifier: str) -> None:
-        """Forget an inbound Sequence."""
         box = self._boxes.get(address)
         if box is not None:
             box.sequences.discard(identifier)

@@ -71,7 +71,6 @@ class Poller:
         self.sources[source.local_id] = source
 
     def remove(self, source: RMSource) -> None:
-        """Forget a Sequence."""
         self.sources.pop(source.local_id, None)
         for names in (self.awaiting, self.listening, self.asked):
             names.discard(source.local_id)

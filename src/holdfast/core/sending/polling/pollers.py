@@ -120,7 +120,6 @@ class Pollers:
             poller.add(source)
 
     def remove(self, source: RMSource) -> None:
-        """Forget a Sequence."""
         poller = self._pollers.get(source.address)
         if poller is not None:
             poller.remove(source)

@@ -52,7 +52,6 @@ class WaitingPolls:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no poll waits."""
         return not self.waiting
 
     def deadline(self) -> float | None:

@@ -37,7 +37,6 @@ class Rates:
         self._timer = asyncio.get_running_loop().call_later(EVERY, self.start)
 
     def stop(self) -> None:
-        """Stop sampling."""
         if self._timer is not None:
             self._timer.cancel()
 

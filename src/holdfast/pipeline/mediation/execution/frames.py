@@ -59,7 +59,6 @@ class Frames:
         return self._kept[-1]
 
     def release(self) -> None:
-        """Release cached rows."""
         for rows in self._kept:
             rows.unpersist()
         self._kept.clear()

@@ -55,7 +55,6 @@ class PipelineCollector(Collector):
                 self._lags[query] = lag
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current metrics."""
         with self._lock:
             yield from list(self._collected())
 
