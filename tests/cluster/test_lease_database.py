@@ -399,13 +399,27 @@ def test_a_new_session_ends_the_one_that_it_replaces(server: PostgreSQL, session
         kept.execute("SELECT 1")
 
 
-def test_changes_are_notified_to_other_sessions(sessions: Sessions) -> None:
+@pytest.mark.parametrize("looks", [0, 3], ids=["idle", "with an answer"])
+def test_changes_are_notified_to_other_sessions(sessions: Sessions, looks: int) -> None:
     a, b = sessions("a"), sessions("b")
-    joined(a)
-    incarnation = joined(b)
+    first, incarnation = joined(a), joined(b)
+    while not a.notified():
+        pass  # of the join of b
     b.run(Claim(incarnation, (0,), 1))
+    for _ in range(looks):
+        looked(a, first)
     while not a.notified():
         pass
+
+
+def test_a_claim_ends_the_wish_that_its_node_knew_and_no_later_one(server: PostgreSQL, sessions: Sessions) -> None:
+    a, b = sessions("a"), sessions("b")
+    first, other = joined(a), joined(b)
+    server.sql(f"UPDATE holdfast_ownership SET wanted = {other} WHERE space = '{a._space}'")
+    assert a.run(Claim(first, (0, 1), 2, (other, 0))) == {0: 1, 1: 1}
+    assert [row.wanted for row in looked(a, first).ownership][:3] == [0, other, other]
+    assert b.run(Claim(other, (2,), 1, (other,))) == {2: 1}
+    assert [row.wanted for row in looked(a, first).ownership][:3] == [0, other, other]
 
 
 @pytest.mark.parametrize("location", ["postgresql://host/db?space=orders", "postgresql://u:p@host/db"])

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lease_world import Broken, Database, Process, World
+from fake_leases import Database
+from lease_world import Broken, Process, World
 
 from holdfast.cluster import membership as module
 from holdfast.cluster.lease_policy import LeasePolicy
@@ -63,6 +64,7 @@ def test_one_process_acts_on_a_partition_in_many_more_worlds(first: int) -> None
 @pytest.mark.parametrize("seed", range(20))
 def test_a_moved_partition_goes_to_its_node_stays_there_and_the_others_remain_even(seed: int) -> None:
     world = World(seed)
+    world.losses = 0.0  # a node whose answer is lost for so long loses its lease, and with it what was moved there
     world.keep_started()
     world.calm()
     moved = {0: "node-0", 1: "node-0", 2: "node-0", 3: "node-1"}
@@ -86,8 +88,7 @@ def test_a_partition_moved_to_a_node_that_dies_is_served_by_another_one(seed: in
         world.move(partition, "node-0")
     world.run_until(world.now + world.random.uniform(0, 3))
     world.crash(dead)
-    world.run_until(world.now + 10.0)
-    assert sum(world.served().values()) == 6
+    seconds_until(world, all_served(world))
     assert {row.owner for row in world.database.ownership} <= {"node-1", "node-2"}
     world.keep_started()
     world.calm()
@@ -192,9 +193,9 @@ def notice(seed: int, **options: Any) -> None:
     ("mistake", "seed"),
     [
         (TrustsFromTheAnswer, 2),
-        (TrustsAfterItsSessionEnded, 90),
+        (TrustsAfterItsSessionEnded, 152),
         (DeclaresAtTheFirstLook, 0),
-        (JoinsAtOnce, 136),
+        (JoinsAtOnce, 2198),
         (ServesAfterItWasDeclaredDead, 2),
     ],
 )
@@ -207,8 +208,8 @@ def test_a_mistake_of_a_membership_is_noticed(mistake: type[Membership], seed: i
     [
         (ClaimsWhatIsOwned, 0),
         (ClaimsForTheDead, 0),
-        (ReusesIncarnations, 54),
-        (DeclaresTheLiving, 13),
+        (ReusesIncarnations, 38),
+        (DeclaresTheLiving, 56),
         (ClaimsWithoutANewEpoch, 0),
     ],
 )
@@ -223,10 +224,10 @@ _P, _PE = PartitionState, PartitionEvent
     ("cell", "wrong", "seed"),
     [
         ((_P.SERVED, _PE.GIVE), _P.GIVEN, 0),  # released before its worker has ended
-        ((_P.SERVED, _PE.TAKEN), _P.ELSEWHERE, 48),  # claimed again while its worker ends
-        ((_P.SERVED, _PE.TAKEN), _P.SERVED, 3),  # served without a claim
+        ((_P.SERVED, _PE.TAKEN), _P.ELSEWHERE, 12),  # claimed again while its worker ends
+        ((_P.SERVED, _PE.TAKEN), _P.SERVED, 0),  # served without a claim
         ((_P.GIVING, _PE.STOPPED), _P.GIVING, 0),  # never released
-        ((_P.ELSEWHERE, _PE.FOUND), _P.ELSEWHERE, 169),  # a claim whose answer was lost is never released
+        ((_P.ELSEWHERE, _PE.FOUND), _P.ELSEWHERE, 67),  # a claim whose answer was lost is never released
     ],
 )
 def test_a_wrong_cell_is_noticed(
@@ -236,7 +237,7 @@ def test_a_wrong_cell_is_noticed(
     notice(seed)
 
 
-VISIT_ALL = (341, 278, 557, 15, 42, 834)
+VISIT_ALL = (333, 109, 106, 101, 28, 25, 21, 10, 8, 5, 4)
 """Worlds that together visit every cell but those of an operator's second thoughts, and one that visits these."""
 
 
@@ -309,7 +310,7 @@ def test_the_partitions_of_a_paused_node_are_served_again_when_its_lease_has_end
 
 
 def test_no_partition_moves_when_the_server_restarts_or_pauses() -> None:
-    world = started()
+    world = started(lease=6.0)  # an answer may take 1.2 s, too long for a shorter lease
     before = list(world.database.ownership)
     for fail in [world.restart, world.stall] * 5:
         fail()
@@ -496,7 +497,7 @@ def test_trust_counts_from_the_sending_of_a_renewal() -> None:
     assert look == Look(7, True)
     one.answered(look, picture(OwnershipRow(0, "", 0, 4), OwnershipRow(1, "", 0, 0)), 1.0, 1.5)
     claim = one.next(1.5)
-    assert claim == Claim(7, (0, 1), 2)
+    assert claim == Claim(7, (0, 1), 2, (0, 0))
     one.answered(claim, {0: 5}, 1.5, 1.6)
     assert one.trusted_until(0) == pytest.approx(1.0 + 0.7 * 6.0)
     assert one.trusted_until(1) == 0.0

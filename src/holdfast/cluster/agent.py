@@ -287,6 +287,7 @@ class _Agent:
             before = self._membership.view
             self._membership.answered(outcome.request, outcome.answer, outcome.sent, now)
             self._tell(outcome.request, outcome.answer, before)
+            self._hear()  # what arrived with the answer leaves nothing to read in the connection
 
     def _report_memory(self) -> None:
         if self._memory.trouble != self._memory_trouble:

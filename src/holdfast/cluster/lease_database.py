@@ -434,7 +434,12 @@ class LeaseDatabase:
         return Picture(is_member, may_declare, rows, tuple(OwnershipRow(*row) for row in ownership))
 
     def _claim(self, connection: psycopg.Connection[tuple[Any, ...]], request: Claim) -> Mapping[int, int]:
-        values = {"partitions": list(request.partitions), "most": request.most, "incarnation": request.incarnation}
+        values = {
+            "partitions": list(request.partitions),
+            "wishes": list(request.wishes),
+            "most": request.most,
+            "incarnation": request.incarnation,
+        }
         try:
             with connection.transaction():
                 self._execute(connection, tables.CLAIM_LOCK)

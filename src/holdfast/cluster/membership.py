@@ -104,6 +104,8 @@ class Membership:
         self._taken_since: float | None = None
         self._settle_until = now
         self._look_at = now
+        self._is_notified = False
+        """Whether the rows have changed since the latest look was sent, which may not have found the change."""
         self._renew_at = now
         self._quiet_until = now
         self._judges_from: float | None = None
@@ -172,6 +174,8 @@ class Membership:
         self._is_busy = request is not None
         if isinstance(request, Tell):
             self._told = None
+        elif isinstance(request, Look):
+            self._is_notified = False
         return request
 
     def wake_at(self) -> float | None:
@@ -208,10 +212,11 @@ class Membership:
             return self._dead[0]
         if self._claim is not None and self.state is NodeState.MEMBER:
             return self._claim
-        if self.state is NodeState.DRAINING and not self._drain_is_recorded:
-            return Drain(self._incarnation)
         if self.state is NodeState.LEAVING and not self._in(PartitionState.SERVED, PartitionState.GIVING):
             return Leave(self._incarnation)
+        if self.state in (NodeState.DRAINING, NodeState.LEAVING) and not self._drain_is_recorded:
+            # The others share what this node releases before its last worker has ended.
+            return Drain(self._incarnation)
         return Tell(self._incarnation, self.report) if self.report != self._told else None
 
     # --- how it ended -----------------------------------------------------------------------------------------------
@@ -278,8 +283,9 @@ class Membership:
         self.refusal = why
 
     def notified(self, now: float) -> None:
-        """Process that the rows have changed: look at once."""
+        """Process that the rows have changed: look at once, or again if a look runs."""
         self._look_at = min(self._look_at, now)
+        self._is_notified = True
 
     # --- what the node's processes say ------------------------------------------------------------------------------
 
@@ -352,7 +358,7 @@ class Membership:
         self._owners = {
             row.partition: owner.name for row in picture.ownership if (owner := picture.live_owner(row)) is not None
         }
-        self._look_at = now + self._jittered(self._policy.poll)
+        self._look_at = now if self._is_notified else now + self._jittered(self._policy.poll)
         if not picture.is_member:
             self._event(NodeEvent.DECLARED_DEAD)
             self._look_at = now
@@ -450,8 +456,8 @@ class Membership:
         moved_here = {row.partition for row in picture.ownership if self._node_for(picture, row) == self.node}
         reserved = {(row.partition, row.epoch) for row in free}
         self._reserved = {place: until for place, until in self._reserved.items() if place in reserved}
-        wanted = tuple(
-            row.partition
+        wanted = [
+            row
             for row in sorted(
                 free, key=lambda row: (row.partition not in moved_here, row.owner != self.node, row.partition)
             )
@@ -459,13 +465,14 @@ class Membership:
             and row.partition not in self._failed
             and (row.owner == self.node or not is_settling)
             and not self._waits(picture, row, now)
-        )
+        ]
         self._claim = None
         room = share - len(served)
-        most = max(min(room, 1) if self._failures else room, len(moved_here.intersection(wanted)))
+        most = max(min(room, 1) if self._failures else room, sum(row.partition in moved_here for row in wanted))
         if wanted and most > 0:
             # After a failure, one partition shows whether this node can serve again.
-            self._claim = Claim(self._incarnation, wanted, most)
+            wishes = tuple(row.wanted for row in wanted)
+            self._claim = Claim(self._incarnation, tuple(row.partition for row in wanted), most, wishes)
         elif free and is_settling:
             self._look_at = min(self._look_at, self._settle_until)
         elif not {row.partition for row in free}.difference(*failed.values()) and now >= self._quiet_until:

@@ -198,14 +198,18 @@ class Claim:
     """Claim at most ``most`` of some partitions, in order of preference, as far as they are free. End the sessions that
     still have their stores open. Answer: partition -> epoch.
 
-    If an operator has moved one to another node, that no longer counts.
-
     A partition is free if it has no owner, or if no node has a row with the owner's name and incarnation.
+
+    Args:
+        incarnation, partitions, most: The node's incarnation, the partitions, and how many it may claim.
+        wishes: For each partition, the incarnation of the node to which an operator had moved it when this node looked;
+            it no longer counts if this node claims the partition. What an operator wants since then counts.
     """
 
     incarnation: int
     partitions: tuple[int, ...]
     most: int
+    wishes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,8 @@ BATCHES: Final = "SELECT name, epoch, serial FROM holdfast_spaces WHERE name = A
 CLAIM_LOCK: Final = f"SELECT pg_advisory_xact_lock({CLAIM_KEY})"
 CLAIM: Final = f"""
 UPDATE holdfast_ownership SET owner = %(node)s, incarnation = %(incarnation)s, epoch = epoch + 1,
-    claimed_at = clock_timestamp(), wanted = CASE wanted WHEN %(incarnation)s THEN wanted ELSE 0 END
+    claimed_at = clock_timestamp(), wanted = CASE WHEN wanted <> %(incarnation)s
+        AND wanted = (%(wishes)s::bigint[])[array_position(%(partitions)s::int[], partition)] THEN 0 ELSE wanted END
 FROM (SELECT partition AS p, owner AS before FROM holdfast_ownership o
     WHERE space = %(space)s AND partition = ANY(%(partitions)s::int[]) AND (owner = '' OR NOT EXISTS (
         SELECT FROM holdfast_node n WHERE n.space = o.space AND n.name = o.owner AND n.incarnation = o.incarnation))
@@ -152,7 +153,8 @@ WHERE space = %(space)s AND partition = free.p AND EXISTS (SELECT FROM holdfast_
 RETURNING partition, epoch, before
 """
 """Claims come one after the other, under a lock that is taken before this statement begins: so it sees every earlier
-claim, and the row of each node that made one. A claim of another node ends the wish of an operator."""
+claim, and the row of each node that made one. A claim of another node ends the wish of an operator that
+the node had read, and none that came later."""
 
 END_SESSIONS: Final = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
