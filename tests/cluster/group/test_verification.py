@@ -13,11 +13,13 @@ from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.group.verification import verify_cluster
 from holdfast.core.records import Batch, Record
+from holdfast.store import directory
 from holdfast.store.address import with_partition
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.frames import Claim, encode_claim
-from holdfast.store.kafka.store import KafkaStore
+from holdfast.store.kafka.store import KafkaStore, open_without_log
 from holdfast.store.kafka.topic import KafkaLog
+from holdfast.store.records import SEQUENCE, encode_state, name_key
 
 pytestmark = pytest.mark.nightly
 
@@ -41,7 +43,7 @@ def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[i
             store.commit(batch(1))
         first = verify_cluster(location, reads_all=True)
         assert first.problems == ()
-        assert (first.partitions, first.records, first.bodies) == (2, 4, 4)
+        assert (first.partitions, first.records, first.bodies, first.caches) == (2, 4, 4, 0), "nothing is in files yet"
         stores[0].commit(batch(2, b"<not xml"))
         found = verify_cluster(location, first, reads_all=True)
         assert [one.partition(" is not XML")[0] for one in found.problems] == [
@@ -52,6 +54,13 @@ def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[i
         assert log.append([encode_claim(Claim(9, "a stranger", b"", 1.0))], lambda: True) is not None
         (problem,) = verify_cluster(location).problems
         assert problem.startswith("The log at cluster partition 1: record ") and "claims epoch 9" in problem
+        stores[0].close()
+        place = read_kafka_address(with_partition(location, 0)).place
+        assert verify_cluster(location, reads_all=True).caches == 1
+        engine = open_without_log(place / directory.ENGINE, place, compacts=True)
+        engine.put(name_key(SEQUENCE, "urn:s"), encode_state({"accepted": [1, 9]}))
+        engine.close()
+        assert any("has another value of the key" in one for one in verify_cluster(location, reads_all=True).problems)
     finally:
         log.close()
         nodes.close()

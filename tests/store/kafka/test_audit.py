@@ -37,8 +37,8 @@ def held(number: int) -> Change:
     return layout.held_key("urn:s", number), layout.encode_record(Record("urn:s", number, "urn:a", b"", 1.0))
 
 
-def accepted(*ranges: int) -> Change:
-    return layout.name_key(layout.SEQUENCE, "urn:s"), layout.encode_state({"accepted": list(ranges)})
+def accepted(*ranges: int, **state: Any) -> Change:
+    return layout.name_key(layout.SEQUENCE, "urn:s"), layout.encode_state({"accepted": list(ranges), **state})
 
 
 def outbound(start: int) -> Change:
@@ -89,6 +89,9 @@ def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:
     assert "no copy of its content begins" in audit(log[1:], 100).problems[0]
 
 
+NOWHERE = "message 9 of Sequence urn:s was held, and is in no queue now"
+
+
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
@@ -101,6 +104,8 @@ def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:
         (lambda: [write(2, 4, record(3, 4))], "message 4 of Sequence urn:s was stored, but not accepted"),
         (lambda: [write(2, 4, held(9))], "message 9 of Sequence urn:s was stored, but not accepted"),
         (lambda: [write(2, 4, accepted(1, 1, 3, 3))], "messages 2 to 2 of Sequence urn:s count as accepted no longer"),
+        (lambda: [write(2, 4, held(9), accepted(1, 3, 9, 9)), write(2, 5, (held(9)[0],))], NOWHERE),
+        (lambda: [write(2, 4, accepted(1, 3, 9, 9, held=[9, 80]))], "message 9 of Sequence urn:s counts as held, but"),
         (lambda: [write(2, 4, outbound(1))], "message 1 of Sequence urn:o was record 0 of its queue, but is 1 now"),
         (lambda: [write(2, 4, (record(3, 4)[0], b"?"))], "cannot be read"),  # type: ignore[misc]
         (lambda: [write(2, 4, (accepted()[0], b"?"))], "cannot be read"),
@@ -130,6 +135,21 @@ def test_what_may_repeat_is_no_problem() -> None:
     log.append(write(1, 5, gone, (layout.name_key(layout.SEQUENCE, "urn:s"),)))
     log.append(write(1, 6, record(0, 1, "o")))
     assert audit(log).problems == []
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [
+        ({}, accepted(1, 3, 9, 9, state="terminated", ended_at=1.0)),
+        ({}, (layout.name_key(layout.SEQUENCE, "urn:s"),)),
+        ({"routed": [[9]]}, accepted(1, 3, 9, 9)),
+        ({"routed": [[9, "orders"]]}, record(3, 9)),
+    ],
+    ids=["the Sequence ended", "it is forgotten", "for no queue", "released"],
+)
+def test_a_held_message_may_leave(state: dict[str, Any], change: Change) -> None:
+    held_9 = write(2, 4, held(9), accepted(1, 3, 9, 9, held=[9, 80], **state))
+    assert audit([*whole(), held_9, write(2, 5, (held(9)[0],), change)]).problems == []
 
 
 def test_a_log_with_many_problems_keeps_the_first() -> None:

@@ -207,10 +207,11 @@ def verify(cluster: str, watch: float, reads_all: bool, as_json: bool) -> int:
     On PostgreSQL: every partition has one row; no two memberships have the same incarnation; the records of each
     partition of a queue are complete; every store belongs to a partition. On Kafka, each log is read from its
     beginning: claims and writes are in order and complete; the records of queues are complete, and none repeats a
-    message number; what a Sequence accepted stays accepted; and the messages of an outbound Sequence keep their
-    numbers. With --watch, also: no epoch, serial or first offset ever falls. With --records, also: every record can be
-    decoded and its body is XML, each message number of a Sequence occurs once in a queue, and no cursor is behind the
-    end of its queue. The exit code is 0 if all rules hold, and 1 otherwise.
+    message number; what a Sequence accepted stays accepted, and what it holds enters a queue; and the messages of an
+    outbound Sequence keep their numbers. With --watch, also: no epoch, serial or first offset ever falls. With
+    --records, also: every record can be decoded and its body is XML, each message number of a Sequence occurs once in
+    a queue, and no cursor is behind the end of its queue; on Kafka, the caches on this machine have what their logs
+    say. The exit code is 0 if all rules hold, and 1 otherwise.
     """
     from holdfast.cluster.operating.engines import verifier_of
 
@@ -233,6 +234,7 @@ def _print_verification(found: Verification, as_json: bool) -> None:
         click.echo(f"- {problem}")
     what = f"{found.partitions} {'store' if found.partitions == 1 else 'stores'} with {found.records:,} records"
     what += f", of which {found.bodies:,} were read" if found.bodies else ""
+    what += f", and {found.caches} {'cache' if found.caches == 1 else 'caches'}" if found.caches else ""
     click.echo(f"{found.place}: {what}. {'A rule is broken.' if found.problems else 'All rules hold.'}")
 
 

@@ -185,7 +185,8 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
         ConfigurationError: Always.
     """
     raise ConfigurationError(
-        "a partition of a cluster on Kafka cannot be moved to a certain node: the consumer group places it",
-        remedy="Drain the node that has it, and its partitions go to the others: holdfast cluster drain. Later, let it "
-        "take partitions again: holdfast cluster resume.",
+        "a partition of a cluster on Kafka cannot be moved to a certain node: Kafka's consumer group places it, and "
+        "takes no wishes",
+        remedy="To relieve the node that has it, drain that node: holdfast cluster drain. All its partitions go to the "
+        "others. Later, let it take partitions again: holdfast cluster resume.",
     )

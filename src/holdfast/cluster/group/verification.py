@@ -15,6 +15,7 @@ from holdfast.cluster.operating.verification import Verification, fallen
 from holdfast.exceptions import StoreFormatError
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.audit import LogAudit
+from holdfast.store.kafka.comparison import compare_cache
 from holdfast.store.kafka.topic import KafkaAway, KafkaLog
 
 _TRIES: Final = 5
@@ -27,7 +28,8 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
     Args:
         location: The URL of its topic.
         before: An earlier check of the same cluster.
-        reads_all: Whether to read the content of each store, too, as a reader sees it.
+        reads_all: Whether to read the content of each store, too, as a reader sees it, and compare the caches of this
+            machine with their logs.
 
     Raises:
         ConfigurationError, StoreError: As :func:`~holdfast.cluster.group.inspection.open_cluster`.
@@ -38,7 +40,7 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
     address = read_kafka_address(location)
     problems = [f"Cluster partition {one} is assigned to {n} nodes." for one, n in owned.items() if n > 1]
     numbers: dict[str, int] = {}
-    stores = records = bodies = 0
+    stores = records = bodies = caches = 0
     for partition in range(count):
         first, audit = _audit(replace(address, partition=partition), f"cluster partition {partition}")
         problems += audit.problems
@@ -50,8 +52,23 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
             contents = check_contents(location, partition)
             problems += contents.problems
             bodies += contents.bodies
+            found = _compare(replace(address, partition=partition), f"cluster partition {partition}")
+            problems += [found] if found else []
+            caches += found is not None
     problems += fallen(before, numbers)
-    return Verification(address.shown, tuple(problems), stores, records, numbers, bodies)
+    return Verification(address.shown, tuple(problems), stores, records, numbers, bodies, caches)
+
+
+def _compare(address: KafkaAddress, place: str) -> str | None:
+    """Compare the cache of a log on this machine with the log; see :func:`compare_cache`."""
+    log = KafkaLog(address)
+    try:
+        log.open(creates=False)
+        return compare_cache(address.place, log, place)
+    except KafkaAway as error:
+        raise log.away(error) from error
+    finally:
+        log.close()
 
 
 def _audit(address: KafkaAddress, place: str) -> tuple[int, LogAudit]:

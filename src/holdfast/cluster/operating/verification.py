@@ -17,6 +17,7 @@ class Verification:
         records: How many records their stores have.
         numbers: Numbers that never fall: what each belongs to -> its value.
         bodies: How many records were read and decoded.
+        caches: How many caches of this machine were compared with their logs.
     """
 
     place: str
@@ -25,6 +26,7 @@ class Verification:
     records: int
     numbers: Mapping[str, int] = field(default_factory=dict)
     bodies: int = 0
+    caches: int = 0
 
 
 def fallen(before: Verification | None, numbers: Mapping[str, int]) -> list[str]:

@@ -7,7 +7,9 @@ grows with the Sequences and queues, not with the messages.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.queues.cursors import ASIDE
@@ -20,6 +22,30 @@ from holdfast.store.kafka.replay import Checkpoint, Claimed, Replay, Written
 
 MOST_PROBLEMS: Final = 100
 """Problems of one log that are kept."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """The messages of an inbound Sequence that were accepted, and wait for others.
+
+    Args:
+        stored: The numbers of those that the log has.
+        listed: The numbers that its state names.
+        unrouted: The numbers of those that go to no queue.
+        may_discard: Whether the Sequence has ended, and may discard messages beyond a gap.
+    """
+
+    stored: set[int] = field(default_factory=set)
+    listed: set[int] = field(default_factory=set)
+    unrouted: set[int] = field(default_factory=set)
+    may_discard: bool = False
+
+    def see(self, state: dict[str, Any]) -> None:
+        """Read the state of the Sequence."""
+        listed = state.get("held", [])
+        self.listed = set(listed[: len(listed) // 2])  # the numbers, then their sizes
+        self.unrouted.update(number for number, *queues in state.get("routed", ()) if not queues)
+        self.may_discard = "state" in state or "ended_at" in state
 
 
 class LogAudit:
@@ -46,6 +72,9 @@ class LogAudit:
         self._numbers: dict[str, dict[str, AcknowledgementRanges]] = {}
         """Sequence -> queue -> the numbers that were appended there."""
         self._accepted: dict[str, AcknowledgementRanges] = {}
+        self._held: defaultdict[str, _Held] = defaultdict(_Held)
+        self._dropped: list[tuple[str, int]] = []
+        """Sequence and number of each held message that the present write deletes."""
         self._starts: dict[str, int] = {}
         """Outbound Sequence -> offset of its message 1."""
 
@@ -71,6 +100,7 @@ class LogAudit:
                 copied, changes = decode_write(found.data, self._place)
                 self._follow(offset, copied if found.has_copy else [], is_copy=True)
                 self._follow(offset, changes, is_copy=False)
+                self._check_held(offset, changes)
         except StoreError as error:
             self._say(error.message)
             self.is_over = True
@@ -119,8 +149,11 @@ class LogAudit:
     ) -> None:
         if tag == layout.RECORD:
             self._record(where, key, value, arrived)
-        elif tag == layout.HELD and not is_copy:
-            arrived.append((layout.key_name(key), layout.last_number(key)))
+        elif tag == layout.HELD:
+            name, number = layout.key_name(key), layout.last_number(key)
+            self._held[name].stored.add(number)
+            if not is_copy:
+                arrived.append((name, number))
         elif tag == layout.QUEUE:
             self._kinds[layout.key_name(key)] = layout.decode_state(value).get("kind")
         elif tag == layout.SEQUENCE:
@@ -135,6 +168,28 @@ class LogAudit:
             self._numbers.pop(name, None)
             self._accepted.pop(name, None)
             self._starts.pop(name, None)
+            self._held.pop(name, None)
+        elif tag == layout.HELD:
+            name, number = layout.key_name(key), layout.last_number(key)
+            self._held[name].stored.discard(number)
+            self._dropped.append((name, number))
+
+    def _check_held(self, offset: int, changes: Iterable[Change]) -> None:
+        """Check that no message is lost between its acceptance and its queue."""
+        dropped, self._dropped = self._dropped, []
+        if self._replay.checkpoint is None:
+            return  # the copy of the content is not read to its end
+        where = f"The log at {self._place}, record {offset}"
+        for name, number in dropped:
+            held, queues = self._held.get(name), self._numbers.get(name, {}).values()
+            if held is None or held.may_discard or number in held.unrouted:
+                continue
+            if not any(number in numbers for numbers in queues):
+                self._say(f"{where}: message {number} of Sequence {name} was held, and is in no queue now.")
+        saved = {layout.key_name(one[0]) for one in changes if len(one) == 2 and one[0][:1] == layout.SEQUENCE}
+        for name in sorted(saved & self._held.keys()):
+            for number in sorted(self._held[name].listed - self._held[name].stored):
+                self._say(f"{where}: message {number} of Sequence {name} counts as held, but is not stored.")
 
     def _record(self, where: str, key: bytes, value: bytes, arrived: list[tuple[str, int]]) -> None:
         queue, number, rest = layout.split_partition_key(key)
@@ -169,3 +224,4 @@ class LogAudit:
             for lower, upper in before.outside(accepted):
                 self._say(f"{where}: messages {lower} to {upper} of Sequence {name} count as accepted no longer.")
             self._accepted[name] = accepted
+            self._held[name].see(state)

@@ -186,7 +186,7 @@ class KafkaStore(RocksDBStore):
 
     def _open_files(self) -> None:
         self._compacts = not (self.path / directory.ENGINE).exists() or may_compact_at_once(self._home, self._reserve)
-        self._db = _open_without_log(self._home / directory.ENGINE, self.path, compacts=self._compacts)
+        self._db = open_without_log(self._home / directory.ENGINE, self.path, compacts=self._compacts)
 
     def _empty(self) -> None:
         if hasattr(self, "_db"):
@@ -221,7 +221,7 @@ class KafkaStore(RocksDBStore):
         name = f"process {os.getpid()} on {socket.gethostname()}"[:200]
         self._owner = owner = LogOwner(name, secrets.token_bytes(16), replay, self._log.most)
         self._sweep = Sweep(replay)
-        applied = _Applied(self)
+        applied = Applied(self.shown, self.apply)
         tries = 0
         action = OwnerAction.NOTHING
         while action is not OwnerAction.SERVE:
@@ -237,7 +237,7 @@ class KafkaStore(RocksDBStore):
             action = self._continue(applied)
         applied.write()
 
-    def _continue(self, applied: _Applied | None = None) -> OwnerAction:
+    def _continue(self, applied: Applied | None = None) -> OwnerAction:
         """Append a claim, or read to the end of the log or to the first record that matters."""
         owner = self.owner
         if owner.claims:
@@ -254,7 +254,7 @@ class KafkaStore(RocksDBStore):
         return owner.ended()
 
     def _open_view(self, found: int | None) -> None:
-        view = _TemporaryCache(self.path)
+        view = TemporaryCache(self.path)
         self._view = cast(Any, view)
         self._db = view.engine
         try:
@@ -264,7 +264,7 @@ class KafkaStore(RocksDBStore):
                     raise StoreMissing(
                         f"There is no store at {self.shown}.", remedy="Check the topic and the partition."
                     )
-                replay, applied = Replay(Checkpoint(next=first), self.shown), _Applied(self)
+                replay, applied = Replay(Checkpoint(next=first), self.shown), Applied(self.shown, self.apply)
                 self._owner = LogOwner("", b"", replay, self._log.most)
                 for offset, record in self._log.read(first):
                     if isinstance(one := replay.read(offset, record), Written):
@@ -471,17 +471,26 @@ class KafkaStore(RocksDBStore):
             self._log.close()
 
 
-class _Applied:
-    """Writes of the log on their way into the cache."""
+class Applied:
+    """Writes of the log on their way into a cache.
 
-    def __init__(self, store: KafkaStore) -> None:
-        self._store = store
+    Args:
+        place: The log, for errors.
+        apply: Writes a batch to the cache, with the checkpoint after it.
+
+    Attributes:
+        is_whole: Whether the content was found to be complete.
+    """
+
+    def __init__(self, place: str, apply: Callable[[WriteBatch], None]) -> None:
+        self._place, self._apply = place, apply
         self._batch = WriteBatch(raw_mode=True)
         self._size = 0
         self.is_whole = False
 
     def add(self, found: Written) -> None:
-        copied, changes = decode_write(found.data, self._store.shown)
+        """Add a write."""
+        copied, changes = decode_write(found.data, self._place)
         if found.has_copy:
             for key, value in copied:
                 self._batch.put(key, value)
@@ -498,17 +507,21 @@ class _Applied:
             self.write()
 
     def write(self) -> None:
-        """Write what is collected, with the checkpoint after it."""
-        self._store.apply(self._batch)
+        """Write what is collected."""
+        self._apply(self._batch)
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 
 
-class _TemporaryCache:
-    """A cache that ends with its reader."""
+class TemporaryCache:
+    """A cache that ends with its reader.
+
+    Args:
+        store: The directory of the store, for errors.
+    """
 
     def __init__(self, store: Path) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-log-")
-        self.engine = _open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
+        self.engine = open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
 
     def close(self) -> None:
         """Delete it."""
@@ -516,8 +529,8 @@ class _TemporaryCache:
         self._directory.cleanup()
 
 
-def _open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
-    """Open an engine that writes no log."""
+def open_without_log(path: Path, store: Path, *, compacts: bool) -> Rdict:
+    """Open an engine that writes no log, for a store; create it if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     options = opening.make_options(keep_prefix=True, compacts=compacts)
     options.create_if_missing(True)
