@@ -306,7 +306,7 @@ def test_a_refused_copy_of_an_acknowledged_message_stops_nothing(is_ending: bool
         assert [one.number for one in sending.take()] == [2]
 
 
-def test_a_refusal_of_an_acknowledged_request_that_waits_for_its_reply_stops_the_outbox() -> None:
+def test_a_refused_copy_of_a_request_without_its_reply_stops_the_outbox() -> None:
     sending = Sending()
     outbox, sent = granted(sending, wants_reply=True)
     post(sending, outbox, (1, 10))
