@@ -6,10 +6,11 @@ import pytest
 
 from holdfast import MessageContext
 from holdfast.core.messages import Envelope
-from holdfast.core.versions import SOAP
+from holdfast.core.versions import SOAP, Addressing
 from holdfast.security import header
 from holdfast.security.header import Invalid, PlainSecurity, Security, read_security, read_security_of, remove_security
 from holdfast.security.names import PASSWORD_DIGEST, PASSWORD_TEXT, WSSE, WSU
+from holdfast.wire import decode, encode
 
 BLOCK = (
     f'<o:Security xmlns:o="{WSSE}" xmlns:u="{WSU}" xmlns:s="http://www.w3.org/2003/05/soap-envelope" '
@@ -59,6 +60,37 @@ def test_a_form_is_known_when_it_occurs_the_third_time() -> None:
     assert not read(BLOCK)[1]
     assert not read(BLOCK.replace("alice", "bob").replace("U-1", "U-2").replace("13.123Z", "14Z"))[1]
     assert read(BLOCK.replace("AAEC", "AAED"))[1]
+
+
+def message(block: str) -> MessageContext:
+    """Return a message as its wire reads it."""
+    envelope = Envelope(SOAP.V1_2, Addressing.V2005_08, action="urn:a", message_id="urn:m", body=b"<a/>")
+    envelope.headers = (block.encode(),)
+    return MessageContext(decode(encode(envelope)), "inbound", "destination", {}, is_answer=False)
+
+
+def test_texts_that_the_wire_has_read_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        read_security(message(BLOCK))
+    monkeypatch.setattr(header._Form, "texts", None)
+    context = message(BLOCK.replace("alice", "bob"))
+    security = read_security(context)
+    assert isinstance(security, PlainSecurity)
+    assert security.token is not None
+    assert (security.token.name, security.token.nonce) == ("bob", b"\0\1\2")
+    remove_security(context, security)
+    assert context.envelope.known_block is None
+
+
+def test_texts_of_a_block_that_a_processor_has_replaced_are_not_used() -> None:
+    for _ in range(5):
+        read_security(message(BLOCK))
+    context = message(BLOCK)
+    context.envelope.headers = (BLOCK.replace("alice", "bob").encode(),)
+    security = read_security(context)
+    assert security is not None
+    assert security.token is not None
+    assert security.token.name == "bob"
 
 
 @pytest.mark.parametrize(
@@ -145,3 +177,7 @@ def test_the_known_forms_are_bounded() -> None:
     for number in range(header._MAX_FORMS + 2):
         read_security(received(BLOCK.replace("<o:Username>", f'<o:Username m="{number}">').encode()))
     assert len(header._forms._once) <= header._MAX_FORMS
+    ((form, *_), *_) = header._forms._known.values()
+    for _ in range(header._MAX_FORMS + 2):
+        header._forms._remember(object(), form)
+    assert len(header._forms._of_wire) <= header._MAX_FORMS

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lxml import etree
 
 from examples import examples
 from holdfast import wire
@@ -315,7 +316,7 @@ def test_what_is_remembered_is_bounded() -> None:
     forms._once.clear()
     for number in range(forms._MAX_FORMS + 2):
         learn(data.replace(b"<wsa:To ", b'<wsa:To n="%d" ' % number))
-    ((tag, known),) = forms._forms.items()
+    ((tag, (_, known)),) = forms._forms.items()
     assert len(known) == forms._MAX_FORMS
     assert data.startswith(tag)
     learn(data)
@@ -323,7 +324,7 @@ def test_what_is_remembered_is_bounded() -> None:
         other = envelope()
         other.from_ = EndpointReference(f"http://from.example/{number}")
         assert agrees(wire.encode(other)) == other
-    assert all(len(form.references) <= forms._MAX_REFERENCES for known in forms._forms.values() for form in known)
+    assert all(len(form.references) <= forms._MAX_REFERENCES for _, known in forms._forms.values() for form in known)
 
 
 def test_a_long_header_is_neither_learnt_nor_read_here() -> None:
@@ -368,6 +369,31 @@ def test_a_security_header_is_learnt_when_its_form_is_repeated() -> None:
     assert known.not_understood == ("{urn:o}Security",)
     assert b"bob, the second" in known.headers[0]
     assert b'xmlns:s="' in known.headers[0]
+
+
+def test_the_texts_of_a_security_header_are_taken_out_with_it() -> None:
+    learn_secured()
+    whole = secured(SECURITY.replace(b"alice", b"bob"), 8)
+    known = forms.decode_known(whole, wire.DEFAULT)
+    assert known is not None
+    assert known.known_block is not None
+    block, form, texts = known.known_block
+    assert block is known.headers[0]
+    assert list(texts) == [element.text or "" for element in etree.fromstring(block).iter()]
+    again = forms.decode_known(secured(), wire.DEFAULT)
+    assert again is not None
+    assert again.known_block is not None
+    assert again.known_block[1] is form
+
+
+def test_each_of_two_security_headers_keeps_its_own_texts() -> None:
+    learn_secured(SECURITY + SECURITY.replace(b"alice", b"bob"))
+    known = forms.decode_known(secured(SECURITY + SECURITY.replace(b"alice", b"carol")), wire.DEFAULT)
+    assert known is not None
+    assert known.known_block is not None
+    block, _, texts = known.known_block
+    assert block is known.headers[1]
+    assert texts[-1] == "carol"
 
 
 @pytest.mark.parametrize(

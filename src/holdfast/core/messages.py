@@ -313,6 +313,8 @@ class Envelope:
         control: The RM protocol message in the body, None for an application's message.
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)
+        known_block: In only: one of ``headers`` in a form that the wire knows, with what stands for that form, and its
+            texts; None: there is no such block, or they were not taken out.
         headers_soap: Out only: the SOAP version of their attributes, such as mustUnderstand; "": that of ``soap``.
         body: The content of soap:Body, self-contained XML bytes, otherwise as it came; b"" for an empty body.
         not_understood: Names ("{namespace}local") of mustUnderstand headers for us that ``wire`` does not
@@ -344,6 +346,7 @@ class Envelope:
     control: Control | None = None
     fault: Fault | None = None
     headers: tuple[bytes, ...] = ()
+    known_block: tuple[bytes, object, tuple[str | None, ...]] | None = field(default=None, repr=False, compare=False)
     headers_soap: str = ""
     body: bytes = b""
     not_understood: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ import binascii
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -44,7 +45,7 @@ class Invalid(ValueError):
     """The Security header is malformed, or two values contradict each other. The text is for the log."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Timestamp:
     """When a message was secured, and until when it is valid; seconds since 1970, None if absent."""
 
@@ -125,7 +126,7 @@ def read_security(context: MessageContext) -> AnySecurity | None:
     soap, found = context.envelope.soap, context.envelope.headers
     if len(found) != 1 or _LOCAL not in found[0]:
         found = tuple([block for block in found if _LOCAL in block])
-    plain = _forms.read(found[0], soap) if len(found) == 1 else None
+    plain = _forms.read(found[0], soap, context.envelope.known_block) if len(found) == 1 else None
     if plain is not None or not found:
         return plain
     security = read_security_of(context.headers, soap)
@@ -139,6 +140,7 @@ def remove_security(context: MessageContext, security: AnySecurity | None) -> No
     if type(security) is PlainSecurity:
         headers = context.envelope.headers
         context.envelope.headers = tuple([one for one in headers if one is not security.block]) if headers[1:] else ()
+        context.envelope.known_block = None
     else:
         context.remove_header(SECURITY)
 
@@ -205,6 +207,11 @@ def _timestamp(element: etree._Element) -> Timestamp:
 
 def _timestamp_of(created: str | None, expires: str | None, element: etree._Element | None = None) -> Timestamp:
     return Timestamp(_time(created, "Created"), _time(expires, "Expires"), element)
+
+
+@lru_cache(maxsize=1024)  # a busy server gets many messages in a millisecond
+def _known_timestamp(created: str | None, expires: str | None) -> Timestamp:
+    return _timestamp_of(created, expires)
 
 
 def _time(text: str | None, name: str) -> float | None:
@@ -279,13 +286,15 @@ class _Form:
         password = None if token is None else token.find(_PASSWORD)
         self._kind = PASSWORD_TEXT if password is None else password.get("Type", PASSWORD_TEXT)
 
-    def read(self, block: bytes, text: str) -> PlainSecurity | None:
-        """Return the parts of a header, given as a text too, None if it has another form."""
-        found = self._match(text)
-        if found is None:
-            return None
-        texts = (*found.groups(), None)
-        stamp = None if self._stamp is None else _timestamp_of(*self._stamp(texts))
+    def texts(self, block: str) -> tuple[str | None, ...] | None:
+        """Return the text after each start tag of a header, None if it has another form."""
+        found = self._match(block)
+        return None if found is None else found.groups()
+
+    def read(self, block: bytes, texts: tuple[str | None, ...]) -> PlainSecurity:
+        """Return the parts of a header with these texts."""
+        texts = (*texts, None)
+        stamp = None if self._stamp is None else _known_timestamp(*self._stamp(texts))
         token = None if self._token is None else _token_of(self._kind, *self._token(texts))
         return PlainSecurity(block, stamp, token)
 
@@ -301,18 +310,39 @@ class _Forms:
     def __init__(self) -> None:
         self._known: dict[tuple[SOAP, bytes], list[_Form]] = {}
         self._once: set[tuple[SOAP, str]] = set()
+        self._of_wire: dict[object, _Form] = {}
+        """What stands for a form in the wire, which reads the texts of such headers -> the same form here."""
 
-    def read(self, block: bytes, soap: SOAP) -> PlainSecurity | None:
-        """Return the parts of a header of a known form, None if it has another."""
+    def read(
+        self, block: bytes, soap: SOAP, known: tuple[bytes, object, tuple[str | None, ...]] | None = None
+    ) -> PlainSecurity | None:
+        """Return the parts of a header of a known form, None if it has another.
+
+        Args:
+            block: The header.
+            soap: The version of its envelope.
+            known: What the wire knows of a block, perhaps this one.
+        """
+        of_wire = known[1] if known is not None and known[0] is block else None
+        form = self._of_wire.get(of_wire)
+        if form is not None and known is not None:
+            return form.read(block, known[2])
         forms = self._known.get((soap, block[: block.find(b">")]))
         if forms is None:
             return None
         text = block.decode()
         for form in forms:
-            read = form.read(block, text)
-            if read is not None:
-                return read
+            texts = form.texts(text)
+            if texts is not None:
+                self._remember(of_wire, form)
+                return form.read(block, texts)
         return None
+
+    def _remember(self, of_wire: object | None, form: _Form) -> None:
+        if of_wire is not None:
+            if len(self._of_wire) >= _MAX_FORMS:
+                self._of_wire.clear()
+            self._of_wire[of_wire] = form
 
     def learn(self, block: bytes, soap: SOAP, security: etree._Element) -> None:
         """Remember the form of a header that was read, if it occurs the second time and has only the parts of one."""

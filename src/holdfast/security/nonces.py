@@ -105,7 +105,8 @@ class _Minute:
 
     def add(self, mark: bytes, until: float) -> bool:
         """Remember a nonce. Return False if it is known."""
-        if self.has(mark):
+        place = _place(mark)
+        if mark in self._groups.get(place, b""):
             return False
         if self._path is not None:
             file = self.file if self.file >= 0 else self._open()
@@ -117,10 +118,9 @@ class _Minute:
             if end != self._end + size:
                 self._read(end - size)
             self._end = end
-        return self._keep(mark, until)
+        return self._keep(place, mark, until)
 
-    def _keep(self, mark: bytes, until: float) -> bool:
-        place = _place(mark)
+    def _keep(self, place: int, mark: bytes, until: float) -> bool:
         group = self._groups.get(place)
         if group is None:
             self._groups[place] = bytearray(mark)
@@ -146,7 +146,7 @@ class _Minute:
         size = (end - self._end) // _RECORD.size * _RECORD.size
         found = os.pread(self.file, size, self._end)
         for mark, until in _RECORD.iter_unpack(found[: len(found) // _RECORD.size * _RECORD.size]):
-            self._keep(mark, until)
+            self._keep(_place(mark), mark, until)
         self._end += size
 
     def _open(self) -> int:
@@ -226,7 +226,10 @@ class FileNonces:
                     self._forget(now)
                 if self._count >= self._most:
                     return False
-                minute = self._minute(int(at // _MINUTE))
+                number = int(at // _MINUTE)
+                minute = self._minutes.get(number)
+                if minute is None or minute.file < 0:
+                    minute = self._minute(number)
                 before = minute.count
                 is_new = minute.add(digest[:8], until)
                 self._count += minute.count - before

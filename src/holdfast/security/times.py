@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-_DATE_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?").fullmatch
+_SECOND: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII).fullmatch
+_REST: Final = re.compile(r"(\.\d{1,9})?(Z|[+-]\d\d:\d\d)?", re.ASCII).fullmatch
+_SECOND_LENGTH: Final = 19
 _LONGEST: Final = 40
 """Characters that match at most."""
 
@@ -37,16 +39,25 @@ def _written(seconds: int) -> str:
 
 @lru_cache(maxsize=1024)  # a busy server gets many messages in a millisecond
 def _read(text: str) -> float | None:
-    found = _DATE_TIME(text)
-    if found is None:
-        return None
-    second, fraction, zone = found.groups()
     try:
-        return _read_second(second, zone) + (float(fraction) if fraction else 0.0)
+        return _read_second(text[:_SECOND_LENGTH]) + _read_rest(text[_SECOND_LENGTH:])
     except ValueError:
         return None
 
 
 @lru_cache(maxsize=1024)
-def _read_second(second: str, zone: str | None) -> float:
-    return datetime.fromisoformat(second + (zone or "Z")).timestamp()
+def _read_second(text: str) -> float:
+    if _SECOND(text) is None:
+        raise ValueError(text)
+    return datetime.fromisoformat(f"{text}Z").timestamp()
+
+
+@lru_cache(maxsize=2048)  # every millisecond of a second
+def _read_rest(text: str) -> float:
+    """Return the seconds to add for a fraction and a zone."""
+    found = _REST(text)
+    if found is None:
+        raise ValueError(text)
+    fraction, zone = found.groups()
+    offset = datetime.fromisoformat(f"1970-01-01T00:00:00{zone or 'Z'}").timestamp()
+    return offset + (float(fraction) if fraction else 0.0)

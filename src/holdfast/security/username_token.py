@@ -282,7 +282,9 @@ class UsernameTokenValidator(Processor):
             full = "too many nonces are remembered"
             tell_refusal(context, full if self._nonces.is_full else "the nonce was used before", token.name)
             raise MessageFlowError("The token was used before. Send the message again with a new one.")
-        self._warn_of_plain_text(context, token)
+        if not (self._warned or token.is_digest or context.is_secure):
+            self._warned = True
+            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
         return token.name
 
     def outbound(self, context: MessageContext) -> None:
@@ -315,7 +317,7 @@ class UsernameTokenValidator(Processor):
         if token.nonce and not token.created:
             raise Invalid("a Nonce without Created: it would have to be remembered for ever")
         if token.created_at is not None:
-            check_timestamp(Timestamp(token.created_at, None), now, self._life, self._skew)
+            check_times(token.created_at, None, now, self._life, self._skew)
         return token
 
     def _refusal(self, token: Token, now: float) -> str:
@@ -353,11 +355,6 @@ class UsernameTokenValidator(Processor):
         self._accepted[token.name] = (proof, now + self._remember)
         return True
 
-    def _warn_of_plain_text(self, context: MessageContext, token: Token) -> None:
-        if not (self._warned or token.is_digest or context.is_secure):
-            self._warned = True
-            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
-
 
 def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) -> None:
     """Check that a message is neither too old nor from the future.
@@ -365,7 +362,15 @@ def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) 
     Raises:
         Invalid: It is.
     """
-    created, expires = timestamp.created, timestamp.expires
+    check_times(timestamp.created, timestamp.expires, now, life, skew)
+
+
+def check_times(created: float | None, expires: float | None, now: float, life: float, skew: float) -> None:
+    """Check the two times of a Timestamp, None if absent.
+
+    Raises:
+        Invalid: The message is too old or from the future.
+    """
     if created is not None and created > now + skew:
         raise Invalid(f"created {created - now:.0f} s in the future: compare the clocks")
     if created is not None and created + life < now - skew:

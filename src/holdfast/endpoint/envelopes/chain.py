@@ -101,7 +101,9 @@ class Chain:
         """
         envelope = context.envelope
         mandatory = envelope.not_understood
-        if mandatory:
+        if mandatory and self._understood.issuperset(mandatory):
+            envelope.not_understood = ()
+        elif mandatory:
             envelope.not_understood = tuple([name for name in mandatory if name not in self._understood])
             passed = envelope.for_receiver if self.passes_on else ()
             if any(name not in passed for name in envelope.not_understood):

@@ -40,7 +40,7 @@ _FIELDS = {
 }
 _LOWER, _UPPER = 12, 13
 _FIELD_COUNT = 14
-"""Fields with a higher number are blocks of WS-Security, in their order."""
+"""Fields with a higher number are blocks of WS-Security, in their order, each followed by its texts."""
 _CONTAINERS = (fast.HEADER, fast.REFERENCE, fast.SEQUENCE, fast.REQUEST, fast.ACKNOWLEDGEMENT)
 
 _MAX_ROOTS = 64
@@ -68,12 +68,16 @@ class Block:
         has_prefixes: Whether a text or an Id of such a block may contain a prefix.
     """
 
-    __slots__ = ("declared", "header", "name_end", "others", "shape")
+    __slots__ = ("count", "declared", "header", "name_end", "others", "shape", "varying")
 
     def __init__(self, header: fast.Shape, shape: fast.Shape, block: str, has_prefixes: bool) -> None:
         self.header = header
         self.shape = shape
+        self.count = 1 + block.count("<") - block.count("</")
+        """The number of its values: the block itself, and the text after each start tag."""
         names = names_of(block).encode()
+        self.varying = len(block) - len(names)
+        """The length of the texts and Ids."""
         needed = [one for one in header.declarations if one.needed_by(names)]
         self.others = [one for one in header.declarations if has_prefixes and one not in needed]
         """The declarations that only a text or an Id may need."""
@@ -103,7 +107,19 @@ class Form:
         usual: The envelope that ``fast`` decoded from both.
     """
 
-    __slots__ = ("addressing", "all_tags", "blocks", "empty", "match", "order", "references", "rm", "root", "tags")
+    __slots__ = (
+        "addressing",
+        "all_tags",
+        "blocks",
+        "empty",
+        "match",
+        "order",
+        "references",
+        "rm",
+        "root",
+        "shortest",
+        "tags",
+    )
 
     def __init__(
         self,
@@ -119,10 +135,18 @@ class Form:
         self.match = re.compile(pattern).fullmatch
         places = {field: place for place, field in enumerate(fields)}
         self.blocks = blocks
-        self.order = itemgetter(*(places.get(field, -1) for field in range(_FIELD_COUNT + len(blocks))))
+        count = _FIELD_COUNT + sum(block.count for block in blocks)
+        self.order = itemgetter(*(places.get(field, -1) for field in range(count)))
         """Reorders the values, in the order of their pieces with a None at the end, by field."""
         self.empty = rest if not usual.body and len(rest) <= _MAX_EMPTY else None
         """The rest of a document with an empty Body."""
+        begin = head.index(">") + 1
+        found = self.match(head, begin)
+        groups = found.groups() if found is not None else ()
+        texts = sum(len(text) for text, field in zip(groups, fields, strict=False) if field < _FIELD_COUNT)
+        texts += sum(block.varying for block in blocks)
+        self.shortest = len(head) - begin - texts if found is not None else 0
+        """The length of a header with empty values."""
         self.tags = head.count("<")
         self.all_tags = self.tags + rest.count(b"<")
         self.addressing = usual.addressing
@@ -149,7 +173,8 @@ class Form:
         return known
 
 
-_forms: dict[bytes, list[Form]] = {}  # by the Envelope tag
+_forms: dict[bytes, tuple[int, list[Form]]] = {}
+"""The forms by the Envelope tag, with the length of the shortest header that has one of them."""
 _once: set[str] = set()  # patterns with a block of WS-Security that have occurred once
 
 
@@ -167,10 +192,11 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
         LimitExceeded: A part that is stored is too long.
     """
     end = data.find(b">") + 1
-    forms = _forms.get(data[:end])
-    if forms is None:
+    known = _forms.get(data[:end])
+    if known is None:
         return None
-    at = data.find(forms[0].root.body_open, end)
+    shortest, forms = known
+    at = data.find(forms[0].root.body_open, end + shortest)  # no form and no value contains this
     if at < 0 or at > _MAX_HEAD or at > limits.max_header_bytes:
         return None
     text = data[:at].decode("latin-1")  # no form and no value contains characters outside ASCII
@@ -235,9 +261,14 @@ def _envelope(
             return None
         envelope.ack_requested = (AckRequested(requested),)
     if form.blocks:
-        for block, written in zip(form.blocks, values[_FIELD_COUNT:], strict=True):
+        start = _FIELD_COUNT
+        for block in form.blocks:
+            written = values[start]
             assert written is not None
-            fast.add_foreign(envelope, block.self_contained(written.encode(), limits), block.shape)
+            whole = block.self_contained(written.encode(), limits)
+            fast.add_foreign(envelope, whole, block.shape)
+            envelope.known_block = whole, block, values[start + 1 : start + block.count]
+            start += block.count
     envelope.body = body
     if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
         envelope.control = empty()
@@ -246,7 +277,7 @@ def _envelope(
 
 def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) -> bytes | None:
     """Return the content of the Body; None if the document is not well-formed, or the Body not an application's."""
-    if fast.is_deep(data, limits.max_depth):
+    if form.tags + data.count(b"<", at) > 2 * limits.max_depth and fast.is_deep(data, limits.max_depth):
         return None
     try:
         feed(parser_for(data, limits), data[:end] + data[at:])
@@ -292,7 +323,9 @@ def learn(data: bytes, usual: Envelope) -> None:
         return
     if len(_forms) >= _MAX_ROOTS:
         _forms.clear()
-    _forms[data[:end]] = [form, *_forms.get(data[:end], ())][:_MAX_FORMS]
+    _, others = _forms.get(data[:end], (0, []))
+    forms = [form, *others][:_MAX_FORMS]
+    _forms[data[:end]] = min(one.shortest for one in forms), forms
 
 
 def _has_plain_acknowledgement(usual: Envelope) -> bool:
@@ -309,7 +342,7 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
     blocks: list[Block] = []
     shapes = [root]
     before, *tokens = head[end:].split("<")
-    at = 0
+    at, field_of_block = 0, _FIELD_COUNT
     while at < len(tokens):
         token = tokens[at]
         at += 1
@@ -336,15 +369,15 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
             continue
         if shape.kind == fast.FOREIGN:
             block, after, at = _block_at(tokens, at - 1)
-            of_block = block_pattern(block, prefixes=False)
+            of_block = block_pattern(block, groups=True, prefixes=False)
             has_prefixes = of_block is not None and re.fullmatch(of_block, block) is None
             if has_prefixes:
-                of_block = block_pattern(block)
+                of_block = block_pattern(block, groups=True)
             if of_block is None:
                 return None
             written.append(f"{re.escape(before)}({of_block})")
-            fields.append(_FIELD_COUNT + len(blocks))
             blocks.append(Block(shapes[-1], shape, block, has_prefixes))
+            fields += range(field_of_block, field_of_block := field_of_block + blocks[-1].count)
             before = after
             continue
         if shape.kind in _CONTAINERS:
