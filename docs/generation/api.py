@@ -37,6 +37,8 @@ API: list[tuple[str, str, list[str]]] = [
                 "SecureConversation",
                 "SamlToken",
                 "SamlTokenValidator",
+                "SymmetricBinding",
+                "SymmetricBindingValidator",
             ),
             *("X509", "Encryption"),
         ],
