@@ -12,14 +12,14 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import maven_build
 import pytest
-from kafka_server import KafkaServer, connector_jars
+from kafka_topics import KafkaTopics
 from meddler import Meddler
 from processes import Process, signal_session
 from quick_spark import quick_spark
@@ -36,6 +36,7 @@ pytestmark = [
     pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or ""),
 ]
 
+CONNECTOR = Path(__file__).parents[1] / "kafka" / "connector" / "pom.xml"
 SOURCE = str(Path(__file__).parents[3] / "src")
 
 
@@ -44,20 +45,15 @@ def jars(pytestconfig: pytest.Config) -> str:
     """Spark's connector."""
     assert pytestconfig.cache is not None
     try:
-        return connector_jars(pytestconfig.cache.mkdir("kafka-connector"))
+        found = maven_build.fetch(pytestconfig.cache.mkdir("kafka-connector"), CONNECTOR)
     except maven_build.Unavailable as error:
         pytest.skip(str(error))
+    return ",".join(map(str, sorted(found.glob("*.jar"))))
 
 
 @pytest.fixture(scope="session")
-def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    assert pytestconfig.cache is not None
-    try:
-        server = KafkaServer(pytestconfig.cache.mkdir("kafka-server"), tmp_path_factory.mktemp("kafka"))
-    except maven_build.Unavailable as error:
-        pytest.skip(str(error))
-    with server:
-        yield server
+def kafka(kafka_nodes: Callable[[int], Any]) -> KafkaTopics:
+    return KafkaTopics(kafka_nodes(1).servers)
 
 
 class Driver:
@@ -135,7 +131,7 @@ key = "key"
 
 @pytest.mark.nightly
 def test_a_pipeline_carries_records_with_keys_headers_and_an_identity(
-    kafka: KafkaServer, jars: str, tmp_path: Path
+    kafka: KafkaTopics, jars: str, tmp_path: Path
 ) -> None:
     for topic in ("quick-in", "quick-out"):
         kafka.create(topic, 1)
@@ -154,7 +150,7 @@ def test_a_pipeline_carries_records_with_keys_headers_and_an_identity(
 
 @pytest.mark.nightly
 def test_a_topic_is_read_once_and_each_sent_record_has_its_own_identity(
-    kafka: KafkaServer, jars: str, tmp_path: Path
+    kafka: KafkaTopics, jars: str, tmp_path: Path
 ) -> None:
     for topic in ("in", "out"):
         kafka.create(topic, 2)
@@ -186,7 +182,7 @@ def test_a_topic_is_read_once_and_each_sent_record_has_its_own_identity(
 
 @pytest.mark.nightly
 def test_a_dry_run_samples_topics_and_reports_a_missing_topic_or_connector(
-    kafka: KafkaServer, jars: str, tmp_path: Path
+    kafka: KafkaTopics, jars: str, tmp_path: Path
 ) -> None:
     kafka.create("sampled", 2)
     for number in range(20):
@@ -213,7 +209,7 @@ def test_a_dry_run_samples_topics_and_reports_a_missing_topic_or_connector(
 
 @pytest.mark.nightly
 def test_a_secret_of_a_client_that_the_cluster_refuses_is_in_no_output(
-    kafka: KafkaServer, jars: str, tmp_path: Path
+    kafka: KafkaTopics, jars: str, tmp_path: Path
 ) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     secret = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
@@ -331,7 +327,7 @@ def killing(driver: Driver, sink: str, when: list[tuple[int, str]], first: Calla
 @pytest.mark.nightly
 @pytest.mark.crash
 async def test_drivers_killed_on_both_sides_of_a_topic_carry_each_message_once(
-    broker: tuple[str, str], kafka: KafkaServer, jars: str, tmp_path: Path
+    broker: tuple[str, str], kafka: KafkaTopics, jars: str, tmp_path: Path
 ) -> None:
     url, admin = broker
     kafka.create("orders", 2)
