@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 from databases import PostgreSQL
 from waiting import until
@@ -54,6 +55,17 @@ def test_a_connection_that_is_seldom_used_is_not_kept(servers: Callable[[str], P
     assert one.run(SCHEMA, COUNT) == [(1,)]
     for database in (one, two):
         database.close()
+
+
+def test_a_new_connection_creates_nothing_again_and_waits_for_no_vacuum(servers: Callable[[str], PostgreSQL]) -> None:
+    location = servers("postgresql").new_url()
+    one, two = SharedDatabase(location), SharedDatabase(location)
+    schema = SCHEMA + "; CREATE INDEX IF NOT EXISTS shared_test_number ON shared_test (number)"
+    assert one.run(schema, ADD, name="a") == [(1,)]
+    with psycopg.connect(one._conninfo) as vacuum:
+        vacuum.execute("LOCK TABLE shared_test IN SHARE UPDATE EXCLUSIVE MODE")
+        assert two.run(schema, COUNT) == [(1,)]
+    two.close()
 
 
 def test_only_postgresql_is_shared() -> None:

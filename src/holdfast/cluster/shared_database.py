@@ -25,10 +25,11 @@ PATIENCE: Final = 2.0
 """Seconds that a call waits for the database."""
 SHORTEST_PAUSE: Final = 0.1
 """Seconds after a failure in which calls fail at once; at least twice the time that the failed call took."""
-_STATEMENT: Final = b"SELECT set_config(%s, %s, false)"
-_DURABLE: Final = (
-    b"SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-)
+_SETTINGS: Final = b"""
+SELECT set_config('statement_timeout', %(limit)s, false), set_config('lock_timeout', %(limit)s, false),
+    set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
+        ELSE current_setting('synchronous_commit') END, false)
+"""
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
@@ -53,7 +54,6 @@ class SharedDatabase:
         self._conninfo = conninfo_of(location, PATIENCE, f"holdfast-shared {self.space}")
         self._lock = threading.Lock()
         self._connection: _Bounded | None = None
-        self._made: set[str] = set()
         self._away_until = 0.0
         self.is_kept = False
         """Whether :meth:`rest` leaves the connection open: calls come often."""
@@ -89,30 +89,21 @@ class SharedDatabase:
                 raise DatabaseAway(" ".join(str(error).split()) or type(error).__name__) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
-        connection = self._connected(schema)
+        connection = self._connected()
         values = {"space": self.space, **values}
-        within = connection.transaction() if len(statements) > 1 else contextlib.nullcontext()
-        rows: list[Row] = []
-        with within:
-            for statement in statements:
-                cursor = connection.execute(_translated(statement), values, prepare=True)
-                rows = cursor.fetchall() if cursor.description is not None else []
-        return rows
-
-    def _connected(self, schema: str) -> _Bounded:
-        connection = self._connection
-        if connection is None:
-            connection = _Bounded.connect(self._conninfo, autocommit=True)
-            self._connection = connection
-            for name in ("statement_timeout", "lock_timeout"):
-                connection.execute(_STATEMENT, (name, str(round(PATIENCE * 1000))))
-            connection.execute(_DURABLE)
-        if schema not in self._made:
+        try:
+            return _transact(connection, statements, values)
+        except psycopg.errors.UndefinedTable:
             with connection.transaction():
                 connection.execute(tables.CREATION_LOCK.encode())
                 connection.execute(schema.encode())
-            self._made.add(schema)
-        return connection
+            return _transact(connection, statements, values)
+
+    def _connected(self) -> _Bounded:
+        if self._connection is None:
+            self._connection = _Bounded.connect(self._conninfo, autocommit=True)
+            self._connection.execute(_SETTINGS, {"limit": str(round(PATIENCE * 1000))})
+        return self._connection
 
     def rest(self) -> None:
         """Close the connection after a call, unless calls come often: a server has few connections."""
@@ -128,7 +119,6 @@ class SharedDatabase:
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
-        self._made.clear()
         if connection is not None:
             connection.close()
 
@@ -150,6 +140,17 @@ def _bounded(asked: Generator[Any, Any, T], until: float) -> Generator[Any, Any,
             wanted = asked.send(ready)
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
+
+
+def _transact(connection: _Bounded, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+    """Run statements in one transaction."""
+    within = connection.transaction() if len(statements) > 1 else contextlib.nullcontext()
+    rows: list[Row] = []
+    with within:
+        for statement in statements:
+            cursor = connection.execute(_translated(statement), values, prepare=True)
+            rows = cursor.fetchall() if cursor.description is not None else []
+    return rows
 
 
 _NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
