@@ -143,6 +143,26 @@ async def test_a_source_ends_the_sequence_whose_end_metro_refuses_with_unsigned_
     assert service.delivered("notify") == [1, 2]
 
 
+@every_version
+@cell(role="source", security="certificates", pattern="one-way", fault="the answer to CreateSequence lost")
+async def test_a_source_gets_a_sequence_although_metro_refuses_repeats_unsigned(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    def relayed(one: Relayed) -> None:
+        proxy.faults = CLEAN
+
+    service = await served(metro, tmp_path / "log", **metro_side(tmp_path, versions, "server", "certificates"))
+    processors = our_side(tmp_path, "source", "certificates").processors()
+    async with (
+        LossyProxy(service.url, Faults(lose_response=1.0), on_relayed=relayed) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
+    ):
+        await exchange(source, "notify", range(1, 3))
+        await source.end(timeout=PATIENCE)
+    assert proxy.counts.responses_lost == 1
+    assert service.delivered("notify") == [1, 2]
+
+
 @every_security
 @every_version
 @pytest.mark.parametrize("work", [WORK["notify-loss"], WORK["echo-slow-loss"]], ids=["notify-loss", "echo-slow-loss"])

@@ -303,7 +303,9 @@ class RMProtocol:
         """Process several answers that arrived together; see :meth:`received`."""
         self.hearing.answers(answers, now)
 
-    def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
+    def failed(
+        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+    ) -> None:
         """Process a transmission that received no answer, or one that this side does not accept.
 
         Args:
@@ -312,9 +314,10 @@ class RMProtocol:
             unreachable: The reason, if the destination caused the failure: no connection, no answer in time, or an
                 answer that is not a SOAP message. Empty for an answer that is not accepted.
             has_left: Whether the destination may have received it; False without a connection.
+            not_accepted: The reason for an answer that is not accepted, if there is one.
         """
         self.outbound.exchanges.ended(sent, now)
-        self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left)
+        self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
         self.acknowledging.failed(sent, now)
         self.outbound.context.pollers.failed(sent, now)
 

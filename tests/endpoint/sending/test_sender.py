@@ -57,7 +57,9 @@ class Recorder:
         self.told.extend(envelope for _, envelope in answers)
         self.times_told += 1
 
-    def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
+    def failed(
+        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+    ) -> None:
         self.told.append("failed")
 
     def pause(self, to: str, seconds: float, now: float) -> float:

@@ -8,6 +8,7 @@ from holdfast.core.events import Stopped
 from holdfast.endpoint.sending.stopped import stop_error
 from holdfast.exceptions import (
     CreateSequenceRefused,
+    DeliveryError,
     HoldfastError,
     NotAcknowledged,
     PeerFault,
@@ -63,6 +64,14 @@ def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **
             'the destination http://d/ answered the request with MustUnderstand: "Action"',
             f"{SAFE} It granted no Sequence. Check that reliable messaging is enabled at that endpoint (WCF: "
             f"reliableSession; CXF: the reliableMessaging feature), or fix the cause that the fault names, then: {HOW}",
+        ),
+        (
+            told("answers not accepted", "none of 10 answers to CreateSequence is accepted: no signature"),
+            DeliveryError,
+            "the destination http://d/ grants no Sequence in an answer that can be accepted\n  "
+            "none of 10 answers to CreateSequence is accepted: no signature",
+            f"{SAFE} Read the destination's log for the reason of its fault: it may not accept your certificate or "
+            f"your password. Or correct what this source demands of answers. Then: {HOW}",
         ),
         (
             told("HTTP 418", "no SOAP message"),

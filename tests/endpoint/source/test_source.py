@@ -32,8 +32,11 @@ from holdfast import (
     DestinationHTTP,
     DestinationPolicy,
     EnvelopeError,
+    MessageContext,
     NotAcknowledged,
     PeerFault,
+    ProcessingError,
+    Processor,
     RetransmissionPolicy,
     Source,
     SourceHTTP,
@@ -303,6 +306,45 @@ async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume
             await source.flush(60)
             assert source.progress.acknowledged == 3
     await until(lambda: got == ["0", "1", "2"])
+    await app.close()
+
+
+class Demanding(Processor):
+    """Accepts no fault, as a source that demands signatures of its destination accepts no unsigned one."""
+
+    def inbound(self, context: MessageContext) -> None:
+        if context.envelope.fault is not None:
+            raise ProcessingError("it has no signature")
+
+
+async def test_a_source_stops_after_faults_for_create_sequence_that_it_accepts_none_of(tmp_path: Path) -> None:
+    app, got = shop()
+    await app.start()
+    is_refusing, asked = True, set[str | None]()
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        if is_refusing and isinstance(envelope.control, CreateSequence):
+            asked.add(envelope.message_id)
+            refuse(exchange, envelope, Fault("Sender", "the certificate is not known"))
+        else:
+            app.handle(exchange)
+
+    async with scripted(handle) as url:
+        async with Source(
+            url, tmp_path / "outbox", versions=Versions(), processors=[Demanding()], policy=QUICK
+        ) as source:
+            sent = await source.send("<n>0</n>", action=ACTION)
+            with pytest.raises(DeliveryError, match="of 10 answers to CreateSequence is accepted") as caught:
+                await sent.acknowledged(60)
+            assert "it has no signature. It is a fault that nothing secures, Sender" in caught.value.message
+            assert '"the certificate is not known"' in caught.value.message
+            assert "1 unacknowledged message is safe" in caught.value.remedy
+            assert source.incidents["sequence.refused"] > 0
+            assert len(asked) == 2 * 2, "two Sequences, with an Offer and without one"
+            is_refusing = False
+            source.resume()
+            await source.flush(60)
+    await until(lambda: got == ["0"])
     await app.close()
 
 

@@ -359,8 +359,10 @@ class Replies:
                 self._registry.context.polls.add(back_channel, outbox.to, frozenset((outbox.key,)), now)
             else:
                 # The retransmitted reply carries the acknowledgement. Alone and earlier, it could cost CXF's client the
-                # reply.
+                # reply. That client accepts it soon after the answer to its latest repeat, perhaps at no other time.
                 self._answering.done(back_channel)
+                source.asked_for(reply_number, now + APART)
+                outbox.ready()
         elif reply_number is not None and outbox is not None and source is not None and back_channel is not None:
             if not has_waited and (until := self._too_soon(destination.identifier, number, now)):
                 self._add_waiting(destination.identifier, number, back_channel, asked, until, until)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 ANSWERED_ENOUGH = 3
-"""Attempts after which an empty answer to a question, to 1.0's LastMessage or to TerminateSequence is enough."""
+"""Attempts after which an empty answer to a question, to 1.0's LastMessage or to TerminateSequence is enough; answers
+after which a reply that its requester does not acknowledge holds back no other one."""
 
 
 class ControlRequests:

@@ -49,6 +49,8 @@ class InFlight:
     """When a request was first acknowledged. A request stays in flight until its reply arrives."""
     exchanges: int = 0
     """Open HTTP exchanges of the number."""
+    answers: int = 0
+    """How many exchanges of a reply ended with an answer."""
     untaken: int = 0
     """Transmissions that the peer did not accept: they never left, or its answer ended the Sequence."""
 
@@ -95,7 +97,7 @@ class Flight(dict[int, InFlight]):
     is one unnecessary examination.
     """
 
-    __slots__ = ("_due_from", "_leaving", "asking", "bytes", "has_waiting", "missing")
+    __slots__ = ("_due_from", "_leaving", "asking", "bytes", "has_waiting", "missing", "passed_over")
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,6 +107,8 @@ class Flight(dict[int, InFlight]):
         """Total size of the bodies."""
         self.missing = 0
         """The lowest due number that waits for its record to be read, or for room; 0: no such number found so far."""
+        self.passed_over: set[int] = set()
+        """Replies that hold back no other number: see :meth:`pass_over`."""
         self._due_from = math.inf
         self._leaving: set[int] = set()
         """Numbers that are due now and have not left yet."""
@@ -113,7 +117,12 @@ class Flight(dict[int, InFlight]):
 
     def has_room(self, record: Record | None, most: int) -> bool:
         """Whether the body fits in addition to the others, with ``most`` bytes in total. One body always fits."""
-        return not self or self.bytes + size_of(record) <= most
+        return not self.counted or self.bytes + size_of(record) <= most
+
+    @property
+    def counted(self) -> int:
+        """How many numbers count towards the window."""
+        return len(self) - len(self.passed_over)
 
     def begin(self, number: int, record: Record | None, now: float) -> None:
         """Add ``number``, which leaves now for the first time; without a record, it is the final message."""
@@ -179,6 +188,18 @@ class Flight(dict[int, InFlight]):
         entry.waits_for, entry.due = 0, math.inf
         self._leaving.discard(number)
 
+    def pass_over(self, number: int) -> None:
+        """Continue to retransmit a reply, but let it hold back no other one.
+
+        Its requester received it several times and may never acknowledge it: a call that has failed takes no reply
+        (CXF). The replies to the requester's other calls do not depend on it.
+        """
+        entry = self[number]
+        self.passed_over.add(number)
+        self.bytes -= entry.size
+        entry.size = 0
+        self._due_from = -math.inf  # another number may have waited for it
+
     def release(self, number: int, now: float) -> None:
         """Retransmit ``number`` now, although it was parked or waits for a lower one."""
         entry = self[number]
@@ -219,6 +240,7 @@ class Flight(dict[int, InFlight]):
         if entry is not None:
             self.bytes -= entry.size
         self.asking.discard(number)
+        self.passed_over.discard(number)
         self._leaving.discard(number)
         if self.has_waiting:
             self._due_from = -math.inf  # another number may have waited for it
@@ -289,8 +311,8 @@ class Flight(dict[int, InFlight]):
         return numbers
 
     def _due_behind(self, number: int, entry: InFlight, unreplied: Container[int]) -> float:
-        """Return when a number that waits for a lower one is due: once the lower number is acknowledged."""
-        if entry.waits_for not in self:
+        """Return when a number that waits for a lower one is due: once the lower one is acknowledged or passed over."""
+        if entry.waits_for not in self or entry.waits_for in self.passed_over:
             return -math.inf
         # A request may have arrived without an acknowledgement while its reply is pending: repeat it to get the reply.
         return entry.due if number in unreplied else math.inf

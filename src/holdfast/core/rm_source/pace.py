@@ -71,9 +71,11 @@ class Pace:
     def limited(self, flight: Flight, due: list[int], now: float) -> list[int]:
         """Return the due numbers that leave now; the others wait for them.
 
-        Lost and dropped messages halve the window. The halved window limits the retransmissions that leave now.
+        Lost and dropped messages halve the window. The halved window limits the retransmissions that leave now, except
+        of replies that are passed over.
         """
-        entries = [flight[number] for number in due]
+        counted = [number for number in due if number not in flight.passed_over] if flight.passed_over else due
+        entries = [flight[number] for number in counted]
         if not any(entry.was_lost for entry in entries):
             return due  # requests that have arrived, retransmitted for their replies
         for entry in entries:
@@ -83,9 +85,10 @@ class Pace:
         if any(entry.was_lost and not entry.is_dropped for entry in entries):
             self.window.lost(timeout, now)
         allowed = max(1, self.size)
-        for number in due[allowed:]:
-            flight.wait(number, due[allowed - 1], now + timeout)
-        return due[:allowed]
+        held = counted[allowed:]
+        for number in held:
+            flight.wait(number, counted[allowed - 1], now + timeout)
+        return [number for number in due if number not in held] if held else due
 
     def soon(self, tries: int) -> float:
         """Return the seconds until a retransmission of a message that certainly did not arrive."""

@@ -43,7 +43,8 @@ REFUSED_ENOUGH = 10
 """Number of refused notifications of the end after which the source ends the Sequence itself, with all its messages
 acknowledged. A destination that has ended the Sequence may not be able to say so: a Metro service with certificates
 answers each repeat of TerminateSequence with a fault that it does not sign. Such a fault has no authority over the
-Sequence. A destination that does not answer at all is notified again when it is back, without a limit."""
+Sequence. A destination that does not answer at all is notified again when it is back, without a limit. Also the number
+of answers to one CreateSequence that this side does not accept, after which the source gives that Sequence up."""
 
 # Every message needs these enum members; a module global is faster to look up than an attribute of the enum.
 _CREATED, _ROLLOVER = SourceState.CREATED, SourceState.ROLLOVER
@@ -202,7 +203,7 @@ class RMSource(OutboundSequence):
         if pace.window.early is Early.DROPS and self.flight.has_waiting:
             window = 0  # the destination would drop every message behind the gap
         highest = min(self._highest_new(), numbers.durable_mark)
-        while len(self.flight) < window and (number := numbers.next) <= highest:
+        while self.flight.counted < window and (number := numbers.next) <= highest:
             if number not in self.acknowledged:
                 record = here.get(before + number)
                 is_here = record is not None or number == numbers.last
@@ -311,6 +312,15 @@ class RMSource(OutboundSequence):
         elif number == 0 and self.state in REQUESTS:
             self.control.hurry(now if at_once else now + self.pace.soon(self.control.attempts))
 
+    def asked_for(self, number: int, at: float) -> None:
+        """Retransmit a reply at ``at`` at the latest, unless it is under way: its requester has repeated the request.
+
+        No two transmissions are closer than the minimum retransmission timeout.
+        """
+        entry = self.flight.get(number)
+        if entry is not None and not entry.exchanges:
+            self.flight.hurry(entry, max(at, entry.sent_at + self.policy.retransmission.floor))
+
     def end_refused(self) -> bool:
         """Count a refused notification of the end, and return whether there were enough of them.
 
@@ -322,6 +332,13 @@ class RMSource(OutboundSequence):
         self.control.refusals += 1
         is_delivered = self.behavior is not IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
         return self.control.refusals >= REFUSED_ENOUGH and is_delivered and self.is_complete
+
+    def creation_not_accepted(self) -> bool:
+        """Count an answer to CreateSequence that is not accepted, and return whether there were enough of them."""
+        if self.state is not SourceState.CREATING:
+            return False
+        self.control.refusals += 1
+        return self.control.refusals >= REFUSED_ENOUGH
 
     def issue(self, now: float) -> None:
         """Put the available numbers of a polled Sequence in flight; they leave as the peer requests them."""
@@ -449,7 +466,7 @@ class RMSource(OutboundSequence):
             return self.control.is_due(now)
         due = self.flight.deadline
         is_due = (due is not None and due <= now) or self.flight.missing > 0
-        return self.is_open and (is_due or (self._has_new() and len(self.flight) < self.pace.size))
+        return self.is_open and (is_due or (self._has_new() and self.flight.counted < self.pace.size))
 
     def patience_deadline(self) -> float | None:
         """Return when the passage of time alone changes the Sequence: it expires, or the source gives up."""

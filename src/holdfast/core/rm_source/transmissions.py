@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.flight import Flight, InFlight
 from holdfast.core.rm_source.pace import Pace
 from holdfast.core.rm_source.waiting_requests import SequenceRequests
@@ -107,7 +108,7 @@ class Transmissions:
         if entry is not None:
             self._pace.replied(number, entry, now)
 
-    def answered(self, number: int, now: float, *, in_answers: bool) -> None:
+    def answered(self, number: int, now: float, *, in_answers: bool, is_reply: bool = False) -> None:
         """Process the end of an exchange without a fault, after the acknowledgements in its answer.
 
         Args:
@@ -117,6 +118,8 @@ class Transmissions:
                 without an acknowledgement, behind a gap, was then dropped because of the gap (WCF in order, gSOAP).
                 It waits until the gap is filled, and is then retransmitted immediately. The gap may have been filled
                 while the answer was in transit.
+            is_reply: Whether the number is a reply to an address. Its requester acknowledges it elsewhere. After
+                :data:`ANSWERED_ENOUGH` answers, an unacknowledged reply holds back no other one.
         """
         flight = self._flight
         entry = flight.get(number)
@@ -126,6 +129,11 @@ class Transmissions:
         if number in self._waiting.replying:
             return  # the answer contained its reply: it counts as acknowledged once the reply is stored
         entry.answered = True
+        if is_reply:
+            entry.answers += 1
+            if entry.answers == ANSWERED_ENOUGH:
+                flight.pass_over(number)
+            return
         if not in_answers:
             return
         lowest = flight.lowest

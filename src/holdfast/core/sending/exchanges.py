@@ -87,7 +87,7 @@ class Exchanges:
         is_anonymous = self._context.composer.is_anonymous(source)
         is_ungranted = source.state is SourceState.CREATING and is_anonymous
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
-        source.transmissions.answered(sent.number, now, in_answers=is_anonymous)
+        source.transmissions.answered(sent.number, now, in_answers=is_anonymous, is_reply=outbox.is_for_replies)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
         if is_question and was_empty and source.doubt.is_silent(in_answers=is_anonymous):
             doubt_remains(outbox, source, now)
@@ -97,7 +97,9 @@ class Exchanges:
             self._context.effects.append(effect)
         outbox.ready()
 
-    def failed(self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True) -> None:
+    def failed(
+        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+    ) -> None:
         """Record a message that got no answer. See :meth:`RMProtocol.failed`."""
         found = self._find(sent)
         if found is None:
@@ -110,7 +112,7 @@ class Exchanges:
             source.flight.not_taken(sent.number)
         source.not_delivered(sent.number, now)
         if has_left and not unreachable:
-            refused(outbox, source, sent.number, now)
+            refused(outbox, source, sent.number, now, not_accepted)
         outbox.ready()
 
     def refused_for_acknowledgement(self, sent: Transmit, identifier: str, now: float) -> None:

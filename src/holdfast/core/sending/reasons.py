@@ -31,6 +31,10 @@ NOT_POLLED = "polls refused"
 """Why an outbox is stopped: its destination does not answer the polls for replies and acknowledgements."""
 
 
+NOT_ACCEPTED = "answers not accepted"
+"""Why an outbox is stopped: this side accepts no answer of its destination to CreateSequence."""
+
+
 class Why(NamedTuple):
     """Report of an event of a Sequence.
 

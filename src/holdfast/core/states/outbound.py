@@ -29,6 +29,7 @@ class SourceEvent(Event):
     TURN = "turn to send", OURS
     CREATE_SEQUENCE_RESPONSE = "CreateSequenceResponse"
     CREATE_SEQUENCE_REFUSED = "CreateSequenceRefused fault"
+    CREATE_SEQUENCE_NOT_ACCEPTED = "enough answers to CreateSequence are not accepted", OURS
     GRANT_DURABLE = "the grant is durable", OURS
     SEND_MESSAGE = "send a message", OURS
     SEND_LAST_NUMBER = "send the highest number", OURS
@@ -120,6 +121,7 @@ def _way(can: Capabilities) -> SourceTable:
         (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
         (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
         (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.KEEP, _S.GRANTED),
+        (_S.CREATING, _V.CREATE_SEQUENCE_NOT_ACCEPTED): (_T.REPORT_REFUSED, _S.NONE),
         (_S.CREATING, _V.SILENT): (_T.STOP, _S.CREATING),
         (_S.GRANTED, _V.GRANT_DURABLE): (_T.BEGIN, _S.CREATED),
         (_S.GRANTED, _V.MESSAGE_FAULT): (_T.NOTHING, _S.GRANTED),

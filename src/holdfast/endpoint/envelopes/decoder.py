@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError, ProcessorError
@@ -106,6 +106,11 @@ class Decoder:
     def use(self, limits: Limits) -> None:
         """Replace the limits of envelopes."""
         self._limits = limits
+
+    def claimed_fault(self, data: bytes) -> Fault | None:
+        """Return the fault in an envelope that is not accepted, None without one. Only its text may be used."""
+        read = self._read(data, None)
+        return read.fault if isinstance(read, Envelope) else None
 
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do something else in the thread, and make the call with what came of it, in the loop."""

@@ -243,6 +243,10 @@ class Envelopes:
             received = partial(self._answered, sent, response, notes, answered)
             self._decoder.read(response.body, received, self._opening_of(sent, response, notes))
 
+    def claimed_fault(self, response: Response) -> Fault | None:
+        """Return the fault in an answer that a processor stopped, None without one. Only its text may be used."""
+        return self._decoder.claimed_fault(response.body)
+
     def _opening_of(self, sent: Transmit, response: Response, notes: Notes | None) -> Opening | None:
         if notes is None or not self._chain.receives:
             return None

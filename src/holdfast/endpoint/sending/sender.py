@@ -35,6 +35,8 @@ RETIRED_FOR = 300.0
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
+_MOST_CLAIMED = 500
+"""Maximum number of characters of the reason in a fault that is not accepted, for the caller's error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,8 +248,9 @@ class Sender:
     def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True, has_left: bool = True) -> None:
         log.debug("transmission.failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
-        unreachable = reason if is_unreachable else ""
-        self._engine.protocol.failed(sent, self._engine.clock(), unreachable, has_left=has_left)
+        unreachable, not_accepted = (reason, "") if is_unreachable else ("", reason)
+        protocol, now = self._engine.protocol, self._engine.clock()
+        protocol.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
 
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         now = self._engine.clock()
@@ -271,7 +274,10 @@ class Sender:
             reason = _first_line(response) or read.message
             self._undecodable(sent, response, f"{reason}; the next attempt follows in {wait:.0f} s" if wait else reason)
         elif isinstance(read, ProcessorError):
-            self._failed(sent, f"the answer of {sent.to} is not accepted: {read.message}", is_unreachable=False)
+            reason = f"the answer of {sent.to} is not accepted: {read.message}"
+            if isinstance(sent.envelope.control, CreateSequence):
+                reason += _claimed(self._envelopes.claimed_fault(response))
+            self._failed(sent, reason, is_unreachable=False)
             self._engine.touch()
         else:
             if self._envelopes.passes_on and read.relates_to is not None:
@@ -348,6 +354,13 @@ class Sender:
         for http in (*(way.http for way in (self._usual, *self.ways.values())), *self._retired):
             await http.close()
         await self._envelopes.close()
+
+
+def _claimed(fault: Fault | None) -> str:
+    """Return what a fault in an answer that is not accepted says, as the end of a sentence."""
+    if fault is None:
+        return ""
+    return f'. It is a fault that nothing secures, {fault.code}: "{fault.reason[:_MOST_CLAIMED]}"'
 
 
 def retry_after(response: Response, now: float) -> float:

@@ -11,7 +11,7 @@ from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
 from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
-from holdfast.core.sending.reasons import NOT_POLLED, UNSENDABLE
+from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import (
@@ -56,6 +56,11 @@ _NOT_POLLED = (
     "from another store without polls: omit poll of SourceHTTP, or --poll. To try it again"
 )
 
+_NOT_ACCEPTED = (
+    "Read the destination's log for the reason of its fault: it may not accept your certificate or your password. Or "
+    "correct what this source demands of answers. Then"
+)
+
 
 def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str) -> HoldfastError:
     """Return the error for waiting callers.
@@ -93,6 +98,9 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if stopped.code == NOT_POLLED:
         message = f"the destination {to} does not answer polls (WS-MakeConnection): {stopped.reason}"
         return DeliveryError(message, remedy=f"{safe} {_NOT_POLLED}: {resume}")
+    if stopped.code == NOT_ACCEPTED:
+        message = f"the destination {to} grants no Sequence in an answer that can be accepted\n  {stopped.reason}"
+        return DeliveryError(message, remedy=f"{safe} {_NOT_ACCEPTED}: {resume}")
     is_http = stopped.code.startswith("HTTP ")
     if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"

@@ -1,13 +1,15 @@
-"""A peer that ends the connection where it should refuse a version: the next version is tried after a few times."""
+"""A peer that does not grant a Sequence in a way that can be accepted: the next version is tried after a few times."""
 
 from __future__ import annotations
 
 import pytest
 from sending import NEW, OLD, Sending
 
-from holdfast.core.events import Transmit
+from holdfast.core.events import Incident, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse
-from holdfast.core.sending.grants.creation import MOST_CUT
+from holdfast.core.rm_source.source import REFUSED_ENOUGH
+from holdfast.core.sending.grants.creation import MOST_CUT, MOST_UNACCEPTED
+from holdfast.core.sending.reasons import NOT_ACCEPTED
 from holdfast.core.versions import Versions
 
 
@@ -72,3 +74,69 @@ def test_a_grant_begins_the_count_again() -> None:
     assert asked(sending, MOST_CUT - 1) == [NEW] * (MOST_CUT - 1)
     sending.answer(next_creation(sending), control=CreateSequenceResponse("urn:s"))
     assert next(iter(sending.protocol.outbound.outboxes.values())).lifecycle.cut_creations == 0
+
+
+# --- answers that are not accepted, such as faults without the demanded signature -------------------------------------
+
+
+def not_accepted(sending: Sending, times: int) -> list[str | None]:
+    """The MessageIDs of so many CreateSequences; no answer to them is accepted."""
+    found = []
+    for _ in range(times):
+        create = next_creation(sending)
+        found.append(create.envelope.message_id)
+        sending.protocol.failed(create, sending.now, not_accepted="no signature")
+        sending.settle()
+    return found
+
+
+@pytest.mark.parametrize("with_offer", [False, True])
+def test_after_enough_answers_that_are_not_accepted_another_sequence_is_asked_for(with_offer: bool) -> None:
+    sending = opened((NEW, with_offer))
+    first = not_accepted(sending, REFUSED_ENOUGH)
+    create = next_creation(sending)
+    assert len({*first}) == 1 and create.envelope.message_id not in first, "a repeat may be what the peer refuses"
+    sending.answer(create, control=CreateSequenceResponse("urn:s", accept_acks_to=ANONYMOUS_EPR))
+    assert [one.number for one in sending.take()] == [1]
+    assert sending.stopped == []
+
+
+@pytest.mark.parametrize("with_offer", [False, True])
+def test_a_source_stops_when_no_answer_in_any_version_is_accepted(with_offer: bool) -> None:
+    sending = opened((NEW, with_offer), (OLD, with_offer))
+    asked = not_accepted(sending, 2 * MOST_UNACCEPTED * REFUSED_ENOUGH)
+    assert len({*asked}) == 2 * MOST_UNACCEPTED
+    (stopped,) = sending.stopped
+    assert stopped.code == NOT_ACCEPTED and stopped.reason.endswith("is accepted: no signature")
+    assert sending.wait(1000.0) == [], "until the operator resumes it"
+    (warning,) = [one for one in sending.told if isinstance(one, Incident) and one.level == "warning"]
+    assert warning.name == "sequence.refused"
+    outbox = sending.protocol.outbound.outboxes["a"]
+    again = Sending(sending.store, now=sending.now)
+    for one in (sending, again):
+        assert one.wait(1000.0) == []
+        resumed = one.protocol.outbound.outboxes["a"]
+        resumed.resume([(NEW, with_offer)], one.now)
+        assert resumed.lifecycle.unaccepted_creations == 0
+        sending = one
+        not_accepted(sending, REFUSED_ENOUGH)
+        sending.answer(next_creation(sending), control=CreateSequenceResponse("urn:s", accept_acks_to=ANONYMOUS_EPR))
+        assert [sent.number for sent in sending.take()] == [1]
+    assert outbox.lifecycle.unaccepted_creations == 0
+
+
+def test_a_peer_that_is_away_is_asked_without_a_limit_whatever_it_said_before() -> None:
+    sending = opened((NEW, False))
+    not_accepted(sending, REFUSED_ENOUGH - 1)
+    for _ in range(3 * REFUSED_ENOUGH):
+        sending.protocol.failed(next_creation(sending), sending.now, "no connection", has_left=False)
+        sending.settle()
+    assert sending.stopped == []
+
+
+def test_the_reason_may_be_unknown() -> None:
+    sending = opened((NEW, False))
+    for _ in range(MOST_UNACCEPTED * REFUSED_ENOUGH):
+        sending.lose(next_creation(sending))
+    (stopped,) = sending.stopped
+    assert stopped.reason == f"none of {REFUSED_ENOUGH} answers to CreateSequence is accepted"

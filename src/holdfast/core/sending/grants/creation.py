@@ -14,7 +14,7 @@ from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.reasons import NO_REASON, Why
+from holdfast.core.sending.reasons import NO_REASON, NOT_ACCEPTED, Why
 from holdfast.core.states.outbound import Request, SourceEvent, SourceState
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ Sequence is used as it is, as that of a destination that never accepts an Offer.
 MOST_CUT = 4
 """Connections that end without an answer to CreateSequence, in a row, before the next version is tried. A network that
 loses a fifth of all messages each way does so to one Sequence in sixty."""
+
+
+MOST_UNACCEPTED = 2
+"""CreateSequences in a row, each repeated as often as answers that are not accepted allow, before the next version is
+tried. The second one has another MessageID and another Offer."""
 
 
 class OutboundCreation:
@@ -116,7 +121,7 @@ class OutboundCreation:
             context.sequences.by_offer.pop(source.offer, None)
             source.offer = None
         self._tell_versions(outbox, source)
-        outbox.lifecycle.ignored_offers = outbox.lifecycle.cut_creations = 0
+        outbox.lifecycle.ignored_offers = outbox.lifecycle.cut_creations = outbox.lifecycle.unaccepted_creations = 0
         outbox.lifecycle.refused.clear()
         outbox.lifecycle.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
@@ -171,6 +176,12 @@ class OutboundCreation:
         """Try the outbox's next choice after a refused CreateSequence; without one, ask again later or stop."""
         # CXF refuses a repeated CreateSequence, the first of which it granted: its Offer is in use. Another one is not.
         is_new = source.offer is None or not outbox.lifecycle.is_repeated_creation(source)
+        if why.code == NOT_ACCEPTED:
+            # Metro refuses a repeat of the CreateSequence that it granted, with a fault that it does not secure.
+            outbox.lifecycle.unaccepted_creations += 1
+            is_new = outbox.lifecycle.unaccepted_creations >= MOST_UNACCEPTED
+            if is_new:
+                outbox.lifecycle.unaccepted_creations = 0
         outbox.drop(now)
         if why.code in REFUSES_CREDENTIALS:
             # The next version would be refused for the same reason, and a few wrong passwords may lock the account.

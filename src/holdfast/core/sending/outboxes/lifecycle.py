@@ -42,6 +42,8 @@ class OutboxLifecycle:
         """Sequences in a row for which the destination did not accept the Offer, after a repeated CreateSequence."""
         self.cut_creations = 0
         """Times in a row that a connection ended without an answer to CreateSequence."""
+        self.unaccepted_creations = 0
+        """Times in a row that no answer to a CreateSequence of the present variant was accepted."""
         self.recovered_creation = ""
         """``local_id`` of the Sequence for which an earlier run may have sent CreateSequence."""
         self.unwelcome: Unwelcome | None = None
@@ -75,6 +77,7 @@ class OutboxLifecycle:
         self.suspended = self.held_back = None
         self.refused.clear()
         self.unwelcome = None
+        self.unaccepted_creations = 0
         self.fruitless, self.begins_at = 0, 0.0
         return self.handle(OutboxEvent.RESUME)
 

@@ -17,7 +17,7 @@ from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAc
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.sending.reasons import Why, event_of
+from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
 from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent
 
 _ENDING_FAULTS = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
@@ -149,17 +149,22 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     outbox.ready()
 
 
-def refused(outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+def refused(outbox: Outbox, source: RMSource, number: int, now: float, reason: str) -> None:
     """Handle an answer that this side does not accept, such as a fault without the demanded signature.
 
     It has no authority over the Sequence. But a destination that gives no other answer to the end of the Sequence would
-    be notified of it without end.
+    be notified of it without end, and one that gives no other answer to CreateSequence asked without end.
 
     Args:
         number: The number of the message that it answers; 0 for none.
+        reason: Why it is not accepted.
     """
     if number and number == source.numbers.last:
         _last_message_refused(outbox, source, now)
+    elif not number and source.creation_not_accepted():
+        said = f"none of {source.control.refusals} answers to CreateSequence is accepted"
+        why = Why(NOT_ACCEPTED, f"{said}: {reason}" if reason else said)
+        outbox.happen(source, SourceEvent.CREATE_SEQUENCE_NOT_ACCEPTED, now, why)
     elif not number:
         _end_refused(outbox, source, now)
 

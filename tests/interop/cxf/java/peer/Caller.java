@@ -114,7 +114,8 @@ final class Caller {
                 return 0;
             } catch (Exception error) {
                 boolean isAboutTheSequence = isCausedBy(error, RMException.class);
-                if (!isAboutTheSequence && isOvertaken(error) || established && isLostByCxf(error)) {
+                boolean isLost = isLostByCxf(error);
+                if (!isAboutTheSequence && (isOvertaken(error) || isLost) || established && isLost) {
                     established = true;
                     return 1;
                 }
