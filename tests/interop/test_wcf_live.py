@@ -20,13 +20,14 @@ from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.grids import each_version
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
+from wcf.network import LOSS, changing_network
 from wcf.wire import Profile
 
 import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.testing.proxy import Faults
 
 pytestmark = [
     pytest.mark.interop,
@@ -239,10 +240,7 @@ async def run_over_a_bad_network(profile: Profile, faults: Faults, script: str, 
     app = contract_app(":memory:", lambda message: handled.append(message.message_number))
     (port,) = free_ports(1)
 
-    def begin(_relayed: object) -> None:
-        proxy.faults = faults
-
-    async with running_destination(app, port) as url, LossyProxy(url, seed=7, on_relayed=begin) as proxy:
+    async with running_destination(app, port) as url, changing_network(url, [faults], seed=7) as proxy:
         client = LiveWCFClient(proxy.url, contract=contract, **versions_of(profile))
         await client.run(script)
     return client, handled
@@ -250,10 +248,9 @@ async def run_over_a_bad_network(profile: Profile, faults: Faults, script: str, 
 
 @each_version
 @pytest.mark.nightly
-@cell(pattern="mixed", network=Faults(lose_request=0.2, lose_response=0.2))
+@cell(pattern="mixed", network=LOSS)
 async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_doubled(profile: Profile) -> None:
-    faults = Faults(lose_request=0.2, lose_response=0.2)
-    client, handled = await run_over_a_bad_network(profile, faults, "open; notify 1..10; echo 11..20; close")
+    client, handled = await run_over_a_bad_network(profile, LOSS, "open; notify 1..10; echo 11..20; close")
     assert client.failed == []
     assert handled == list(range(1, 21))
 

@@ -20,6 +20,7 @@ import pytest
 from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
+from wcf import network
 from wcf.destination import contract_app, key_of, running_destination
 from wcf.live_client import Cell, Ledger, Line, cells, grid, needs_the_client, three_cells
 from wcf.orders import Orders
@@ -91,7 +92,7 @@ ABORT = Condition(
     },
     {"notify": [401], "echo": [401], "both": [401, 402]},
 )
-LOSS = condition(500, 8, Faults(lose_request=0.2, lose_response=0.2))
+LOSS = condition(500, 8, network.LOSS)
 """The last session of a client: no ``open`` follows, which would fail in such a network."""
 
 
@@ -203,7 +204,6 @@ def test_clients_that_abort_leave_no_open_sequence(direct: Run) -> None:
     assert direct.left_open == [] and "sequence.lost" not in direct.incidents
 
 
-# Nightly: in one run of many, a client waited five minutes for its transfer window. The cause is not known.
 @pytest.mark.nightly
 @cell(network=LOSS.faults)
 def test_with_a_fifth_of_requests_and_of_answers_lost_no_message_is_lost(direct: Run) -> None:

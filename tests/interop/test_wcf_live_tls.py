@@ -15,8 +15,9 @@ import pytest
 from interop_cells import SIX, cell
 from waiting import until
 from wcf.destination import contract_app, key_of, running_destination
-from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
+from wcf.https import certificate_in, context_in, lossy_path, tls_before
 from wcf.live_client import Line, LiveWCFClient, needs_the_client
+from wcf.network import LOSS
 
 import holdfast
 from holdfast.endpoint.listener_settings import Listeners

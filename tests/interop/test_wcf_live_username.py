@@ -15,8 +15,9 @@ from interop_cells import SIX, cell
 from processes import Process
 from waiting import until
 from wcf.destination import contract_app, key_of, text_of
-from wcf.https import LOSS, certificate_in, context_in, lossy_path, tls_before
+from wcf.https import certificate_in, context_in, lossy_path, tls_before
 from wcf.live_client import Ledger, LiveWCFClient, needs_the_client
+from wcf.network import LOSS
 from wcf.outage import restart
 
 import holdfast

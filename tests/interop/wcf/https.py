@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import trustme
+from wcf.network import LOSS, Losses
 
 from holdfast.http.tls import ServerTLS
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
-
-LOSS = Faults(lose_request=0.2, lose_response=0.2)
 
 
 def certificate_in(directory: Path) -> Path:
@@ -64,13 +63,13 @@ async def lossy_path(url: str, seed: int, directory: Path) -> AsyncIterator[tupl
     """
 
     def relayed(exchange: Relayed) -> None:
+        losses.relayed(exchange)
         if b"CreateSequenceResponse" in (exchange.response or b""):
-            proxy.faults = LOSS
+            losses.use(LOSS)
         if re.search(rb"/(LastMessage|CloseSequence)<", exchange.request):
-            proxy.faults = Faults()
+            losses.use(Faults())
 
-    async with (
-        LossyProxy(url, seed=seed, on_relayed=relayed) as proxy,
-        tls_before(proxy.url, context_in(directory)) as outer,
-    ):
+    proxy = LossyProxy(url, seed=seed, on_relayed=relayed)
+    losses = Losses(proxy)
+    async with proxy, tls_before(proxy.url, context_in(directory)) as outer:
         yield outer, proxy

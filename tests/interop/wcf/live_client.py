@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from wcf.network import changing_network
 from wcf.wire import COMBINATIONS, Profile
 
-from holdfast.testing.proxy import Faults, LossyProxy, Relayed
+from holdfast.testing.proxy import Faults
 
 PROGRAM = os.environ.get("WCF_CLIENT", "")
 
@@ -146,7 +146,7 @@ async def cells(
 
     async def run(seed: int, cell: Cell) -> list[list[Line]]:
         async with contextlib.AsyncExitStack() as running:
-            network = await running.enter_async_context(_network(url, faults, seed)) if faults else None
+            network = await running.enter_async_context(changing_network(url, faults, seed)) if faults else None
             told = {"key": cell.key, "contract": cell.contract} | versions_of(cell.profile) | options
             client = LiveWCFClient(network.url if network else url, **told)
             return by_session(await client.run(scripts[cell.contract]))
@@ -164,20 +164,6 @@ def by_session(said: list[Line]) -> list[list[Line]]:
             sessions.append([])
         sessions[-1].append(line)
     return sessions
-
-
-def _network(url: str, faults: Sequence[Faults], seed: int) -> LossyProxy:
-    """A proxy that changes its faults whenever the service grants another session."""
-    granted: set[bytes] = set()
-
-    def relayed(exchange: Relayed) -> None:
-        response = exchange.response or b""
-        if b"CreateSequenceResponse" in response:
-            granted.update(re.findall(rb"Identifier>([^<]+)<", response)[:1])
-            proxy.faults = faults[len(granted) - 1]
-
-    proxy = LossyProxy(url, seed=seed, on_relayed=relayed)
-    return proxy
 
 
 class Ledger:
