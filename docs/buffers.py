@@ -23,9 +23,9 @@ from holdfast.endpoint.handling import dead_letters as letters
 from holdfast.endpoint.journal import writer as journal
 from holdfast.endpoint.source import enqueued_messages
 from holdfast.endpoint.workers import identifier_table as identifiers
-from holdfast.endpoint.workers import node_listener, placement
+from holdfast.endpoint.workers import node_listener, placement, relays
 from holdfast.endpoint.workers import routing as neighbours
-from holdfast.endpoint.workers.frames import packets
+from holdfast.endpoint.workers.frames import large_answers, packets, sealed_transport
 from holdfast.endpoint.workers.frames import session as frame_session
 from holdfast.http import tls_transport
 from holdfast.http.client import answer_room
@@ -33,6 +33,7 @@ from holdfast.http.client import connection as client_connection
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import HTTPLimits
 from holdfast.store.rocksdb import opening
+from holdfast.wire.attachments import stored
 
 LIMITS, INBOUND, SINKS = HTTPLimits(), DestinationPolicy(), StagingPolicy()
 LARGEST = LIMITS.max_body
@@ -212,6 +213,22 @@ WORKER = [
         "`endpoint.workers.frames.packets.MOST_ANSWERS`",
     ),
     Buffer(
+        "large messages and replies that pass between nodes, in both directions of a sealed connection",
+        2 * (sealed_transport.MOST_BYTES + HIGH_WATER), node_listener.MOST_PIPES,
+        "503; the sender retries. What the connections do not accept waits in a temporary file",
+        "`endpoint.workers.frames.sealed_transport.MOST_BYTES`, `endpoint.workers.node_listener.MOST_PIPES`",
+    ),
+    Buffer(
+        "the first pieces of large replies that wait for another node",
+        stored.PIECE, large_answers.MOST_WAITING, "the first one expires; the sender asks again",
+        "`endpoint.workers.frames.large_answers.MOST_WAITING`",
+    ),
+    Buffer(
+        "answers to large messages whose sender did not wait for them",
+        relays.MOST_BYTES, relays.MOST_KEPT, "the first one is dropped; a repeat goes to the owner",
+        "`endpoint.workers.relays.MOST_BYTES`, `endpoint.workers.relays.MOST_KEPT`",
+    ),
+    Buffer(
         "where the workers of a cluster are, which all processes of a node share",
         placement.MOST_BYTES, 1, "a node with a longer URL is refused",
         "`endpoint.workers.placement.MOST_BYTES`",
@@ -252,6 +269,7 @@ NO_BUFFERS = {
     },
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
     "endpoint.envelopes.decoder": {"OFF_LOOP": "a threshold"},
+    "endpoint.envelopes.temporary_content": {"_BUFFER": "of a reader's file"},
     "endpoint.envelopes.package_spool": {"FLUSH_FROM": "of a content that max_buffered counts"},
     "endpoint.heap": {"LARGE": "a threshold"},
     "endpoint.failures": {"MAX_REASON": "of a field"},
@@ -265,6 +283,7 @@ NO_BUFFERS = {
     "endpoint.workers.agent_link": {"MOST_BYTES": "of a supervisor, which stores nothing"},
     "endpoint.workers.placement": {"AWAY": "no bytes"},
     "endpoint.workers.routing": {"MOST_GIVEN": "of a request, which is counted"},
+    "endpoint.workers.frames.sealed_transport": {"PIECE": "of a packet"},
     "endpoint.workers.frames.packets": {"DIGEST_BYTES": "of a packet", "TOGETHER": "of a packet"},
     "endpoint.workers.frames.streams": {"MOST_FRAMED": "of a request, which is counted"},
     "endpoint.journal.files": {"LARGEST_FRAME": "of a file"},
@@ -291,10 +310,9 @@ NO_BUFFERS = {
         "LOW_WATER": "of a connection's buffer",
     },
     "http.server.asgi": {"HIGH_WATER": "of a connection, which the ASGI server bounds"},
-    "store.contents": {"LEAST_FREE": "of a disk"},
+    "store.contents": {"LEAST_FREE": "of a disk", "_BUFFER": "of a reader's file"},
     "store.plan": {"_MOST": "no bytes"},
     "store.rocksdb.log_format": {"_MASK_DELTA": "no bytes", "_POLYNOMIAL": "no bytes"},
-    "store.sql.contents": {"_BUFFER": "of a reader's file"},
     "store.sql.dialects": {"LEAST_PACKET": "of a database"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
     "store.rocksdb.free_space": {"SHORT_BYTES": "of the disk"},
@@ -313,7 +331,9 @@ NO_BUFFERS = {
         "FEWEST_RECORD_BYTES": "of a setting of Kafka",
         "RECORD_BYTES": "of the batch that is written",
     },
+    "store.kafka.contents": {"PIECE_BYTES": "of the batch that is written"},
     "store.kafka.store": {"APPLY_BYTES": "of a start"},
+    "store.kafka.topic": {"_FETCHED_BYTES": "of a start"},
     "store.kafka.sweep": {"FEWEST_BYTES": "of the log", "STEP_BYTES": "of the batch that is written"},
     "store.sql.changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},
     "store.rocksdb.changes": {"SWEEP_BYTES": "deleted, not held"},
@@ -339,7 +359,9 @@ HERE = {
     "endpoint.handling.dead_letters": {"PAGE_BYTES"},
     "endpoint.journal.writer": {"MOST_GATHERED"},
     "endpoint.workers.frames.packets": {"MOST_ANSWERS", "MOST_REQUESTS"},
+    "endpoint.workers.frames.sealed_transport": {"MOST_BYTES"},
     "endpoint.workers.frames.session": {"MOST_BYTES"},
+    "endpoint.workers.relays": {"MOST_BYTES"},
     "endpoint.workers.identifier_table": {"MOST_CLAIMS"},
     "endpoint.workers.placement": {"MOST_BYTES"},
     "endpoint.workers.routing": {"HEAD_ROOM"},

@@ -15,7 +15,7 @@ from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.operating.verification import Verification
 from holdfast.cluster.rows import Claim, Enter, Join
 from holdfast.cluster.verification import verify_cluster
-from holdfast.core.records import Batch, Record
+from holdfast.core.records import Batch, Record, with_content
 from holdfast.endpoint.worker import Worker
 from holdfast.store import open_store
 
@@ -104,6 +104,29 @@ def test_a_number_that_occurs_twice_a_broken_body_and_a_wrong_cursor_are_found(l
     ]
     assert found.bodies == 10
     assert verify_cluster(location).problems == ()
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, None], ids=str)
+def test_attachments_without_a_piece_are_found(server: PostgreSQL, location: str, number: int | None) -> None:
+    store = open_store(Worker(1, 9).store_of(location))
+    writer = store.contents.create()
+    writer.write(bytes(5 << 19))
+    writer.finish()
+    record = Record("urn:s", 6, "urn:a", b"<x/>", 0.0)
+    record.attachments = with_content(writer.hold, writer.size, b"\x93")
+    store.commit(Batch(appends=[("inbox", 3, 5, record)]))
+    name = writer.hold.name.hex()
+    assert verify_cluster(location, reads_all=True).problems == ()
+    where = "" if number is None else f"AND piece = {number}"
+    server.sql(f"DELETE FROM holdfast_contents WHERE name = '\\x{name}' {where}")
+    told = {0: "2 of 3 pieces are there", 1: "2 of 3 pieces are there", None: "they are missing"}
+    rows, whole = verify_cluster(location).problems, verify_cluster(location, reads_all=True).problems
+    if number in told:
+        assert rows == (f"Cluster partition 1: a record names attachments {name}: {told[number]}.",)
+    read = {0: 0, 1: 1 << 20, 2: 1 << 21, None: 0}[number]
+    what = f"{read} of {5 << 19} bytes of the attachments of record 5"
+    assert whole == (*rows, f"Cluster partition 1, queue 'inbox', partition 3: {what} are stored.")
+    store.close()
 
 
 def test_a_store_of_no_partition_is_found(location: str) -> None:

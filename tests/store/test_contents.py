@@ -6,19 +6,25 @@ Covers store/base.py, store/contents.py, store/references.py and store/sql/conte
 from __future__ import annotations
 
 import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from errno import ENOSPC
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from sqlalchemy import event
 from waiting import until
 
 from holdfast.core.records import Batch, ContentWriter, content_name, content_size, own_bytes, with_content
-from holdfast.exceptions import StoreDamaged, StoreError
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
+from holdfast.store import open_store
 from holdfast.store.references import References
 from holdfast.store.rocksdb.checking import check_store
 from holdfast.store.rocksdb.repair import repair_store
 from holdfast.store.rocksdb.store import RocksDBStore
+from holdfast.store.sql.changes import PIECE_BYTES
 
 DATA = bytes(range(256)) * 10_000  # three pieces in a database
 
@@ -197,3 +203,44 @@ def test_a_disk_without_room_is_left_to_the_store(mount_disk, record):
     gc.collect()
     store.close()
     assert not list((place / "s" / "attachments").iterdir())
+
+
+def test_a_process_that_lost_its_space_writes_no_piece_of_a_content(database, record):
+    store = open_store(database.new_url())
+    writer = store.contents.create()
+    writer.write(bytes(PIECE_BYTES))
+    database.sql(f"UPDATE holdfast_spaces SET epoch = epoch + 1 WHERE id = {store.space}")
+    with pytest.raises(StoreFailed, match="has opened the store"):
+        writer.write(bytes(PIECE_BYTES))
+    assert database.sql(f"SELECT count(*) FROM holdfast_contents WHERE space = {store.space}").split()[-1] == "1"
+    store.close()
+
+
+def test_whoever_takes_a_space_over_waits_for_a_piece_that_is_being_written(servers, record):
+    server = servers("postgresql")
+    url = server.new_url()
+    store = open_store(url)
+    name, arrived, may_go = uuid4().bytes, threading.Event(), threading.Event()
+
+    def pause(_connection, _cursor, statement, *_rest):
+        if "FOR SHARE" in statement:
+            arrived.set()
+            assert may_go.wait(120)
+
+    event.listen(store.engine, "after_cursor_execute", pause)
+    writing = threading.Thread(target=store.contents.put, args=(name, 0, b"late"))
+    writing.start()
+    assert arrived.wait(120)
+    store._drop_writer()  # as if its process were cut off: the lock of the space is free
+    opening = ThreadPoolExecutor(1).submit(open_store, url)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE holdfast_%'"
+    while server.sql(waiting).split()[-1] == "0":
+        assert not opening.done()
+    may_go.set()
+    writing.join()
+    taken = opening.result()
+    assert taken.epoch == store.epoch + 1 and not is_there(taken, name)
+    with pytest.raises(StoreFailed):
+        store.contents.put(name, 1, b"later")
+    taken.close()
+    store.close()

@@ -1,23 +1,27 @@
 """Checks what the stores of a cluster contain: every record, and every cursor. Nothing is changed.
 
-``verification`` compares the rows with each other; here, each record is read and decoded.
+``verification`` compares the rows with each other; here, each record is read and decoded, and its attachments are
+read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from xml.parsers import expat
 
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
-from holdfast.core.records import Record, Snapshot
-from holdfast.exceptions import StoreMissing
+from holdfast.core.records import Record, Snapshot, content_name, content_size, hold_of
+from holdfast.exceptions import StoreDamaged, StoreMissing
 from holdfast.store import Store, open_store
 from holdfast.store.address import beside, is_kafka, with_partition
 
 MOST_PROBLEMS: Final = 100
 """Problems of one partition that are reported."""
+READ_BYTES: Final = 256 << 10
+"""Bytes of attachments that are read at a time."""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,19 @@ def _records(store: Store, where: tuple[str, int], bounds: tuple[int, int], plac
             known.add(record.message_number)
             if why := _wrong_body(record):
                 found.say(f"{place}: the body of record {offset} is not XML: {why}.")
+            if content_name(record.attachments) and (size := _stored(record)) != content_size(record.attachments):
+                what = f"{size} of {content_size(record.attachments)} bytes of the attachments of record {offset}"
+                found.say(f"{place}: {what} are stored.")
         position = rows[-1][0] + 1
+
+
+def _stored(record: Record) -> int:
+    """Return how many bytes of its attachments can be read."""
+    try:
+        with hold_of(record.attachments).open() as file:
+            return sum(map(len, iter(partial(file.read, READ_BYTES), b"")))
+    except StoreDamaged:
+        return 0
 
 
 def _wrong_body(record: Record) -> str:

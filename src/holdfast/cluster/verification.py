@@ -15,6 +15,7 @@ from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
 from holdfast.cluster.operating.verification import Verification, fallen
 from holdfast.cluster.tables import HAS_STORES
+from holdfast.store.sql.schema import SPACE_SHIFT
 
 _CLUSTER = "SELECT partitions, incarnations FROM holdfast_cluster WHERE space = %(space)s"
 _NODES = "SELECT name, incarnation FROM holdfast_node WHERE space = %(space)s"
@@ -31,6 +32,16 @@ SELECT convert_from(p.queue, 'UTF8'), p.number, p.first_offset, p.swept, count(r
 FROM holdfast_partitions p LEFT JOIN holdfast_records r ON r.part = p.part
 WHERE p.space = %(id)s GROUP BY p.part
 """
+
+_ATTACHMENTS = """
+SELECT encode(n.name, 'hex'), count(c.piece), max(c.piece)
+FROM (
+    SELECT DISTINCT r.name FROM holdfast_references r JOIN holdfast_records s USING (part, position)
+    WHERE r.part >= %(id)s::bigint << %(shift)s AND r.part < (%(id)s::bigint + 1) << %(shift)s
+) n LEFT JOIN holdfast_contents c ON c.space = %(id)s AND c.name = n.name
+GROUP BY n.name HAVING count(c.piece) <> coalesce(max(c.piece) + 1, -1)
+"""
+"""The attachments that a stored record names and that lack a piece."""
 
 
 def verify_cluster(location: str, before: Verification | None = None, *, reads_all: bool = False) -> Verification:
@@ -113,6 +124,9 @@ class _Check:
             self.numbers[f"number of batches of cluster partition {partition}"] = serial
             for row in self._rows(_RECORDS, id=number):
                 self._records(partition, *row)
+            for content, count, last in self._rows(_ATTACHMENTS, id=number, shift=SPACE_SHIFT):
+                there = f"{count} of {last + 1} pieces are there" if count else "they are missing"
+                self.problems.append(f"Cluster partition {partition}: a record names attachments {content}: {there}.")
 
     def _records(
         self,

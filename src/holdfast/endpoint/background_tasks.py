@@ -13,6 +13,9 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start work in the running loop."""
         task = asyncio.get_running_loop().create_task(work)

@@ -41,7 +41,7 @@ def listening_at(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-async def listen_for_answers(handler: Handler, host: str, port: int, spooling: Spooling | None) -> HTTPServer:
+async def listen_for_answers(handler: Handler, host: str, port: int, spooling: Spooling) -> HTTPServer:
     """A server for what comes back to a source, with the connections that its store leaves room for.
 
     Raises:

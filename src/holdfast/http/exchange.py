@@ -188,8 +188,7 @@ class HTTPLimits:
         max_body: Largest request content; more is refused before it is read: a SOAP message with a fault, anything
             else with 413.
         max_attachments: Largest content of a SOAP message with attachments, if that is more than ``max_body``. Beyond
-            1 MB it goes to the store while it arrives, and ``body_timeout`` applies to each megabyte. The nodes of a
-            cluster keep it in memory, and accept ``max_body``.
+            1 MB it goes to the store while it arrives, and ``body_timeout`` applies to each megabyte.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
             sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half

@@ -31,8 +31,8 @@ class Store(Protocol):
     """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
 
     @property
-    def create_content(self) -> Callable[[], ContentWriter] | None:
-        """Return what begins a content; None if the store keeps only records, so that all attachments go into these."""
+    def create_content(self) -> Callable[[], ContentWriter]:
+        """Return what begins a content."""
         ...
 
     def load(self) -> Snapshot:
@@ -88,7 +88,7 @@ class Reads:
     contents: Contents
 
     @property
-    def create_content(self) -> Callable[[], ContentWriter] | None:
+    def create_content(self) -> Callable[[], ContentWriter]:
         """See :attr:`Store.create_content`."""
         return self.contents.create
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from errno import ENOSPC
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 from holdfast.core.records import ContentWriter, Record, content_name, held
@@ -28,6 +27,18 @@ DIRECTORY = "attachments"
 """The directory of the contents in that of a store on disk."""
 LEAST_FREE = 64 << 20
 """Bytes of the disk that contents leave free, besides what the store needs for its own files."""
+_BUFFER = 256 << 10
+
+
+def require_room(place: Path | int, size: int) -> None:
+    """Check that the disk of a directory, or of an open file, has that many bytes for a content.
+
+    Raises:
+        OSError: It has not.
+    """
+    disk = os.statvfs(place)
+    if disk.f_bavail * disk.f_frsize < LEAST_FREE + size:
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 class HeldContent:
@@ -192,8 +203,7 @@ class _FileWriter(Writer):
     def write(self, data: bytes) -> None:
         if self._file is None:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-        if shutil.disk_usage(self._directory).free < self._needed() + LEAST_FREE + len(data):
-            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        require_room(self._directory, self._needed() + len(data))
         if self._file is None:
             self._file = io.FileIO(self._directory / self.hold.name.hex(), "x")
         rest = memoryview(data)
@@ -212,6 +222,104 @@ class _FileWriter(Writer):
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+class PieceContents(Contents):
+    """Contents in pieces of a fixed size. The last piece is smaller, and may be empty.
+
+    Args:
+        piece_bytes: Bytes of the other pieces.
+    """
+
+    def __init__(self, piece_bytes: int) -> None:
+        super().__init__()
+        self.piece_bytes = piece_bytes
+
+    @abstractmethod
+    def put(self, name: bytes, piece: int, data: bytes) -> None:
+        """Make a piece durable. Errors as for :meth:`ContentWriter.write`."""
+
+    @abstractmethod
+    def get(self, name: bytes, piece: int) -> bytes:
+        """Return a piece; b"" after the last one.
+
+        Raises:
+            StoreDamaged: There is no first piece.
+        """
+
+    @abstractmethod
+    def names(self) -> Iterable[bytes]:
+        """Return the names of all contents."""
+
+    def create(self) -> ContentWriter:
+        """See :meth:`Contents.create`."""
+        return _PieceWriter(HeldContent(self, uuid4().bytes), self)
+
+    def open(self, name: bytes) -> BinaryIO:
+        """See :meth:`Contents.open`."""
+        return cast(BinaryIO, io.BufferedReader(_PieceFile(self, name), _BUFFER))
+
+    def sweep(self) -> None:
+        """Delete the contents that no record names: a killed process left them."""
+        for name in list(self.names()):
+            if not self.is_named(name):
+                self.delete(name)
+
+
+class _PieceWriter(Writer):
+    def __init__(self, hold: HeldContent, contents: PieceContents) -> None:
+        super().__init__(hold)
+        self._contents = contents
+        self._pieces = 0
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        self.size += len(data)
+        data, step = self._rest + data, self._contents.piece_bytes
+        start = 0
+        for start in range(step, len(data) + 1, step):
+            self._put(data[start - step : start])
+        self._rest = data[start:]
+
+    def _put(self, piece: bytes) -> None:
+        self._contents.put(self.hold.name, self._pieces, piece)
+        self._pieces += 1
+
+    def finish(self) -> None:
+        self._put(self._rest)
+        self._rest = b""
+
+
+class _PieceFile(io.RawIOBase):
+    """A content, read piece by piece; it keeps one piece."""
+
+    def __init__(self, contents: PieceContents, name: bytes) -> None:
+        self._contents = contents
+        self._name = name
+        self._at = 0
+        self._piece: tuple[int, bytes] = (-1, b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_END:
+            raise io.UnsupportedOperation("the end is not known")
+        self._at = max(0, offset if whence == io.SEEK_SET else self._at + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        number, start = divmod(self._at, self._contents.piece_bytes)
+        if self._piece[0] != number:
+            self._piece = (number, self._contents.get(self._name, number))
+        target = memoryview(buffer).cast("B")
+        data = self._piece[1][start : start + len(target)]
+        target[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 class MemoryContents(Contents):

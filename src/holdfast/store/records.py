@@ -34,6 +34,7 @@ SEQUENCE = b"s"
 CURSOR = b"c"
 HOME = b"l"
 CONTENT = b"a"
+PIECE = b"d"
 TRIMMED = b"!holdfast-trimmed"
 """The key of the approximate number of bytes that were deleted but are still on the disk."""
 
@@ -231,6 +232,21 @@ def key_name(key: bytes) -> str:
 def home_key(sequence: str, queue: str, partition: int) -> bytes:
     """Return the key that assigns a Sequence to a partition; all keys of one partition share a prefix."""
     return partition_key(HOME, queue, partition) + sequence.encode()
+
+
+def piece_key(name: bytes, piece: int) -> bytes:
+    """Return the key of a piece of a content."""
+    return PIECE + name + number(piece)
+
+
+def piece_of(key: bytes) -> tuple[bytes, int]:
+    """Return the name of a content, and the number of the piece."""
+    return key[1:-8], last_number(key)
+
+
+def pieces_range(name: bytes) -> tuple[bytes, bytes]:
+    """Return the keys between which all pieces of a content are."""
+    return PIECE + name, PIECE + name + PREFIX_END
 
 
 def reference_key(where: tuple[str, int] | str, number: int) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.relays import Relays
+from holdfast.endpoint.workers.relays import Relays, Spooled
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import WorkerClient
@@ -29,6 +29,15 @@ from holdfast.http.server.binding import bind
 from holdfast.http.server.server import HTTPServer
 
 PROOF = NodeProof("a secret that the nodes share")
+
+
+class Large:
+    """A content that is read piece by piece."""
+
+    size = 5
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"large"
 
 
 class Host:
@@ -42,7 +51,7 @@ class Host:
 
     def __init__(self, directory: Path, name: str, secret: NodeProof | None = PROOF) -> None:
         self.name, self.held, self.answers = name, list[Exchange](), True
-        self.status, self.asked = 200, 0
+        self.status, self.asked, self.repeats = 200, 0, 0
         self.placements = Placements()
         self._paths = tuple(str(directory / f"{name}{number}") for number in range(2))
         self._workers = [HTTPServer(), HTTPServer()]
@@ -89,13 +98,19 @@ class Host:
     def answer(self) -> None:
         """Answer what its workers hold: with the content, and the name of the host."""
         for exchange in self.held:
-            body = decode_request(exchange.request.body).body
+            body = exchange.request.body
+            if exchange.request.target != "/spooled":
+                body = decode_request(body).body
             exchange.respond(self.status, body + f" at {self.name}".encode(), b"text/plain", ((b"x-other", b"1"),))
         self.held.clear()
 
     def _pass_on(self, exchange: Exchange) -> None:
         owner = None if exchange.request.target == "/any" else 0
-        self.relays.pass_on(exchange, owner, encode_request(exchange.request))
+        spooled = None
+        if exchange.request.target == "/large":
+            self.repeats += 1
+            spooled = Spooled("text/plain", Large(), ("urn:s", 1))
+        self.relays.pass_on(exchange, owner, encode_request(exchange.request), spooled)
 
     async def ask(self, target: str = "") -> Response:
         """Send a request to the front."""
@@ -206,3 +221,47 @@ async def test_requests_that_wait_at_the_end_are_put_off(hosts: tuple[Host, Host
     await until(lambda: a.held)
     a.relays.close()
     assert (await asked).status == 503
+
+
+async def give_up(host: Host) -> None:
+    """Send a large message, and go before its answer."""
+    async with HTTPClient() as http:
+        url, before = f"http://127.0.0.1:{host._front.port}/large", host.repeats
+        asked = asyncio.create_task(http.fetch("POST", url, b"", {}))
+        await until(lambda: host.repeats > before)
+        asked.cancel()
+
+
+async def test_a_repeat_of_a_large_message_gets_the_answer_to_the_first(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    b.placements.set(HERE)
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    b.answers = False
+    await give_up(a)
+    await until(lambda: b.held)
+    await give_up(a)
+    await until(lambda: not a._front.connections)
+    waiting = asyncio.create_task(a.ask("large"))  # on its way already, and so is not sent again
+    await until(lambda: a.repeats == 3)
+    assert (await a.ask("large")).status == 503  # two wait at a time
+    b.answer()
+    assert (await waiting).body == b"large at b" and b.asked == 1
+    await give_up(a)
+    await until(lambda: b.held and not a._front.connections)
+    b.answer()
+    await until(lambda: any(one.answer for one in a.relays._large.values()))
+    assert (await a.ask("large")).body == b"large at b" and b.asked == 2
+    b.answers = True
+    assert (await a.ask("large")).body == b"large at b" and b.asked == 3  # the answer counts once
+    assert not a.relays._large
+
+
+async def test_a_large_message_whose_owner_dies_is_sent_to_the_next_one(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    b.placements.set(HERE)
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    b.answers = False
+    asked = asyncio.create_task(a.ask("large"))
+    await until(lambda: b.held)
+    a.placements.set(HERE)
+    assert (await asked).body == b"large at a"

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.records import Record
+from holdfast.core.records import Record, with_content
 from holdfast.store import records as layout
+from holdfast.store.contents import MemoryContents
 from holdfast.store.kafka.audit import MOST_PROBLEMS, LogAudit
 from holdfast.store.kafka.frames import Change, Claim, Copies, encode_claim, encode_parts, encode_write
 
@@ -116,6 +117,45 @@ NOWHERE = "message 9 of Sequence urn:s was held, and is in no queue now"
 def test_a_broken_rule_is_a_problem(more: Callable[[], Log], problem: str) -> None:
     (found,) = audit([*whole(), *more()]).problems
     assert problem in found and "here" in found
+
+
+NAME = b"n" * 16
+
+
+def naming(offset: int, number: int, size: int) -> list[Change]:
+    """A record of a large message, and the reference to its attachments."""
+    hold = MemoryContents().create().hold
+    attachments = with_content(hold, size, b"\x93").replace(hold.name, NAME)
+    key = layout.partition_key(layout.RECORD, "orders", 0) + layout.number(offset)
+    value = layout.encode_record(Record("urn:s", number, "urn:a", b"", 1.0, attachments=attachments))
+    return [(key, value), (layout.reference_key(("orders", 0), offset), NAME)]
+
+
+def piece(number: int, data: bytes = b"12345") -> Change:
+    return layout.piece_key(NAME, number), data
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"), [((0, 1), None), ((0,), 5), ((), 0), ((0, 0), 5), ((0, 1, 2), 15)], ids=str
+)
+def test_the_attachments_that_a_record_names_are_whole(pieces: Sequence[int], found: int | None) -> None:
+    log = [claim(1), write(1, 1, queue())]
+    log += [write(1, serial, piece(one)) for serial, one in enumerate(pieces, 2)]
+    log.append(write(1, len(log), *naming(0, 1, 10), accepted(1, 1)))
+    name = NAME.hex()
+    problem = f"The log at here: a record names attachments {name} of 10 bytes, but {found} bytes are stored."
+    assert audit(log).problems == ([] if found is None else [problem])
+    reference = (layout.reference_key(("orders", 0), 0),)
+    gone = write(1, len(log), reference, (*layout.pieces_range(NAME), True))
+    assert audit([*log, gone]).problems == []
+
+
+def test_attachments_that_are_deleted_too_early_are_a_problem_also_after_a_copy() -> None:
+    copied = [queue(), *naming(0, 1, 10), piece(0), piece(1), accepted(1, 1)]
+    log = [write(3, 9, piece(1), copies=Copies.BEGINS | Copies.ENDS, copied=copied)]
+    assert audit(log, 100).problems == []
+    log.append(write(3, 10, (*layout.pieces_range(NAME), True)))
+    assert "of 10 bytes, but 0 bytes are stored" in audit(log, 100).problems[0]
 
 
 def test_a_missing_record_ends_the_check() -> None:

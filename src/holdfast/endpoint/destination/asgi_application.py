@@ -23,7 +23,7 @@ class ASGIApplication(ABC):
     _buffered: Buffered
 
     @abstractmethod
-    def _spooling(self) -> Spooling | None:
+    def _spooling(self) -> Spooling:
         """Return what writes large requests to the store, after ``start``."""
 
     @abstractmethod

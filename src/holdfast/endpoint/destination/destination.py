@@ -175,7 +175,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         if self._is_open:
             await self.running.close(grace)
 
-    def _spooling(self) -> Spooling | None:
+    def _spooling(self) -> Spooling:
         return self.running.spooling()
 
     def end_sequence(self, identifier: str, *, terminate: bool = False) -> bool:

@@ -340,11 +340,11 @@ class RunningDestination:
         assert forwarding is not None
         return forwarding.giving_up
 
-    def spooling(self) -> Spooling | None:
-        """Return what writes large requests to the store while they arrive; None if the store cannot do this."""
+    def spooling(self) -> Spooling:
+        """Return what writes large requests to the store while they arrive."""
         return self.reception.envelopes.spooling(self.store.create_content)
 
-    def spooling_answers(self) -> AnswerSpooling | None:
+    def spooling_answers(self) -> AnswerSpooling:
         """The same for answers to this process."""
         return self.reception.envelopes.spooling_answers(self.store.create_content)
 

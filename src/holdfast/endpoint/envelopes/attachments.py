@@ -158,7 +158,7 @@ def encode_attachments(
         attachments: The attachments.
         body: The body.
         headers: The header blocks.
-        create: Begins a content of the store, for large ones; None: all go into the record.
+        create: Begins a content of the store, for large ones; None, in a transaction: all go into the record.
 
     Raises:
         EnvelopeError: Two have one Content-ID, or the ``xop:Include`` elements do not match them.
@@ -182,8 +182,8 @@ def encode_attachments(
     size = sum(map(_least_size, given))
     if create is None and size > MOST_IN_MEMORY:
         raise EnvelopeError(
-            f"the attachments exceed the {MOST_IN_MEMORY >> 20} MiB that a transaction or a store in Kafka takes",
-            remedy="Send several messages, or use another store and no transaction.",
+            f"the attachments exceed the {MOST_IN_MEMORY >> 20} MiB that a transaction takes",
+            remedy="Send several messages, or send it without a transaction.",
         )
     if create is not None and size > STORED_FROM:
         streams = ((_headers(one, name), _open_raw(one)) for one, name in zip(given, names, strict=True))

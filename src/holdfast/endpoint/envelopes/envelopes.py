@@ -135,24 +135,24 @@ class Envelopes:
         else:
             self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere), opening)
 
-    def spooling(self, create: Callable[[], ContentWriter] | None) -> Spooling | None:
+    def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
         """Return what spools the large messages with attachments among requests.
 
         Args:
-            create: Begins a content of the store; None: the store cannot do this, and nothing is spooled.
+            create: Begins a content of the store.
         """
-        if create is None:
-            return None
-        return lambda headers: self._spool(headers.get(b"content-type", b"").decode("latin-1"), create)
+        return self.spooling_by(lambda _first: create())
 
-    def spooling_answers(self, create: Callable[[], ContentWriter] | None) -> AnswerSpooling | None:
-        """Return the same for answers to requests of this endpoint."""
-        if create is None:
-            return None
-        return lambda headers: self._spool(headers.get("content-type", ""), create)
+    def spooling_by(self, choose: Callable[[bytes], ContentWriter]) -> Spooling:
+        """Return the same, where the first bytes of a message decide where it goes."""
+        return lambda headers: self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
 
-    def _spool(self, media: str, create: Callable[[], ContentWriter]) -> PackageSpool | None:
-        return PackageSpool(media, create, self._decoder.limits) if is_package(media) else None
+    def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
+        """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
+        return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
+
+    def _spool(self, media: str, choose: Callable[[bytes], ContentWriter]) -> PackageSpool | None:
+        return PackageSpool(media, choose, self._decoder.limits) if is_package(media) else None
 
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)

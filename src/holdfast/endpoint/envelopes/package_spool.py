@@ -26,15 +26,19 @@ class PackageSpool:
 
     Args:
         media: The Content-Type.
-        create: Begins a content of the store.
+        choose: Begins a content, given the first bytes of the message.
         limits: Limits on the envelope, and on the parts.
+
+    Attributes:
+        writer: Writes the content; None before the first bytes are written.
     """
 
-    def __init__(self, media: str, create: Callable[[], ContentWriter], limits: Limits) -> None:
+    def __init__(self, media: str, choose: Callable[[bytes], ContentWriter], limits: Limits) -> None:
         self._media = media
-        self._create = create
+        self._choose = choose
         self._limits = limits
         self._package: ArrivingPackage | None = None
+        self.writer: ContentWriter | None = None
         self._waiting: deque[bytes] = deque()
         self._added = 0
         self._taken = 0
@@ -58,10 +62,11 @@ class PackageSpool:
             self._flush()
 
     def _flush(self) -> ArrivingPackage:
-        if self._package is None:
-            self._package = ArrivingPackage(self._media, self._create(), self._limits)
         data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
         self._taken += len(data)
+        if self._package is None:
+            self.writer = self._choose(data)
+            self._package = ArrivingPackage(self._media, self.writer, self._limits)
         if not self.is_full:
             try:
                 self._package.write(data)
@@ -83,6 +88,11 @@ class PackageSpool:
         if self._received is None:
             self._received = self._finished(ArrivingPackage.receive)
         return self._received
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The envelope, once it is decoded."""
+        return self._received[0] if self._received is not None else None
 
     def content(self) -> Streamed:
         """Return the whole message as it came, in a thread, to send it to another process. Errors as for

@@ -38,7 +38,7 @@ def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[
     Args:
         record: The message.
         attachments: The attachments.
-        create: Begins a content of the store, for large ones; None: all go into the record.
+        create: Begins a content of the store, for large ones; None, in a transaction: all go into the record.
 
     Raises:
         EnvelopeError: The message does not match them.
@@ -49,7 +49,7 @@ def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[
 
 
 async def attach_in_thread(
-    record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter] | None
+    record: Record, attachments: Iterable[Attachment], create: Callable[[], ContentWriter]
 ) -> None:
     """Add attachments to a message; files and large contents are read in a thread. Errors as for :func:`attach`."""
     given = list(attachments)

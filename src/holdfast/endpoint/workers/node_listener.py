@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.logs import LineLimit, log
-from holdfast.endpoint.workers.frames.session import NodeSession
+from holdfast.endpoint.workers.frames.sealed_transport import Pipe, SealedTransport
+from holdfast.endpoint.workers.frames.session import NodeSession, refuse_packet
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED, NO_FRAMES, NOT_HERE
-from holdfast.endpoint.workers.node_proof import FRAMES, PROOF, STAMP, NodeProof
+from holdfast.endpoint.workers.node_proof import FRAMES, PROOF, SEALED, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.relays import respond
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
@@ -34,6 +36,10 @@ from holdfast.http.server.server import HTTPServer
 
 MOST_SESSIONS: Final = 128
 """Connections with frames at a time."""
+MOST_PIPES: Final = 64
+"""Sealed connections at a time."""
+FRAMED: Final = "Holdfast-Framed"
+"""Header of a message that came in a frame, for the worker of this host that answers it."""
 NONE: Final = "-"
 """Stands for a worker's number if any process of the node may answer the request."""
 
@@ -72,6 +78,7 @@ class NodeListener:
         self._freshness = freshness
         self._take_framed = take_framed
         self._sessions: set[NodeSession] = set()
+        self._pipes = BackgroundTasks()
         self._are_over = asyncio.Event()
         self._refusals = LineLimit()
         self._server = HTTPServer()
@@ -99,6 +106,7 @@ class NodeListener:
         self._are_over.clear()
         for session in list(self._sessions):
             session.end()
+        await self._pipes.cancel()
         await self._server.close(1.0)
         if self._sessions:
             with contextlib.suppress(TimeoutError):
@@ -118,8 +126,9 @@ class NodeListener:
             return
         name, _, path = request.target.removeprefix("/").partition("/")
         number = _number_in(name)
-        if name == NONE and path.startswith(f"{FRAMES}/"):
-            self._begin_frames(exchange, stamp, _number_in(path.partition("/")[2]))
+        what, _, owner = path.partition("/")
+        if name == NONE and what in (FRAMES, SEALED):
+            self._begin_stream(exchange, stamp, _number_in(owner), is_sealed=what == SEALED)
             return
         if number not in self._placements.now.local:
             self._answer(exchange, stamp, Response(MISDIRECTED, {}, b""))
@@ -138,8 +147,9 @@ class NodeListener:
         content, proof = self._proof.seal(stamp, response)
         exchange.respond(200, content, None, ((PROOF.lower().encode(), proof.encode()),))
 
-    def _begin_frames(self, exchange: Exchange, stamp: str, number: int) -> None:
-        """Let a connection have the messages for a worker in frames from now on, in its process if possible."""
+    def _begin_stream(self, exchange: Exchange, stamp: str, number: int, *, is_sealed: bool) -> None:
+        """Let a connection have the messages for a worker in frames from now on, or be sealed; in its process if
+        possible."""
         if number not in self._placements.now.local:
             self._answer(exchange, stamp, Response(NOT_HERE, {}, b""))
             return
@@ -149,9 +159,14 @@ class NodeListener:
         if not self._freshness.admit(stamp, now):
             self._answer(exchange, stamp, Response(STALE, {}, self._freshness.challenge(now).encode()))
             return
-        if len(self._sessions) >= MOST_SESSIONS:
+        if is_sealed and len(self._pipes) < MOST_PIPES:
+            self._pipes.start(self._pipe(exchange, stamp, number))
+        elif is_sealed or len(self._sessions) >= MOST_SESSIONS:
             self._answer(exchange, stamp, Response(NO_FRAMES, {}, b""))
-            return
+        else:
+            self._begin_frames(exchange, stamp, number)
+
+    def _begin_frames(self, exchange: Exchange, stamp: str, number: int) -> None:
         take = self._take_framed if number == self._number else partial(self._relay, number)
         keys = self._proof.frame_keys(stamp)
         session = NodeSession(keys, exchange.request.peer, take, self._end_session, self._refusals)
@@ -159,13 +174,32 @@ class NodeListener:
         if exchange.switch(session):
             self._sessions.add(session)
 
+    async def _pipe(self, exchange: Exchange, stamp: str, number: int) -> None:
+        """Connect another node with the socket of a worker, until one of them closes the connection."""
+        there, here = Pipe(), Pipe()
+        there.join(here)
+        try:
+            await self._workers.connect_here(number, here)
+        except OSError:
+            self._answer(exchange, stamp, Response(MISDIRECTED, {}, b""))
+            return
+        requests, answers = self._proof.frame_keys(stamp)
+        sealed = SealedTransport(there, partial(refuse_packet, self._refusals, exchange.request.peer))
+        sealed.use_keys(answers, requests)
+        self._answer(exchange, stamp, Response(200, {}, b""))
+        try:
+            if exchange.switch(sealed):
+                await there.is_over.wait()
+        finally:
+            here.close()
+
     def _relay(self, number: int, exchange: Exchange) -> None:
         """Let another process of this node answer a message. The connection from the other node stays here."""
 
         def told(outcome: Outcome) -> None:
             respond(exchange, outcome if isinstance(outcome, Response) else Response(MISDIRECTED, {}, b""))
 
-        self._workers.request_here(number, "POST", MESSAGE, exchange.request.body, told)
+        self._workers.request_here(number, "POST", MESSAGE, exchange.request.body, told, {FRAMED: "1"})
 
     def _end_session(self, session: NodeSession) -> None:
         self._sessions.discard(session)

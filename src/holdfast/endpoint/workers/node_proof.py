@@ -21,6 +21,9 @@ PROOF = "Holdfast-Proof"
 FRAMES = "frames"
 """Path of the request with which a connection with frames begins. The number of its worker follows."""
 
+SEALED = "sealed"
+"""The same for a sealed connection, which has one message at a time."""
+
 
 class NodeProof:
     """The secret of a cluster, and what it proves.

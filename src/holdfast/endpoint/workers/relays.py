@@ -5,6 +5,9 @@ brought no answer is sent again, and one to a worker that has moved meanwhile is
 for the old one: what a worker stored it knows, so asking again does no harm. While no process serves a worker, its
 requests wait for a moment. After that, the answer asks the peer to send again later. It never says that the Sequence
 does not exist.
+
+A large message may need longer than its peer waits. Its repeat gets the answer to the first transmission, and is not
+sent to the owner again.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.envelopes.envelopes import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import LineLimit, log
+from holdfast.endpoint.workers.frames.large_answers import LARGE
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIENCE, WorkerClient
@@ -30,10 +34,18 @@ from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
 LONGEST_WAIT: Final = 2.0
 """Seconds that a request waits for a worker that no process serves, or that has failed it."""
 
+MOST_KEPT: Final = 64
+"""Number of answers stored for repeats of large messages."""
+MOST_BYTES: Final = 64 * 1024
+"""Bytes of such an answer."""
+ANSWER_SECONDS: Final = 300.0
+"""Seconds for which an answer is stored, if the peer did not wait for it."""
 SPOOLED: Final = "spooled"
-"""The path of a request with a content that is too large for memory, at a worker of this host."""
+"""The path of a request with a content that is too large for memory."""
+ANSWER: Final = "answer"
+"""The path of a request for a large answer. Its ticket follows."""
 REQUEST: Final = "Holdfast-Request"
-"""Its header with the peer's request. No proof covers the headers of a request, so it counts for this path only."""
+"""Its header with the peer's request. It counts for this path only: no proof covers the headers of other requests."""
 
 _OWN = frozenset(
     {b"content-length", b"content-type", b"connection", b"date", b"server", b"transfer-encoding", b"keep-alive"}
@@ -48,10 +60,12 @@ class Spooled:
     Args:
         media: Its Content-Type.
         content: The content.
+        key: The Sequence and the number of the message, if it has one.
     """
 
     media: str
     content: Streamed
+    key: tuple[str, int] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +82,8 @@ class _Relay:
         sent_at: When it was last sent.
         failed_at: When it failed, or had no worker, for the first time in a row; None: it has not.
         error: Why.
+        key: The Sequence and the number of a large message.
+        answer: The answer, if the peer gave up before it came. The peer may repeat the message.
     """
 
     exchange: Exchange
@@ -80,6 +96,8 @@ class _Relay:
     attempt: int = 0
     failed_at: float | None = None
     error: str = ""
+    key: tuple[str, int] | None = None
+    answer: Response | None = None
 
 
 class Relays:
@@ -97,12 +115,20 @@ class Relays:
         self._placements = placements
         self._number = number
         self._open: set[_Relay] = set()
+        self._large: dict[tuple[str, int], _Relay] = {}
+        """Large messages on their way, and those with a stored answer."""
         self._timer: asyncio.TimerHandle | None = None
         self._responding = BackgroundTasks()
 
     def pass_on(self, exchange: Exchange, owner: int | None, content: bytes, spooled: Spooled | None = None) -> None:
         """Answer an exchange with what its owner answers; None: any other worker."""
         relay = _Relay(exchange, owner, content, asyncio.get_running_loop().time(), spooled)
+        if spooled is not None and spooled.key is not None:
+            if (earlier := self._large.get(spooled.key)) is not None:
+                self._repeat(earlier, exchange)
+                return
+            relay.key = spooled.key
+            self._large[relay.key] = relay
         self._open.add(relay)
         self._ask(relay)
         if self._open and self._timer is None:
@@ -114,6 +140,40 @@ class Relays:
             self._timer.cancel()
         for relay in list(self._open):
             self._give_up(relay)
+
+    def _repeat(self, earlier: _Relay, exchange: Exchange) -> None:
+        """Let a repeat of a large message have the answer to the earlier one, which need not be sent twice."""
+        if earlier.answer is not None:
+            self._end(earlier)
+            earlier.exchange = exchange
+            self._respond(earlier, earlier.answer)
+        elif earlier.exchange.closed:
+            earlier.exchange = exchange
+        else:
+            put_off(exchange)
+
+    def _keep(self, relay: _Relay, key: tuple[str, int], answer: Response) -> None:
+        """Keep an answer for which the peer did not wait."""
+        kept = [one for one in self._large.values() if one.answer is not None]
+        if len(answer.body) > MOST_BYTES:
+            return
+        if len(kept) >= MOST_KEPT:
+            self._end(kept[0])
+        relay.answer, relay.spooled = answer, None
+        self._large[key] = relay
+        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, relay)
+
+    def _end(self, relay: _Relay) -> None:
+        """Forget a request."""
+        self._open.discard(relay)
+        if relay.key is not None and self._large.get(relay.key) is relay:
+            del self._large[relay.key]
+
+    def _respond(self, relay: _Relay, response: Response) -> None:
+        if isinstance(response.spool, PackageSpool):
+            self._responding.start(_respond_spooled(relay.exchange, response, response.spool))
+        else:
+            respond(relay.exchange, response)
 
     def _ask(self, relay: _Relay) -> None:
         """Send the request to its worker, if a process serves it."""
@@ -130,7 +190,7 @@ class Relays:
             self._workers.request(number, "POST", MESSAGE, relay.content, told)
         else:
             headers = {"Content-Type": relay.spooled.media, REQUEST: b64encode(relay.content).decode()}
-            self._workers.request_here(number, "POST", SPOOLED, relay.spooled.content, told, headers)
+            self._workers.request_large(number, "POST", SPOOLED, relay.spooled.content, headers, told)
 
     def _any(self) -> int | None:
         placement = self._placements.now
@@ -140,12 +200,16 @@ class Relays:
     def _told(self, relay: _Relay, attempt: int, outcome: Outcome) -> None:
         if attempt != relay.attempt or relay not in self._open:
             return
+        if isinstance(outcome, Response) and outcome.status == LARGE and relay.asked is not None:
+            path = f"{ANSWER}/{outcome.body.decode('latin-1')}"
+            self._workers.request_large(relay.asked[0], "GET", path, b"", {}, partial(self._told, relay, attempt))
+            return
         if isinstance(outcome, Response) and outcome.status != MISDIRECTED:
-            self._open.discard(relay)
-            if isinstance(outcome.spool, PackageSpool):
-                self._responding.start(_respond_spooled(relay.exchange, outcome, outcome.spool))
+            self._end(relay)
+            if relay.exchange.closed and relay.key is not None:
+                self._keep(relay, relay.key, outcome)
             else:
-                respond(relay.exchange, outcome)
+                self._respond(relay, outcome)
             return
         if asyncio.get_running_loop().time() > relay.sent_at + LONGEST_WAIT:
             relay.failed_at = None  # the worker had it for a while: this is another failure
@@ -164,8 +228,8 @@ class Relays:
         """Ask again where that may help now, and give up where it has not helped for too long."""
         loop = asyncio.get_running_loop()
         for relay in list(self._open):
-            if relay.exchange.closed:
-                self._open.discard(relay)
+            if relay.exchange.closed and (relay.key is None or relay.asked is None):
+                self._end(relay)
             elif relay.asked is None:
                 since = relay.failed_at if relay.failed_at is not None else relay.begun
                 if loop.time() > min(since + LONGEST_WAIT, relay.begun + PATIENCE):
@@ -177,7 +241,7 @@ class Relays:
         self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._open else None
 
     def _give_up(self, relay: _Relay) -> None:
-        self._open.discard(relay)
+        self._end(relay)
         if (left_out := self._unreachable.admit()) is not None:
             log.warning("worker.unreachable", to=relay.owner, error=relay.error, left_out=left_out)
         put_off(relay.exchange)

@@ -7,6 +7,9 @@ here. Either way the request makes one hop: the worker that receives it answers 
 
 In a cluster, the owner may be at another node. Then the request goes to a process of that node, which passes it to the
 owner: two hops. Owns these hops. Knows only the owner of a message.
+
+A request that is too large for memory is written while it arrives. In a cluster, only its owner writes it to the store;
+any other process writes it to a temporary file, from which the owner gets it.
 """
 
 from __future__ import annotations
@@ -31,18 +34,21 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
 )
 from holdfast.core.origin import Origin, inbound_names
+from holdfast.core.records import ContentWriter
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
+from holdfast.endpoint.envelopes.temporary_content import TemporaryContent
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.listener_settings import NodeAccess
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
+from holdfast.endpoint.workers.frames.large_answers import LargeAnswers, TicketExchange
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
-from holdfast.endpoint.workers.node_listener import NodeListener
+from holdfast.endpoint.workers.node_listener import FRAMED, NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placements
-from holdfast.endpoint.workers.relays import REQUEST, SPOOLED, Relays, Spooled, put_off
+from holdfast.endpoint.workers.relays import ANSWER, REQUEST, SPOOLED, Relays, Spooled, put_off
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
@@ -81,6 +87,7 @@ _EMPTY = (Acknowledge, RequestAcknowledgement)
 _REQUEST = REQUEST.lower().encode()
 _STAMP = STAMP.lower().encode()
 """Header of requests that came from another node."""
+_FRAMED = FRAMED.lower().encode()
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ class Neighbours:
         self._access = access
         self._proof = NodeProof(access.secret, is_encrypted=access.is_encrypted) if access is not None else None
         self._freshness = RequestFreshness(partial(secrets.token_hex, 16))
+        self._answers = LargeAnswers()
         self.on_admin: Callable[[Exchange], None] | None = None
         """Takes what another worker's admin listener asks of this one."""
         app.reception.sort_out = self.sort_out
@@ -147,13 +155,16 @@ class Neighbours:
         """
         place = self._place
         asking, accepting = (self._access.asking, self._access.accepting) if self._access is not None else (None, None)
-        spooling = self._app.spooling_answers() if self._access is None else None
+        spooling = self._app.spooling_answers()
+        self._server.spooling = self._inbox.spooling = self._app.spooling()
+        if self._access is not None:
+            envelopes = self._app.reception.envelopes
+            self._server.spooling = envelopes.spooling_by(self._choose)
+            spooling = envelopes.spooling_answers(TemporaryContent)
         self._workers = WorkerClient(
             place.paths, place.placements, self._proof, limits.max_connections, asking, spooling
         )
         self._relays = Relays(self._workers, place.placements, self._number)
-        if self._access is None:  # the proof of a node needs the whole content in memory
-            self._server.spooling = self._inbox.spooling = self._app.spooling()
         await self._inbox.start(self._take, None, 0, sockets=[place.inbox], limits=_within(limits))
         if self._proof is not None:
             self._nodes = NodeListener(
@@ -190,6 +201,7 @@ class Neighbours:
         await self._tasks.cancel()
         if self._relays is not None:
             self._relays.close()
+        self._answers.close()
         if self._nodes is not None:
             await self._nodes.close()
         await self._inbox.close(1.0)
@@ -213,9 +225,22 @@ class Neighbours:
         if owner is None:
             self._app.reception.handle(exchange, self._is_elsewhere)
         elif self._is_here(owner):
-            self._app.reception.handle(exchange)
+            self._keep(exchange)
         else:
             self._pass_on(exchange, owner % self._count)
+
+    def _choose(self, first: bytes) -> ContentWriter:
+        """Begin the content of a large request, given its first bytes, in a thread."""
+        owner = worker_in(first)
+        is_ours = owner is not None and self._is_here(owner)
+        return self._app.store.create_content() if is_ours else TemporaryContent()
+
+    def _keep(self, exchange: Exchange) -> None:
+        """Answer a request here. If its content is in a temporary file, it comes again, to be stored."""
+        if _is_temporary(exchange):
+            self._relay(exchange, self._number)
+        else:
+            self._app.reception.handle(exchange)
 
     @property
     def _may_act(self) -> bool:
@@ -228,6 +253,14 @@ class Neighbours:
         return owner % self._count == self._number
 
     def _is_elsewhere(self, exchange: Exchange, envelope: Envelope) -> bool:
+        """Whether an envelope is not for here, or not in this form; then another request brings it where it belongs."""
+        if self._goes_on(exchange, envelope):
+            return True
+        if is_temporary := _is_temporary(exchange):
+            self._keep(exchange)
+        return is_temporary
+
+    def _goes_on(self, exchange: Exchange, envelope: Envelope) -> bool:
         """Whether an envelope is another worker's, which gets it then."""
         named = owner_of(envelope, self._count)
         if named.worker is not None:
@@ -263,7 +296,7 @@ class Neighbours:
         if not is_sure:
             put_off(exchange)
         elif not self._is_not_for_gateway(exchange):
-            self._app.reception.handle(exchange)
+            self._keep(exchange)
 
     async def _ask(self, number: int, identifier: str) -> bool | None:
         """Whether a worker knows a Sequence; None if it does not say."""
@@ -363,7 +396,9 @@ class Neighbours:
             return
         media = request.headers[b"content-type"].decode("latin-1")
         request.body = b""
-        self._relays.pass_on(exchange, owner, encode_request(request), Spooled(media, content))
+        sequence = spool.envelope.sequence if spool.envelope is not None else None
+        key = (sequence.identifier, sequence.message_number) if sequence is not None else None
+        self._relays.pass_on(exchange, owner, encode_request(request), Spooled(media, content, key))
 
     def _tell_load(self) -> None:
         self._place.loads.set(self._number, len(self._server.connections))
@@ -420,7 +455,13 @@ class Neighbours:
             self._hear(decode_said(exchange.request.body))
             exchange.respond(204)
             return
+        if what == ANSWER:
+            if not self._answers.fetch(name, exchange):
+                exchange.respond(MISDIRECTED)
+            return
         came = exchange.request
+        if stamp is not None or _FRAMED in came.headers:
+            exchange = TicketExchange(exchange, self._answers)
         if what == SPOOLED:
             request = decode_request(b64decode(came.headers[_REQUEST]))
             request.body, request.spool = came.body, came.spool
@@ -431,7 +472,7 @@ class Neighbours:
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""
         if self._may_act:
-            self._handle(exchange, decode_request(exchange.request.body))
+            self._handle(TicketExchange(exchange, self._answers), decode_request(exchange.request.body))
         else:
             exchange.respond(MISDIRECTED)
 
@@ -464,6 +505,12 @@ class Neighbours:
         except OSError as error:
             log.debug("worker.connection_lost", error=str(error))
             connection.close()
+
+
+def _is_temporary(exchange: Exchange) -> bool:
+    """Whether the content of a request is in a temporary file."""
+    spool = exchange.request.spool
+    return isinstance(spool, PackageSpool) and isinstance(spool.writer, TemporaryContent)
 
 
 def _not_yet(exchange: Exchange) -> None:

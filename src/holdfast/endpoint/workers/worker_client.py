@@ -9,10 +9,12 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from holdfast.endpoint.workers.frames.sealed_transport import SealedTransport
 from holdfast.endpoint.workers.frames.streams import MOST_FRAMED, NodeStream, NodeStreams
-from holdfast.endpoint.workers.node_proof import FRAMES, STAMP, NodeProof
+from holdfast.endpoint.workers.node_proof import FRAMES, SEALED, STAMP, NodeProof
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
@@ -54,6 +56,7 @@ class WorkerClient:
         ssl_context: ssl.SSLContext | None = None,
         spooling: AnswerSpooling | None = None,
     ) -> None:
+        self._paths = paths
         self._placements = placements
         self._proof = proof
         self._scheme = "http://" if ssl_context is None else "https://"
@@ -68,7 +71,7 @@ class WorkerClient:
             total_timeout=PATIENCE,
             connections_per_host=connections,
             max_connections=connections,
-            unix={_host_of(number): path for number, path in enumerate(paths)},
+            dials={_host_of(number): partial(self._dial, number) for number in range(len(paths))},
         )
         self._client.spooling = spooling
 
@@ -86,7 +89,7 @@ class WorkerClient:
         if number in placement.local:
             self.request_here(number, method, path, body, done)
         elif (url := placement.remote.get(number)) is None:
-            done(TransportError(f"no process serves worker {number} now", connected=False, remedy="Repeat it later."))
+            done(_unserved(number))
         elif path == MESSAGE and len(body) <= MOST_FRAMED:
             self._streams.send(url, number, body, done)
         else:
@@ -100,16 +103,59 @@ class WorkerClient:
         body: bytes | Streamed,
         done: Done,
         headers: Mapping[str, str] | None = None,
+        lane: str = "",
     ) -> None:
-        """Send a request to a worker on this host."""
-        self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done, own=headers)
+        """Send a request to a worker on this host; with the URL of another node as the lane, to a worker there."""
+        self._client.request(method, f"http://{_host_of(number)}/{path}", body, {}, done, own=headers, lane=lane)
+
+    def request_large(
+        self, number: int, method: str, path: str, body: bytes | Streamed, headers: Mapping[str, str], done: Done
+    ) -> None:
+        """Send a request to a worker that may be too large for memory, or have such an answer."""
+        placement = self._placements.now
+        if number in placement.local:
+            self.request_here(number, method, path, body, done, headers)
+        elif (url := placement.remote.get(number)) is None:
+            done(_unserved(number))
+        else:
+            self.request_here(number, method, path, body, done, headers, url)
+
+    async def connect_here(self, number: int, protocol: asyncio.Protocol) -> None:
+        """Connect to the socket of a worker on this host.
+
+        Raises:
+            OSError: It does not listen.
+        """
+        await asyncio.get_running_loop().create_unix_connection(lambda: protocol, self._paths[number])
+
+    async def _dial(self, number: int, url: str, protocol: asyncio.Protocol) -> None:
+        """Connect to a worker of this host at its socket; at another node (its URL) with a sealed connection."""
+        if not url:
+            await self.connect_here(number, protocol)
+            return
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        done: Done = lambda told: None if answer.done() else answer.set_result(told)  # noqa: E731
+        stream = SealedTransport(protocol, lambda _reason: None, f"{url}/{number}")
+        self._request_there(f"{url}/-/{SEALED}/{number}", "POST", b"", done, stream=stream)
+        outcome = await answer
+        if isinstance(outcome, TransportError):
+            raise ConnectionError(outcome.message)
+        if outcome.status != 200:
+            # A node of a version without such connections finds no worker of this name.
+            raise ConnectionError(f"{url} answered {outcome.status} to a request for a sealed connection")
 
     def _start_stream(self, url: str, number: int, stream: NodeStream, done: Done) -> None:
         # A node of a version without frames answers that it has no worker of this name.
         self._request_there(f"{url}/-/{FRAMES}/{number}", "POST", b"", done, stream=stream)
 
     def _request_there(
-        self, url: str, method: str, body: bytes, done: Done, attempt: int = 1, stream: NodeStream | None = None
+        self,
+        url: str,
+        method: str,
+        body: bytes,
+        done: Done,
+        attempt: int = 1,
+        stream: NodeStream | SealedTransport | None = None,
     ) -> None:
         assert self._proof is not None, url
         if not url.startswith(self._scheme):  # never without TLS where it is configured, whatever URL a node has
@@ -132,7 +178,7 @@ class WorkerClient:
                 answer = TransportError(f"{url} takes every request for an old one", connected=True)
             done(answer)
 
-        def switch(response: Response) -> NodeStream | None:
+        def switch(response: Response) -> asyncio.Protocol | None:
             answer = proof.open(headers[STAMP], response, url)
             if stream is None or not isinstance(answer, Response) or answer.status != 200:
                 return None
@@ -177,6 +223,10 @@ class WorkerClient:
         """Close all connections; what is in progress fails."""
         self._streams.close()
         await self._client.close()
+
+
+def _unserved(number: int) -> TransportError:
+    return TransportError(f"no process serves worker {number} now", connected=False, remedy="Repeat it later.")
 
 
 def _host_of(number: int) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache, partial
 from types import TracebackType
 from typing import Self
 
@@ -37,7 +37,7 @@ class HTTPClient:
         ssl_context: The trusted authorities and the client certificate; the system's trust if None.
         proxy: The URL of an http proxy for everything.
         trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
-        unix: Names of hosts to reach at a Unix socket, and its path.
+        dials: Names of hosts to which connections are made in another way. It gets the lane and the protocol.
 
     Raises:
         ConfigurationError: ``proxy`` is not an http proxy's URL.
@@ -55,7 +55,7 @@ class HTTPClient:
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
         trust_env: bool = False,
-        unix: Mapping[str, str] | None = None,
+        dials: Mapping[str, Callable[[str, asyncio.Protocol], Awaitable[object]]] | None = None,
     ) -> None:
         self._limits = PoolLimits(connections_per_host, max_response, connect_timeout, keep_alive)
         self._max_connections = max_connections
@@ -64,7 +64,7 @@ class HTTPClient:
         self._ssl = ssl_context
         self._proxy = Proxy.parse(proxy) if proxy is not None else None
         self._trust_env = trust_env
-        self._unix = unix or {}
+        self._dials = dials or {}
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -171,8 +171,10 @@ class HTTPClient:
     def _open_pool(self, origin: Origin, lane: str) -> Pool:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
+        dial = self._dials.get(origin.host)
+        made = partial(dial, lane) if dial is not None else None
         pool = self._pools[origin, lane] = Pool(
-            origin, proxy, context, self._limits, self._has_room, self._unix.get(origin.host), self.spooling
+            origin, proxy, context, self._limits, self._has_room, made, self.spooling
         )
         return pool
 

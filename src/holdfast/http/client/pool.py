@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from holdfast.http.client.answer_room import room_of
@@ -18,6 +18,9 @@ from holdfast.http.outcome import AnswerSpooling
 from holdfast.http.reasons import why_not_connected
 from holdfast.http.tls_transport import TLSTransport
 from holdfast.http.urls import Origin
+
+Dial = Callable[[asyncio.Protocol], Awaitable[object]]
+"""Makes a connection for a protocol, or raises an OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Pool:
         context: TLS for an https origin.
         limits: The limits of its connections and times.
         has_room: Whether one more connection may be made, counting the connections of other pools.
-        path: Of the Unix socket to connect to instead; None for none.
+        dial: Makes its connections; None: they are made here.
         spooling: Returns where the content of a large answer goes; None: all of them are in memory.
     """
 
@@ -58,7 +61,7 @@ class Pool:
         context: ssl.SSLContext | None,
         limits: PoolLimits,
         has_room: Callable[[], bool],
-        path: str | None = None,
+        dial: Dial | None = None,
         spooling: AnswerSpooling | None = None,
     ) -> None:
         self.origin = origin
@@ -68,7 +71,7 @@ class Pool:
         self._context = context
         self._limits = limits
         self._has_room = has_room
-        self._path = path
+        self._dial = dial
         self._loop = asyncio.get_running_loop()
         self._free: list[ClientConnection] = []
         self._connections: set[ClientConnection] = set()
@@ -188,9 +191,10 @@ class Pool:
         return ClientConnection(self._shared, self._offer, self._remove)
 
     async def _open(self) -> ClientConnection:
-        if self._path is not None:
-            _, told = await self._loop.create_unix_connection(self._connection, self._path)
-            return told
+        if self._dial is not None:
+            dialled = self._connection()
+            await self._dial(dialled)
+            return dialled
         if self._proxy is not None:
             if self._context is not None:
                 return await open_tunnel(self._proxy, self.origin, self._context, self._connection)

@@ -2,19 +2,20 @@
 
 A log is read as an owner reads it (:mod:`holdfast.store.kafka.replay`), which finds claims and writes that are out of
 order, and missing records. In addition, the changes of each valid write are compared with those before it. The memory
-grows with the Sequences and queues, not with the messages.
+grows with the Sequences and queues, and with the large attachments that are stored, not with the other messages.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.records import content_name, content_size
 from holdfast.exceptions import HoldfastError, StoreError
 from holdfast.store import records as layout
 from holdfast.store.kafka.frames import Change, Claim, Part, decode, decode_write
@@ -48,6 +49,51 @@ class _Held:
         self.may_discard = "state" in state or "ended_at" in state
 
 
+class PieceAudit:
+    """Checks the contents of a log: as long as a record names one, all its pieces are there."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[bytes, AcknowledgementRanges] = {}
+        self._bytes: dict[bytes, int] = {}
+        self._sizes: dict[bytes, int] = {}
+        self._names: dict[bytes, bytes] = {}
+        """Key of a reference -> the content that its record names."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Note a piece. A copy may have it again."""
+        name, piece = layout.piece_of(key)
+        if self._pieces.setdefault(name, AcknowledgementRanges()).add(piece + 1):
+            self._bytes[name] = self._bytes.get(name, 0) + len(value)
+
+    def erase(self, name: bytes) -> None:
+        """Note that the pieces of a content are deleted."""
+        self._pieces.pop(name, None)
+        self._bytes.pop(name, None)
+
+    def record(self, value: bytes) -> None:
+        """Note how many bytes a record says that its content has."""
+        if value.startswith(layout.RECORD_BEGINNING):
+            return  # without attachments
+        attachments = layout.decode_record(value).attachments
+        if name := content_name(attachments):
+            self._sizes[name] = content_size(attachments)
+
+    def name(self, key: bytes, name: bytes) -> None:
+        """Note that a record names a content."""
+        self._names[key] = name
+
+    def forget(self, key: bytes) -> None:
+        """Note that the record is deleted."""
+        self._names.pop(key, None)
+
+    def missing(self) -> Iterator[str]:
+        """Return what is missing at the end of the log."""
+        for name in sorted(set(self._names.values())):
+            found, size = self._bytes.get(name, 0), self._sizes.get(name)
+            if size is not None and found != size:
+                yield f"a record names attachments {name.hex()} of {size} bytes, but {found} bytes are stored"
+
+
 class LogAudit:
     """A check of one log. Pass each record to :meth:`read`, then call :meth:`end`.
 
@@ -77,6 +123,7 @@ class LogAudit:
         """Sequence and number of each held message that the present write deletes."""
         self._starts: dict[str, int] = {}
         """Outbound Sequence -> offset of its message 1."""
+        self._pieces = PieceAudit()
 
     @property
     def epoch(self) -> int:
@@ -112,6 +159,8 @@ class LogAudit:
                 self._replay.require_whole()
             except StoreError as error:
                 self._say(error.message)
+            for problem in self._pieces.missing():
+                self._say(f"The log at {self._place}: {problem}.")
 
     def _say(self, problem: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
@@ -137,6 +186,8 @@ class LogAudit:
                     self._put(where, tag, change[0], change[1], arrived, is_copy=is_copy)
                 elif len(change) == 1:
                     self._delete(tag, change[0])
+                elif tag == layout.PIECE:
+                    self._pieces.erase(change[0][1:])
             except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
                 self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {error}.")
         for sequence, number in arrived:
@@ -148,8 +199,14 @@ class LogAudit:
         self, where: str, tag: bytes, key: bytes, value: bytes, arrived: list[tuple[str, int]], *, is_copy: bool
     ) -> None:
         if tag == layout.RECORD:
+            self._pieces.record(value)
             self._record(where, key, value, arrived)
+        elif tag == layout.PIECE:
+            self._pieces.put(key, value)
+        elif tag == layout.CONTENT:
+            self._pieces.name(key, value)
         elif tag == layout.HELD:
+            self._pieces.record(value)
             name, number = layout.key_name(key), layout.last_number(key)
             self._held[name].stored.add(number)
             if not is_copy:
@@ -163,6 +220,8 @@ class LogAudit:
         if tag == layout.PARTITION:
             queue, number, _ = layout.split_partition_key(key)
             self._ends.pop((queue, number), None)
+        elif tag == layout.CONTENT:
+            self._pieces.forget(key)
         elif tag == layout.SEQUENCE:
             name = layout.key_name(key)
             self._numbers.pop(name, None)

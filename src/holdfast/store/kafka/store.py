@@ -20,12 +20,14 @@ from typing import Any, Final, TypeVar, cast
 
 from rocksdict import AccessType, Rdict, WriteBatch, WriteOptions
 
-from holdfast.core.records import Batch, ContentWriter, Record, Snapshot
+from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, StoreLocked, StoreMissing
 from holdfast.store import directory
 from holdfast.store import records as layout
+from holdfast.store.contents import PieceContents, require_room
 from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.contents import PIECE_BYTES, LogContents
 from holdfast.store.kafka.frames import Change, Put, decode_write, encode_write
 from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
@@ -47,6 +49,7 @@ _LOCAL: Final = frozenset({layout.TRIMMED, cache.CHECKPOINT})
 _SILENCE: Final = 2.0
 """Seconds without an answer of Kafka after which the store reports trouble."""
 _PAUSE: Final = 0.2
+_STEP: Final = 0.01
 _MOST_REFUSALS: Final = 3
 """How often Kafka may refuse a write before the store fails."""
 _REMEDY: Final = "Acknowledged messages are stored. Check Kafka and the disk, then start again."
@@ -117,10 +120,8 @@ class KafkaStore(RocksDBStore):
             self._log.close()
             raise
 
-    @property
-    def create_content(self) -> Callable[[], ContentWriter] | None:
-        """Return None: a file next to the cache would be lost with it, so attachments go into the log."""
-        return None
+    def _make_contents(self) -> PieceContents:
+        return LogContents(self, lambda: self.shown)
 
     @property
     def owner(self) -> LogOwner:
@@ -295,6 +296,7 @@ class KafkaStore(RocksDBStore):
     def apply(self, batch: WriteBatch) -> None:
         """Write to the cache what was read from the log."""
         self._put_checkpoint(batch)
+        self._wait_for_room()
         self._wait_for_engine()
         self._db.write(batch, _without_log())
 
@@ -371,6 +373,56 @@ class KafkaStore(RocksDBStore):
             self._write_log(Write(encode_write([(WENT_BACK,)])))
             self._db.delete(WENT_BACK)
         self.went_back = ""
+
+    def write_pieces(self, put: Put | None, erase: tuple[bytes, bytes] | None) -> None:
+        """Write a piece of a content, or delete the pieces between two keys.
+
+        Raises:
+            OSError: The disk of the cache has too little room.
+            StoreFailed: As for :meth:`commit`.
+        """
+        write = LoggedWrite()
+        if put is not None:
+            require_room(self._home, self._needed() + len(put[1]))
+            write.put(*put)
+            self._wait_for_room()
+        size = 0
+        if erase is not None:
+            size = self._bytes_between(*erase)
+            write.delete_range(*erase)
+        with self._committing:
+            if self._failure is not None or self._closing.is_set() or self._lock is None:
+                raise StoreFailed(f"The store at {self.shown} accepts no attachments any more.", remedy=_REMEDY)
+            with self._noting_failure():
+                self._wait_for_engine()
+                self._write(write)
+        if erase is not None and self._keeper is not None:
+            self._keeper.add([erase], size)
+
+    def _bytes_between(self, begin: bytes, end: bytes) -> int:
+        """Return about how many bytes the pieces of a content have."""
+        with self._reading():
+            cursor = self._db.iter()
+            try:
+                cursor.seek_for_prev(end)
+                is_there = cursor.valid() and cast(bytes, cursor.key()).startswith(begin)
+                count = layout.last_number(cast(bytes, cursor.key())) + 1 if is_there else 0
+                cursor.status()
+            finally:
+                del cursor  # a remaining cursor would keep the engine open
+        return count * PIECE_BYTES
+
+    def _wait_for_room(self) -> None:
+        """Wait until the cache has written its tables, so that they do not fill the memory. Batches do not wait."""
+        while self._db.property_int_value("rocksdb.num-immutable-mem-table") and not self._closing.is_set():
+            if self._db.property_int_value("rocksdb.background-errors"):
+                return  # the write reports it
+            self._closing.wait(_STEP)
+
+    def read_piece(self, key: bytes) -> bytes | None:
+        """Return a piece of a content."""
+        with self._explaining_damage(), self._reading():
+            return cast("bytes | None", self._db.get(key))
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:

@@ -32,7 +32,11 @@ from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settin
 ANSWER_SECONDS: Final = 10.0
 """Seconds that Kafka may need for one answer."""
 _LOOK_SECONDS: Final = 0.2
-_READ_AHEAD_KILOBYTES: Final = 32 << 10
+_READ_AHEAD_KILOBYTES: Final = 16 << 10
+_FETCHED: Final = 500
+"""Records that are taken from the client at a time."""
+_FETCHED_BYTES: Final = 4 << 20
+"""About their bytes, if they are large."""
 _FIRST_SECONDS: Final = 1.0
 """Seconds after which an opening looks why there is no answer yet."""
 _NO_LOGIN: Final = "Check the user in the URL, its password, and sasl.mechanism."
@@ -109,6 +113,8 @@ class KafkaLog:
         self._consumer: Consumer | None = None
         self._position = -1
         self._ahead: deque[tuple[int, bytes | None]] = deque()
+        self._record_bytes = 0
+        """About the bytes of a record, as read last."""
         self._trimming: list[Any] = []
         try:
             self._admin = AdminClient(self._settings())
@@ -313,7 +319,8 @@ class KafkaLog:
         self._position = start
         while self._position < end:
             if not self._ahead:
-                self._fetch(min(500, end - self._position))
+                count = _FETCHED_BYTES // self._record_bytes if self._record_bytes else 1
+                self._fetch(min(_FETCHED, end - self._position, max(1, count)))
             offset, record = self._ahead[0]
             if offset >= end:
                 return
@@ -328,6 +335,7 @@ class KafkaLog:
         if not messages:
             raise KafkaAway(self.said or "it sends no records")
         self._ahead.extend([self._taken(one) for one in messages])
+        self._record_bytes = max(1, sum(len(record or b"") for _, record in self._ahead) // len(self._ahead))
 
     def _taken(self, message: Message) -> tuple[int, bytes | None]:
         error = message.error()

@@ -27,7 +27,7 @@ from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Reads
 from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
-from holdfast.store.contents import DIRECTORY, DirectoryContents
+from holdfast.store.contents import DIRECTORY, DirectoryContents, PieceContents
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_state
 from holdfast.store.rocksdb import evidence, opening
@@ -83,7 +83,7 @@ class RocksDBStore(Reads):
         self.stalls = 0
         self.trouble = ""
         self.content = Content(_records_of)
-        self.contents = DirectoryContents(self._home / DIRECTORY, self._needed)
+        self.contents = self._make_contents()
         self._failure: BaseException | None = None
         # After a failed write of unknown extent: the partitions with unknown earlier content, too.
         self._in_doubt: set[Where] | None = None
@@ -110,6 +110,9 @@ class RocksDBStore(Reads):
                 raise
             self.contents.is_named = self._is_named
             self.contents.sweep()
+
+    def _make_contents(self) -> DirectoryContents | PieceContents:
+        return DirectoryContents(self._home / DIRECTORY, self._needed)
 
     def _look(self) -> int | None:
         """Check, before any change, that the directory may be a store; return its format, None for a new one."""

@@ -113,7 +113,9 @@ class SQLStore(Reads):
         self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
         single = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
         self._records = StoredRecords(single)
-        self.contents = SQLContents(single, lambda: self.space, self._trying, self.place)
+        self.contents = SQLContents(
+            single, self.engine, lambda: self.space, lambda: self.epoch, self._trying, self.place
+        )
         try:
             with self._explaining("opened"):
                 self._open_view() if read_only else self._open()

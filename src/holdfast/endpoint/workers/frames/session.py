@@ -114,9 +114,7 @@ class NodeSession(asyncio.Protocol):
         try:
             frames = self._reader.feed(data)
         except FramesError as error:
-            if (left_out := self._refusals.admit()) is not None:
-                remedy = f"find out what changes or repeats the bytes between the nodes: it sent {error}"
-                log.warning("cluster.request_refused", peer=self._peer, remedy=remedy, left_out=left_out)
+            refuse_packet(self._refusals, self._peer, str(error))
             self._transport.abort()
             return
         if not frames and not self._is_due:
@@ -146,6 +144,13 @@ class NodeSession(asyncio.Protocol):
         lost, self._open = self._open, {}
         for exchange in lost.values():
             exchange.lose()
+
+
+def refuse_packet(refusals: LineLimit, peer: str | None, reason: str) -> None:
+    """Log that a packet was refused."""
+    if (left_out := refusals.admit()) is not None:
+        remedy = f"find out what changes or repeats the bytes between the nodes: it sent {reason}"
+        log.warning("cluster.request_refused", peer=peer, remedy=remedy, left_out=left_out)
 
 
 class FramedExchange(WholeExchange):

@@ -1,0 +1,194 @@
+"""Messages and replies larger than memory in a cluster: through a node that owns nothing, and after a kill.
+
+Covers endpoint/workers/frames/sealed_transport.py and endpoint/workers/frames/large_answers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import large_attachments
+import large_replies
+import pytest
+from broker_cluster import NAMES, PARTITIONS, Brokers
+from databases import Server
+from processes import Process
+from waiting import until
+
+from holdfast.cluster.operating.engines import engine_of, verifier_of
+from holdfast.endpoint.worker import Worker, worker_of
+from holdfast.store import open_store
+from holdfast.testing.ports import free_ports
+
+MEGABYTES = int(os.environ.get("HOLDFAST_TEST_MEGABYTES", "1024"))
+MOST_MEMORY = 200_000_000
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
+]
+
+
+def processes(leader: int) -> list[int]:
+    """The processes of a node, which has a session of its own."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((place / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
+                found.append(int(place.name))
+    return found
+
+
+def peaks(leader: int) -> list[int]:
+    """The peak of memory of each process of a node."""
+    found = []
+    for pid in processes(leader):
+        with contextlib.suppress(OSError, IndexError):
+            found.append(1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]))
+    return found
+
+
+class Cluster:
+    """Three brokers before a service. Node a is drained: it owns nothing, and passes on what comes."""
+
+    def __init__(self, brokers: Brokers, service: Process, directory: Path) -> None:
+        self.brokers, self.service, self.directory = brokers, service, directory
+        self.peaks: list[int] = []
+
+    async def start(self) -> None:
+        await self.service.start()
+        await self.brokers.start(*NAMES)
+        await self.shared(*NAMES)
+        await asyncio.to_thread(engine_of(self.brokers.store).drain_node, self.brokers.store, "a")
+        await self.shared("b", "c")
+
+    async def shared(self, *names: str) -> None:
+        """Wait until these nodes have all partitions."""
+
+        def are_shared() -> bool:
+            owners = self.brokers.owners()
+            return len(owners) == PARTITIONS and set(owners.values()) == set(names)
+
+        await until(are_shared, 120)
+
+    def measure(self) -> list[int]:
+        """The peaks so far, of nodes that were killed, too."""
+        for node in self.brokers.nodes.values():
+            self.peaks += peaks(node.process.pid)
+        return self.peaks
+
+    def read(self, name: str) -> int:
+        """The bytes that all processes of a node have read, from sockets too."""
+        found = 0
+        for pid in processes(self.brokers.nodes[name].process.pid):
+            with contextlib.suppress(OSError):
+                found += int((Path(f"/proc/{pid}/io")).read_text().split("rchar:")[1].split()[0])
+        return found
+
+    def owner(self) -> str | None:
+        """The owner of the Sequence that a source has created through node a."""
+        try:
+            with urlopen(f"{self.brokers.admins['a']}/sequences", timeout=60) as answer:
+                found = json.load(answer)["sequences"]
+        except HTTPError:  # a partition has no owner for a moment
+            return None
+        numbers = {worker_of(one["identifier"]) for one in found if one["role"] == "destination"}
+        return self.brokers.owners().get(next(iter(numbers), -1))
+
+    def left(self) -> int:
+        """The number of contents that the stores have."""
+        found = 0
+        for partition in range(PARTITIONS):
+            place = self.brokers.store.replace("NODE", "reader")
+            store = open_store(Worker(partition, PARTITIONS).store_of(place), read_only=True)
+            found += len(list(store.contents.names()))
+            store.close()
+        return found
+
+    async def verify(self) -> None:
+        """The rules of the stored records hold, and no content is left that no record names."""
+        store = self.brokers.store
+        found = await asyncio.to_thread(verifier_of(store), store, reads_all=True)
+        assert found.problems == ()
+
+    async def stop(self) -> None:
+        self.brokers.clean()
+        await self.service.kill()
+
+
+@pytest.fixture(params=["postgresql", "kafka"])
+async def cluster(
+    request: pytest.FixtureRequest,
+    servers: Callable[[str], Server],
+    kafka_nodes: Callable[[int], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[Cluster]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    place = tmp_path / "service"
+    place.mkdir()
+    (port,) = free_ports(1)
+    module = getattr(request.module, "MODULE", "large_attachments")
+    service = Process(place, "service", port, "serve", f"{module}:app", "--port", str(port))
+    if request.param == "kafka":
+        url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+        brokers = Brokers(tmp_path, url, service.url, lease=3.0)
+    else:
+        brokers = Brokers(tmp_path, servers(request.param).new_url(), service.url)
+    made = Cluster(brokers, service, tmp_path)
+    try:
+        await made.start()
+        yield made
+    finally:
+        await made.stop()
+
+
+async def send(directory: Path, url: str, film: Path, count: int) -> asyncio.subprocess.Process:
+    program = [large_attachments.__file__, url, str(film), str(count)]
+    return await asyncio.create_subprocess_exec(sys.executable, *program, cwd=directory, stdout=asyncio.subprocess.PIPE)
+
+
+def delivered(cluster: Cluster) -> list[str]:
+    file = cluster.directory / "service" / "delivered"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kills", [False, True], ids=["calm", "owner killed"])
+async def test_a_gigabyte_through_a_node_without_partitions(cluster: Cluster, tmp_path: Path, kills: bool) -> None:
+    film = tmp_path / "film"
+    large_replies.write_film(film, MEGABYTES << 20)
+    source = await send(tmp_path, cluster.brokers.urls["a"], film, 2)
+    try:
+        if kills:
+            await until(lambda: cluster.owner() is not None, 300)
+            owner = cluster.owner()
+            assert owner is not None
+            node = cluster.brokers.nodes[owner]
+            await until(lambda: cluster.read(owner) > MEGABYTES << 18, 300)
+            cluster.measure()
+            await asyncio.to_thread(node.kill)
+        assert source.stdout is not None
+        *_, last = (await source.stdout.read()).decode().splitlines() or ["nothing"]
+        assert last.startswith("done "), last
+        await until(lambda: len(set(delivered(cluster))) == 2, 900)
+    finally:
+        if source.returncode is None:
+            source.kill()
+            await source.wait()
+    digest = large_replies.digest(film)
+    assert set(delivered(cluster)) == {f"urn:film:{number} {digest}" for number in range(2)}
+    assert max(cluster.measure()) < MOST_MEMORY, cluster.peaks
+    await cluster.verify()
+    while await asyncio.to_thread(cluster.left):
+        await asyncio.sleep(0.1)
