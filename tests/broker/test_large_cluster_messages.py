@@ -30,7 +30,8 @@ from holdfast.store import open_store
 from holdfast.testing.ports import free_ports
 
 MEGABYTES = int(os.environ.get("HOLDFAST_TEST_MEGABYTES", "1024"))
-MOST_MEMORY = 200_000_000
+MOST_MEMORY = {"postgresql": 200_000_000, "kafka": 320_000_000}
+"""Of a process. On Kafka, the largest one rebuilds its cache after the kill."""
 
 pytestmark = [
     pytest.mark.nightly,
@@ -138,8 +139,7 @@ async def cluster(
     place = tmp_path / "service"
     place.mkdir()
     (port,) = free_ports(1)
-    module = getattr(request.module, "MODULE", "large_attachments")
-    service = Process(place, "service", port, "serve", f"{module}:app", "--port", str(port))
+    service = Process(place, "service", port, "serve", "large_attachments:app", "--port", str(port))
     if request.param == "kafka":
         url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
         brokers = Brokers(tmp_path, url, service.url, lease=3.0)
@@ -188,7 +188,8 @@ async def test_a_gigabyte_through_a_node_without_partitions(cluster: Cluster, tm
             await source.wait()
     digest = large_replies.digest(film)
     assert set(delivered(cluster)) == {f"urn:film:{number} {digest}" for number in range(2)}
-    assert max(cluster.measure()) < MOST_MEMORY, cluster.peaks
+    engine = cluster.brokers.store.partition(":")[0].partition("+")[0]
+    assert max(cluster.measure()) < MOST_MEMORY[engine], cluster.peaks
     await cluster.verify()
     while await asyncio.to_thread(cluster.left):
         await asyncio.sleep(0.1)
