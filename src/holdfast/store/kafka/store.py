@@ -386,7 +386,6 @@ class KafkaStore(RocksDBStore):
             require_room(self._home, self._needed() + len(put[1]))
             write.put(*put)
             self._wait_for_room()
-        size = 0
         if erase is not None:
             size = self._bytes_between(*erase)
             write.delete_range(*erase)
@@ -414,10 +413,10 @@ class KafkaStore(RocksDBStore):
 
     def _wait_for_room(self) -> None:
         """Wait until the cache has written its tables, so that they do not fill the memory. Batches do not wait."""
-        while self._db.property_int_value("rocksdb.num-immutable-mem-table") and not self._closing.is_set():
-            if self._db.property_int_value("rocksdb.background-errors"):
-                return  # the write reports it
-            self._closing.wait(_STEP)
+        ask = self._db.property_int_value
+        while ask("rocksdb.num-immutable-mem-table") and not ask("rocksdb.background-errors"):
+            if self._closing.wait(_STEP):
+                return
 
     def read_piece(self, key: bytes) -> bytes | None:
         """Return a piece of a content."""
