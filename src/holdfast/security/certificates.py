@@ -194,7 +194,7 @@ class Credential:
         """Return the signature of some bytes."""
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
 
-    def unwrap(self, wrapped: bytes, length: int, *, digest: str = SHA1, mask: str = SHA1) -> bytes:
+    def unwrap(self, wrapped: bytes, *lengths: int, digest: str = SHA1, mask: str = SHA1) -> bytes:
         """Return the symmetric key that was encrypted for this certificate by RSA-OAEP.
 
         If it cannot be decrypted, or has another length, the result is a random key. Then the content makes no sense,
@@ -202,16 +202,16 @@ class Credential:
 
         Args:
             wrapped: The encrypted key.
-            length: How many bytes it must have.
+            lengths: How many bytes it may have.
             digest: Algorithm of the digest.
             mask: Algorithm of the digest in the mask generation function.
         """
-        other = secrets.token_bytes(length)
+        other = secrets.token_bytes(max(lengths))
         try:
             key = self._key.decrypt(wrapped, _oaep(digest, mask))
         except ValueError:
             return other
-        return key if len(key) == length else other
+        return key if len(key) in lengths else other
 
     def __reduce__(self) -> Any:
         raise TypeError("private keys cannot be serialized")

@@ -9,7 +9,7 @@ alike: a wrong key, bad padding, content that is not XML, nested encryption.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -23,16 +23,18 @@ from lxml import etree
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError
 from holdfast.security.certificates import Certificate, Credential
-from holdfast.security.header import Invalid
+from holdfast.security.header import USERNAME_TOKEN, Invalid
 from holdfast.security.names import (
     CIPHERS,
     DS,
     ENCRYPTED_HEADER,
+    ENCRYPTED_KEY,
     RSA_OAEP,
     RSA_OAEP_MGF1P,
     SECURITY,
     SHA1,
     SHA256,
+    SIGNATURE_CONFIRMATION,
     WSSE,
     WSSE11,
     WSU,
@@ -65,7 +67,7 @@ KEY_BYTES: Final = {uri: 32 if "256" in name else 16 for name, uri in CIPHERS.it
 """URI of a cipher -> bytes of its key."""
 _AUTHENTICATED: Final = frozenset(uri for name, uri in CIPHERS.items() if name.endswith("gcm"))
 
-Place = Literal["body", "header", "signature"]
+Place = Literal["body", "header", "signature", "token"]
 
 _DATA: Final = f"{{{XENC}}}EncryptedData"
 _KEY: Final = f"{{{XENC}}}EncryptedKey"
@@ -74,8 +76,12 @@ _METHOD: Final = f"{{{XENC}}}EncryptionMethod"
 _CIPHER_DATA: Final = f"{{{XENC}}}CipherData"
 _KEY_INFO: Final = f"{{{DS}}}KeyInfo"
 _SIGNATURE: Final = f"{{{DS}}}Signature"
-_TYPES: Final[dict[Place, str]] = {"body": XENC + "Content", "header": XENC + "Element", "signature": XENC + "Element"}
-_TOKEN_TYPE: Final = "http://docs.oasis-open.org/wss/oasis-wss-soap-message-security-1.1#EncryptedKey"
+_TYPES: Final[dict[Place, str]] = {
+    "body": XENC + "Content",
+    **dict.fromkeys(("header", "signature", "token"), XENC + "Element"),
+}
+_TOKENS: Final = frozenset({USERNAME_TOKEN, SIGNATURE_CONFIRMATION})
+"""Parts of the Security header that may be encrypted as the place "token"."""
 _DIGESTS: Final = {SHA1: SHA1, SHA256: SHA256}
 _MASKS: Final = {XENC11 + "mgf1sha1": SHA1, XENC11 + "mgf1sha256": SHA256}
 
@@ -144,8 +150,8 @@ class EncryptedPart:
             return True
         if len(found) != 1 or found.text or found[0].tail or not isinstance(found[0].tag, str):
             return False
-        if self.place == "signature":
-            return bool(found[0].tag == _SIGNATURE)
+        if self.place in ("signature", "token"):
+            return bool(found[0].tag == _SIGNATURE if self.place == "signature" else found[0].tag in _TOKENS)
         return found[0].tag not in (SECURITY, ENCRYPTED_HEADER)
 
 
@@ -187,32 +193,43 @@ class EncryptedMessage:
         return any(part.place == "signature" for part in self.parts)
 
     def decrypt(self, message: SecuredMessage, credential: Credential) -> Decrypted:
-        """Decrypt all parts. The message given is of no use afterwards.
-
-        The decrypted bytes are put into the text of the message, because lxml changes prefixes when it moves elements,
-        and prefixes are signed.
-        """
+        """Decrypt all parts. The message given is of no use afterwards."""
         key = credential.unwrap(self._wrapped, KEY_BYTES[self.cipher], digest=self._digest, mask=self._mask)
-        is_right = True
-        plain: dict[str, bytes] = {}
-        headers = set[int]()
-        for part in self.parts:
-            content, has_right_end = decrypt(self.cipher, key, part.content)
-            fits = part.fits(content)
-            is_right = is_right and has_right_end and fits
-            mark = secrets.token_hex(16)
-            plain[mark] = content if fits else b""
-            parent = part.target.getparent()
-            assert parent is not None
-            if part.place == "body":
-                parent.text = part.target.tail = None
-            elif part.place == "header":
-                headers.add(parent.index(part.target))
-            parent.replace(part.target, etree.Comment(mark))
-        data = etree.tostring(message.envelope, encoding="utf-8", xml_declaration=False)
-        for mark, content in plain.items():
-            data = data.replace(f"<!--{mark}-->".encode(), content, 1)
-        return Decrypted(data, is_right, frozenset(headers))
+        return decrypt_parts(message, self.parts, self.cipher, key)
+
+
+def decrypt_parts(message: SecuredMessage, parts: Iterable[EncryptedPart], cipher: str, key: bytes) -> Decrypted:
+    """Decrypt parts of a message, which is of no use afterwards.
+
+    The decrypted bytes are put into the text of the message, because lxml changes prefixes when it moves elements,
+    and prefixes are signed.
+
+    Args:
+        message: The message.
+        parts: Its encrypted parts.
+        cipher: URI of their cipher.
+        key: As many bytes as :data:`KEY_BYTES` says.
+    """
+    is_right = True
+    plain: dict[str, bytes] = {}
+    headers = set[int]()
+    for part in parts:
+        content, has_right_end = decrypt(cipher, key, part.content)
+        fits = part.fits(content)
+        is_right = is_right and has_right_end and fits
+        mark = secrets.token_hex(16)
+        plain[mark] = content if fits else b""
+        parent = part.target.getparent()
+        assert parent is not None
+        if part.place == "body":
+            parent.text = part.target.tail = None
+        elif part.place == "header":
+            headers.add(parent.index(part.target))
+        parent.replace(part.target, etree.Comment(mark))
+    data = etree.tostring(message.envelope, encoding="utf-8", xml_declaration=False)
+    for mark, content in plain.items():
+        data = data.replace(f"<!--{mark}-->".encode(), content, 1)
+    return Decrypted(data, is_right, frozenset(headers))
 
 
 def is_encrypted(message: SecuredMessage) -> bool:
@@ -236,23 +253,80 @@ def read_encrypted(message: SecuredMessage, own: Certificate, ciphers: Collectio
         Invalid: It is encrypted for another certificate, with another algorithm, in another place or shape.
     """
     security = message.security.element
+    key = read_encrypted_key(security, own)
+
+    def check_key(named: etree._Element | None) -> None:
+        if named is None:
+            return
+        (reference,) = _children(named, (f"{{{WSSE}}}Reference",))
+        if not key.name or reference.get("URI") != f"#{key.name}":
+            raise Invalid("a part is encrypted with another key")
+
+    read, cipher, is_signed_first = read_parts(message, ciphers, check_key, "signature")
+    return EncryptedMessage(read, cipher, is_signed_first, key.wrapped, key.digest, key.mask)
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptedKey:
+    """A symmetric key that was encrypted for a certificate.
+
+    Attributes:
+        name: Its Id, "" without one.
+        wrapped: The encrypted key.
+        digest, mask: Algorithms of RSA-OAEP.
+    """
+
+    name: str
+    wrapped: bytes
+    digest: str
+    mask: str
+
+
+def read_encrypted_key(security: etree._Element, own: Certificate) -> EncryptedKey:
+    """Return the only EncryptedKey of a Security header.
+
+    Raises:
+        Invalid: It is for another certificate, or has another algorithm or shape.
+    """
     key = only(security, XENC, "EncryptedKey")
-    method, key_info, data, *lists = _children(key, (_METHOD, _KEY_INFO, _CIPHER_DATA), (_LIST,))
+    method, key_info, data, *_ = _children(key, (_METHOD, _KEY_INFO, _CIPHER_DATA), (_LIST,))
     digest, mask = _key_algorithm(method)
     _check_is_for(own, key_info, security)
-    lists += security.findall(_LIST)
+    return EncryptedKey(key.get("Id", ""), _value(data), digest, mask)
+
+
+def read_parts(
+    message: SecuredMessage,
+    ciphers: Collection[str],
+    check_key: Callable[[etree._Element | None], None],
+    in_security: Literal["signature", "token"],
+) -> tuple[tuple[EncryptedPart, ...], str, bool]:
+    """Find the encrypted parts that the only ReferenceList names.
+
+    Args:
+        message: The message.
+        ciphers: URIs of the ciphers to accept.
+        check_key: Raises :class:`Invalid` if a SecurityTokenReference to the key of a part, None without one, is wrong.
+        in_security: What may be encrypted in the Security header.
+
+    Returns:
+        The parts, the URI of their cipher, and whether the message was signed before it was encrypted.
+
+    Raises:
+        Invalid: A part has another place, cipher or shape.
+    """
+    security = message.security.element
+    lists = [*security.findall(f"{_KEY}/{_LIST}"), *security.findall(_LIST)]
     if len(lists) != 1:
         raise Invalid(f"{len(lists)} lists of encrypted parts, not 1")
-    parts = _named_parts(message, lists[0])
-    found = {one.get("Id", ""): _read_data(one, place, key.get("Id", ""), ciphers) for one, place, _ in parts}
+    parts = _named_parts(message, lists[0], in_security)
+    found = {one.get("Id", ""): _read_data(one, place, ciphers, check_key) for one, place, _ in parts}
     if len({cipher for cipher, _ in found.values()}) != 1:
         raise Invalid("the parts are encrypted with different ciphers")
     read = tuple(EncryptedPart(place, target, found[one.get("Id", "")][1]) for one, place, target in parts)
     ((cipher, _), *_) = found.values()
-    signature = security.find(_SIGNATURE)
-    at = security.index(key if lists[0].getparent() is key else lists[0])
-    is_signed_first = signature is None or at < security.index(signature)
-    return EncryptedMessage(read, cipher, is_signed_first, _value(data), digest, mask)
+    signature, (at, *_) = security.find(_SIGNATURE), (lists[0], *lists[0].iterancestors(_KEY))[::-1]
+    return read, cipher, signature is None or security.index(at) < security.index(signature)
 
 
 def _children(parent: etree._Element, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[etree._Element]:
@@ -293,13 +367,13 @@ def _check_is_for(own: Certificate, key_info: etree._Element, security: etree._E
 
 
 def _named_parts(
-    message: SecuredMessage, references: etree._Element
+    message: SecuredMessage, references: etree._Element, in_security: Place
 ) -> list[tuple[etree._Element, Place, etree._Element]]:
     """Return each EncryptedData with its place, and what stands there. The list must name all of them, each once."""
     if not 1 <= len(references) <= MAX_PARTS:
         raise Invalid(f"{len(references)} encrypted parts")
     uris = [one.get("URI", "") for one in _children(references, (f"{{{XENC}}}DataReference",) * len(references))]
-    parts = list(_places(message))
+    parts = list(_places(message, in_security))
     if sorted(uris) != sorted(f"#{one.get('Id', '')}" for one, _, _ in parts) or "#" in uris:
         raise Invalid("the list of encrypted parts names others than those that are in their places")
     ids: list[str] = IDS(message.envelope)
@@ -308,17 +382,22 @@ def _named_parts(
     return parts
 
 
-def _places(message: SecuredMessage) -> Iterable[tuple[etree._Element, Place, etree._Element]]:
+def _places(message: SecuredMessage, in_security: Place) -> Iterable[tuple[etree._Element, Place, etree._Element]]:
     if len(message.body) == 1 and message.body[0].tag == _DATA:
         yield message.body[0], "body", message.body[0]
     for block in message.header:
         if block.tag == ENCRYPTED_HEADER:
             yield only(block, XENC, "EncryptedData"), "header", block
     for part in message.security.element.findall(_DATA):
-        yield part, "signature", part
+        yield part, in_security, part
 
 
-def _read_data(data: etree._Element, place: Place, key_id: str, ciphers: Collection[str]) -> tuple[str, bytes]:
+def _read_data(
+    data: etree._Element,
+    place: Place,
+    ciphers: Collection[str],
+    check_key: Callable[[etree._Element | None], None],
+) -> tuple[str, bytes]:
     """Return the cipher and the bytes of an EncryptedData."""
     if data.get("Type") != _TYPES[place]:
         raise Invalid(f"an encrypted part of the type {data.get('Type', '')[:100]!r}")
@@ -327,11 +406,7 @@ def _read_data(data: etree._Element, place: Place, key_id: str, ciphers: Collect
     cipher = method.get("Algorithm", "")
     if cipher not in ciphers or len(method):
         raise Invalid(f"a part is encrypted with {cipher[:100]!r}, or with parameters")
-    if key_info:
-        (named,) = _children(key_info[0], (f"{{{WSSE}}}SecurityTokenReference",))
-        (reference,) = _children(named, (f"{{{WSSE}}}Reference",))
-        if not key_id or reference.get("URI") != f"#{key_id}":
-            raise Invalid("a part is encrypted with another key")
+    check_key(_children(key_info[0], (f"{{{WSSE}}}SecurityTokenReference",))[0] if key_info else None)
     return cipher, _value(content)
 
 
@@ -406,57 +481,110 @@ def _encrypt_parts(
     """Replace parts of an envelope by their EncryptedData, and return the EncryptedKey."""
     mark = f"_{secrets.token_hex(8)}"
     key = secrets.token_bytes(KEY_BYTES[encrypting.cipher])
-    parts: list[etree._Element] = []
-
-    def data_of(plain: bytes, place: Place) -> etree._Element:
-        name = f"{mark}-d{len(parts)}"
-        (data,) = elements_of(_write_data(encrypting.cipher, encrypt(encrypting.cipher, key, plain), place, name, mark))
-        parts.append(data)
-        return data
-
-    body = envelope.find(f"{{{SOAP_NS[soap]}}}Body")
-    assert body is not None
-    plain = escape(body.text or "").encode() + b"".join(_written(child, with_tail=True) for child in body)
-    del body[:]
-    body.text = None
-    body.append(data_of(plain, "body"))
+    replacing = Replacing(encrypting.cipher, key, key_in_message(mark), mark)
+    replacing.body(envelope, soap)
     for block in [one for one in header if one.tag in encrypting.headers]:
+        replacing.header(block, soap)
+    if security is not None and encrypting.signature:
+        replacing.element(only(security, DS, "Signature"), "signature")
+    certificate, kind = encrypting.certificate, encrypting.reference
+    (found,) = elements_of(write_encrypted_key(certificate, kind, certificate.wrap(key), mark, replacing.list()))
+    return found
+
+
+class Replacing:
+    """Replaces parts of an envelope by their EncryptedData.
+
+    Args:
+        cipher: URI of the cipher.
+        key: The key.
+        named: The SecurityTokenReference to the key.
+        mark: With which Ids begin.
+    """
+
+    def __init__(self, cipher: str, key: bytes, named: str, mark: str) -> None:
+        self._cipher = cipher
+        self._key = key
+        self._named = named
+        self._mark = mark
+        self._names: list[str] = []
+
+    def body(self, envelope: etree._Element, soap: SOAP) -> None:
+        """Replace the content of the Body."""
+        body = envelope.find(f"{{{SOAP_NS[soap]}}}Body")
+        assert body is not None
+        plain = escape(body.text or "").encode() + b"".join(_written(child, with_tail=True) for child in body)
+        del body[:]
+        body.text = None
+        body.append(self._data_of(plain, "body"))
+
+    def header(self, block: etree._Element, soap: SOAP) -> None:
+        """Replace a header block."""
         wrapper = etree.Element(ENCRYPTED_HEADER, nsmap={"wsse11": WSSE11, "wsu": WSU})
-        wrapper.set(ID, block.get(ID) or f"{mark}-h{len(parts)}")
+        wrapper.set(ID, block.get(ID) or f"{self._mark}-h{len(self._names)}")
         for name in (f"{{{SOAP_NS[soap]}}}mustUnderstand", f"{{{ROLE_ATTRIBUTE[soap]}"):
             if name in block.attrib:
                 wrapper.set(name, block.attrib[name])
-        wrapper.append(data_of(_written(block), "header"))
-        header.replace(block, wrapper)
-    if security is not None and encrypting.signature:
-        signature = only(security, DS, "Signature")
-        security.replace(signature, data_of(_written(signature), "signature"))
-    (found,) = elements_of(_write_encrypted_key(encrypting, key, mark, parts))
-    return found
+        wrapper.append(self._data_of(_written(block), "header"))
+        parent = block.getparent()
+        assert parent is not None
+        parent.replace(block, wrapper)
+
+    def element(self, part: etree._Element, place: Literal["signature", "token"]) -> None:
+        """Replace a part of the Security header."""
+        parent = part.getparent()
+        assert parent is not None
+        parent.replace(part, self._data_of(_written(part), place))
+
+    def list(self) -> str:
+        """Return the list of what was replaced."""
+        named = "".join(f'<xenc:DataReference URI="#{name}"/>' for name in self._names)
+        return f'<xenc:ReferenceList xmlns:xenc="{XENC}">{named}</xenc:ReferenceList>'
+
+    def _data_of(self, plain: bytes, place: Place) -> etree._Element:
+        name = f"{self._mark}-d{len(self._names)}"
+        self._names.append(name)
+        content = encrypt(self._cipher, self._key, plain)
+        (data,) = elements_of(_write_data(self._cipher, content, place, name, self._named))
+        return data
 
 
 def _written(element: etree._Element, *, with_tail: bool = False) -> bytes:
     return etree.tostring(element, encoding="utf-8", with_tail=with_tail)
 
 
-def _write_data(cipher: str, content: bytes, place: Place, name: str, mark: str) -> str:
+def _write_data(cipher: str, content: bytes, place: Place, name: str, named: str) -> str:
     return (
         f'<xenc:EncryptedData xmlns:xenc="{XENC}" Id="{name}" Type="{_TYPES[place]}">'
-        f'<xenc:EncryptionMethod Algorithm="{cipher}"/><ds:KeyInfo xmlns:ds="{DS}">'
-        f'<wsse:SecurityTokenReference xmlns:wsse11="{WSSE11}" wsse11:TokenType="{_TOKEN_TYPE}">'
-        f'<wsse:Reference URI="#{mark}-k"/></wsse:SecurityTokenReference></ds:KeyInfo>'
+        f'<xenc:EncryptionMethod Algorithm="{cipher}"/><ds:KeyInfo xmlns:ds="{DS}">{named}</ds:KeyInfo>'
         f"<xenc:CipherData><xenc:CipherValue>{encoded(content)}</xenc:CipherValue></xenc:CipherData>"
         "</xenc:EncryptedData>"
     )
 
 
-def _write_encrypted_key(encrypting: Encrypting, key: bytes, mark: str, parts: list[etree._Element]) -> str:
-    reference, _ = write_key_reference(encrypting.certificate, encrypting.reference)
-    named = "".join(f'<xenc:DataReference URI="#{part.get("Id")}"/>' for part in parts)
+def key_in_message(mark: str) -> str:
+    """Return a SecurityTokenReference to the EncryptedKey that :func:`write_encrypted_key` writes."""
+    return (
+        f'<wsse:SecurityTokenReference xmlns:wsse11="{WSSE11}" wsse11:TokenType="{ENCRYPTED_KEY}">'
+        f'<wsse:Reference URI="#{mark}-k"/></wsse:SecurityTokenReference>'
+    )
+
+
+def write_encrypted_key(certificate: Certificate, kind: Kind, wrapped: bytes, mark: str, parts: str = "") -> str:
+    """Return the EncryptedKey.
+
+    Args:
+        certificate: Of the receiver.
+        kind: How it names the certificate; not "token".
+        wrapped: The encrypted key.
+        mark: With which its Id begins.
+        parts: The list of what is encrypted, "" if it is elsewhere.
+    """
+    reference, _ = write_key_reference(certificate, kind)
     return (
         f'<xenc:EncryptedKey xmlns:xenc="{XENC}" Id="{mark}-k">'
         f'<xenc:EncryptionMethod Algorithm="{RSA_OAEP_MGF1P}"/><ds:KeyInfo xmlns:ds="{DS}">'
         f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference></ds:KeyInfo>"
-        f"<xenc:CipherData><xenc:CipherValue>{encoded(encrypting.certificate.wrap(key))}</xenc:CipherValue>"
-        f"</xenc:CipherData><xenc:ReferenceList>{named}</xenc:ReferenceList></xenc:EncryptedKey>"
+        f"<xenc:CipherData><xenc:CipherValue>{encoded(wrapped)}</xenc:CipherValue>"
+        f"</xenc:CipherData>{parts}</xenc:EncryptedKey>"
     )

@@ -28,7 +28,7 @@ MAX_NAME: Final = 1024
 _TIMESTAMP: Final = f"{{{WSU}}}Timestamp"
 _CREATED: Final = f"{{{WSU}}}Created"
 _EXPIRES: Final = f"{{{WSU}}}Expires"
-_USERNAME_TOKEN: Final = f"{{{WSSE}}}UsernameToken"
+USERNAME_TOKEN: Final = f"{{{WSSE}}}UsernameToken"
 _USERNAME: Final = f"{{{WSSE}}}Username"
 _PASSWORD: Final = f"{{{WSSE}}}Password"
 _NONCE: Final = f"{{{WSSE}}}Nonce"
@@ -158,7 +158,7 @@ def read_security_of(blocks: Iterable[etree._Element], soap: SOAP) -> Security |
     if len(ours) > 1:
         raise Invalid("two Security headers for this endpoint")
     parts = _Parts(ours[0])
-    timestamp, token = parts.get(_TIMESTAMP), parts.get(_USERNAME_TOKEN)
+    timestamp, token = parts.get(_TIMESTAMP), parts.get(USERNAME_TOKEN)
     return Security(
         ours[0],
         None if timestamp is None else _timestamp(timestamp),
@@ -280,7 +280,7 @@ class _Form:
     def __init__(self, pattern: str, security: etree._Element) -> None:
         self._match = re.compile(pattern).fullmatch
         elements = list(security.iter())
-        stamp, token = security.find(_TIMESTAMP), security.find(_USERNAME_TOKEN)
+        stamp, token = security.find(_TIMESTAMP), security.find(USERNAME_TOKEN)
         self._stamp = None if stamp is None else _places(stamp, _STAMP, elements)
         self._token = None if token is None else _places(token, _TOKEN, elements)
         password = None if token is None else token.find(_PASSWORD)
@@ -364,7 +364,7 @@ class _Forms:
 
 def _is_plain(security: etree._Element) -> bool:
     """Return whether a header consists of a Timestamp, a UsernameToken, and texts that are read."""
-    names = {_TIMESTAMP: _STAMP, _USERNAME_TOKEN: _TOKEN}
+    names = {_TIMESTAMP: _STAMP, USERNAME_TOKEN: _TOKEN}
     for part in security:
         parts = [child.tag for child in part]
         if any(name not in names.get(str(part.tag), ()) for name in parts) or len(set(parts)) != len(parts):
@@ -394,20 +394,22 @@ def security_block(soap: SOAP, content: str, *, must_understand: bool) -> bytes:
     return f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}"{must}>{content}</wsse:Security>'.encode()
 
 
-def write_timestamp(now: float, life: float) -> str:
-    """Return the Timestamp of a message that is valid for ``life`` seconds from ``now``."""
+def write_timestamp(now: float, life: float, name: str = "") -> str:
+    """Return the Timestamp of a message that is valid for ``life`` seconds from ``now``, with an Id if it gets one."""
+    named = f' wsu:Id="{name}"' if name else ""
     return (
-        f"<wsu:Timestamp><wsu:Created>{write_time(now)}</wsu:Created>"
+        f"<wsu:Timestamp{named}><wsu:Created>{write_time(now)}</wsu:Created>"
         f"<wsu:Expires>{write_time(now + life)}</wsu:Expires></wsu:Timestamp>"
     )
 
 
-def write_token(token: Token) -> str:
-    """Return a UsernameToken."""
+def write_token(token: Token, name: str = "") -> str:
+    """Return a UsernameToken, with an Id if it gets one."""
+    named = f' wsu:Id="{name}"' if name else ""
     kind = PASSWORD_DIGEST if token.is_digest else PASSWORD_TEXT
     nonce = base64.b64encode(token.nonce).decode()
     return (
-        f"<wsse:UsernameToken><wsse:Username>{escape(token.name)}</wsse:Username>"
+        f"<wsse:UsernameToken{named}><wsse:Username>{escape(token.name)}</wsse:Username>"
         f'<wsse:Password Type="{kind}">{escape(token.password)}</wsse:Password>'
         + (f'<wsse:Nonce EncodingType="{BASE64}">{nonce}</wsse:Nonce>' if nonce else "")
         + (f"<wsu:Created>{token.created}</wsu:Created>" if token.created else "")

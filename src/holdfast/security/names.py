@@ -14,7 +14,11 @@ _X509: Final = _OASIS + "x509-token-profile-1.0#"
 X509_V3: Final = _X509 + "X509v3"
 SUBJECT_KEY_IDENTIFIER: Final = _X509 + "X509SubjectKeyIdentifier"
 WSSE11: Final = "http://docs.oasis-open.org/wss/oasis-wss-wssecurity-secext-1.1.xsd"
-THUMBPRINT: Final = "http://docs.oasis-open.org/wss/oasis-wss-soap-message-security-1.1#ThumbprintSHA1"
+_WSS11: Final = "http://docs.oasis-open.org/wss/oasis-wss-soap-message-security-1.1#"
+THUMBPRINT: Final = _WSS11 + "ThumbprintSHA1"
+ENCRYPTED_KEY: Final = _WSS11 + "EncryptedKey"
+ENCRYPTED_KEY_SHA1: Final = _WSS11 + "EncryptedKeySHA1"
+SIGNATURE_CONFIRMATION: Final = f"{{{WSSE11}}}SignatureConfirmation"
 
 SECURITY: Final = f"{{{WSSE}}}Security"
 USES_SEQUENCE_STR: Final = "{http://docs.oasis-open.org/ws-rx/wsrm/200702}UsesSequenceSTR"
@@ -30,6 +34,8 @@ EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
 EXCLUSIVE_C14N_WITH_COMMENTS: Final = EXCLUSIVE_C14N + "WithComments"
 RSA_SHA1: Final = DS + "rsa-sha1"
 RSA_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#rsa-sha256"
+HMAC_SHA1: Final = DS + "hmac-sha1"
+HMAC_SHA256: Final = "http://www.w3.org/2001/04/xmldsig-more#hmac-sha256"
 SHA1: Final = DS + "sha1"
 SHA256: Final = "http://www.w3.org/2001/04/xmlenc#sha256"
 
@@ -55,6 +61,8 @@ FAILED_AUTHENTICATION_REASON: Final = "The security token could not be authentic
 
 SuiteName = Literal["rsa-sha256", "Basic256Sha256", "Basic256"]
 """A choice of algorithms for signatures."""
+SymmetricSuiteName = Literal["Basic256Sha256", "Basic256"]
+"""A choice of algorithms for messages with a symmetric key."""
 CipherName = Literal["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"]
 """How the parts of a message are encrypted."""
 Confirmation = Literal["bearer", "holder-of-key", "sender-vouches"]

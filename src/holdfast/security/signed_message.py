@@ -11,7 +11,7 @@ import base64
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,16 +124,25 @@ class SignedMessage(SecuredMessage):
 
     Attributes:
         signature: The signature in the Security header.
-        key: How it names the key that made it.
     """
 
     signature: etree._Element
-    key: KeyReference
 
     @property
     def value(self) -> bytes:
         """The value of the signature."""
         return decoded(only(self.signature, DS, "SignatureValue"))
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedMessage(SignedMessage):
+    """A message that a certificate's key has signed.
+
+    Attributes:
+        key: How it names the certificate.
+    """
+
+    key: KeyReference
 
 
 def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
@@ -164,20 +173,29 @@ def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
     return SecuredMessage(envelope, header, body, security)
 
 
-def read_signature(message: SecuredMessage) -> SignedMessage:
-    """Find the signature of a message, before it is checked.
+def find_signature(message: SecuredMessage) -> tuple[SignedMessage, etree._Element]:
+    """Find the signature of a message, before it is checked, and the reference to the key that made it.
 
     Raises:
         Invalid: It has none, or another shape.
     """
-    security = message.security.element
-    signature = only(security, DS, "Signature")
+    signature = only(message.security.element, DS, "Signature")
     _, _, key_info = children(signature, "SignedInfo", "SignatureValue", "KeyInfo")
     (named,) = children(key_info, "SecurityTokenReference", namespace=WSSE)
-    key = read_key_reference(named, security)
+    return SignedMessage(message.envelope, message.header, message.body, message.security, signature), named
+
+
+def read_signature(message: SecuredMessage) -> CertifiedMessage:
+    """Find the signature of a message, before it is checked, and the certificate that it names.
+
+    Raises:
+        Invalid: It has none, or another shape.
+    """
+    signed, named = find_signature(message)
+    key = read_key_reference(named, message.security.element)
     if key.kind == "token":
-        only(security, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
-    return SignedMessage(message.envelope, message.header, message.body, message.security, signature, key)
+        only(message.security.element, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
+    return CertifiedMessage(signed.envelope, signed.header, signed.body, signed.security, signed.signature, key)
 
 
 def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
@@ -253,9 +271,9 @@ def check_value(message: SignedMessage, certificate: Certificate, suite: SuiteNa
         Invalid: The signature has another shape or another algorithm.
         Unproven: The key did not make it.
     """
-    form, method, *_ = _signed_info(message)
+    form, method, *_ = signed_info(message)
     used = algorithm(method, {one: one for one in ACCEPTED[suite][0]})
-    if not certificate.has_signed(_canonical(message.signature[0], form), message.value, used):
+    if not certificate.has_signed(canonical_as(message.signature[0], form), message.value, used):
         raise Unproven("the signature was made with another key, or changed")
     return used
 
@@ -267,7 +285,7 @@ def check_part(message: SignedMessage, part: etree._Element, suite: SuiteName) -
         Invalid: It is not.
         Unproven: The part was changed.
     """
-    found = [one for one in _signed_info(message)[2:] if part.get(ID) and one.get("URI") == f"#{part.get(ID)}"]
+    found = [one for one in signed_info(message)[2:] if part.get(ID) and one.get("URI") == f"#{part.get(ID)}"]
     if not found:
         raise Invalid(f"{etree.QName(part).localname} is not signed")
     _check_reference(found[0], part, ACCEPTED[suite][1])
@@ -291,7 +309,7 @@ def check_parts(message: SignedMessage, suite: SuiteName) -> str:
         Invalid: A part is not signed.
         Unproven: A part was changed.
     """
-    _, _, *references = _signed_info(message)
+    _, _, *references = signed_info(message)
     digests = ACCEPTED[suite][1]
     parts = _parts(message)
     count = Counter(reference.get("URI", "") for reference in references)
@@ -313,7 +331,7 @@ def check_parts(message: SignedMessage, suite: SuiteName) -> str:
     return digest
 
 
-def _signed_info(message: SignedMessage) -> list[etree._Element]:
+def signed_info(message: SignedMessage) -> list[etree._Element]:
     """Return what a SignedInfo consists of: canonical form, algorithm, and references."""
     signed = message.signature[0]
     if not 3 <= len(signed) <= 2 + MAX_REFERENCES:
@@ -353,13 +371,13 @@ def _check_reference(reference: etree._Element, part: etree._Element, digests: f
     transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
     (transform,) = children(transforms, "Transform")
     used = algorithm(method, {one: one for one in digests})
-    found = DIGESTS[used](_canonical(part, transform)).digest()
+    found = DIGESTS[used](canonical_as(part, transform)).digest()
     if not hmac.compare_digest(found, decoded(value)):
         raise Unproven(f"{etree.QName(part).localname} was changed")
     return used
 
 
-def _canonical(element: etree._Element, form: etree._Element) -> bytes:
+def canonical_as(element: etree._Element, form: etree._Element) -> bytes:
     """Return an element in the canonical form that a message names."""
     name = form.get("Algorithm", "")
     if name not in _FORMS:
@@ -444,36 +462,70 @@ def sign_envelope(
         must_understand: Whether the receiver must understand the header.
         also: Another part of the Security header, with an Id: it is signed, and follows the signature.
     """
-    space = SOAP_NS[soap]
     mark = f"_{secrets.token_hex(8)}"  # also makes each signature another one
+    parts = parts_to_sign(envelope, header, soap, mark)
+    reference, token = write_key_reference(signing.credential.certificate, signing.reference, mark)
+    security = add_header(header, soap, must_understand=must_understand)
+    security.extend(elements_of(write_timestamp(now, signing.life, f"{mark}-t") + token))
+    if also is not None:
+        security.append(also)
+    named = f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
+    suite = signing.suite
+    add_signature(
+        security, (*parts, *security), suite, named, lambda data: signing.credential.sign(data, suite.signature)
+    )
+    if also is not None:
+        security.append(also)
+    return security
+
+
+def parts_to_sign(envelope: etree._Element, header: etree._Element, soap: SOAP, mark: str) -> list[etree._Element]:
+    """Return the Body and all header blocks but the Security header, each with an Id."""
     parts = [block for block in header if block.tag != SECURITY]
-    parts += envelope.findall(f"{{{space}}}Body")
+    parts += envelope.findall(f"{{{SOAP_NS[soap]}}}Body")
     for number, part in enumerate(parts, 1):
         if part.get(ID) is None:
             part.set(ID, f"{mark}-{number}")
-    reference, token = write_key_reference(signing.credential.certificate, signing.reference, mark)
+    return parts
+
+
+def add_header(header: etree._Element, soap: SOAP, *, must_understand: bool) -> etree._Element:
+    """Add an empty Security header, and return it."""
     security = etree.SubElement(header, SECURITY, nsmap={"wsse": WSSE, "wsu": WSU})
     if must_understand:
-        security.set(f"{{{space}}}mustUnderstand", "1")
-    timestamp = write_timestamp(now, signing.life).replace(">", f' wsu:Id="{mark}-t">', 1)
-    security.extend(elements_of(timestamp + token))
-    if also is not None:
-        security.append(also)
-    references = "".join(_write_reference(part, signing.suite) for part in (*parts, *security))
+        security.set(f"{{{SOAP_NS[soap]}}}mustUnderstand", "1")
+    return security
+
+
+def add_signature(
+    security: etree._Element,
+    parts: Iterable[etree._Element],
+    suite: Suite,
+    named: str,
+    sign: Callable[[bytes], bytes],
+) -> bytes:
+    """Add a signature to a Security header, and return its value.
+
+    Args:
+        security: The header.
+        parts: What is signed. Each has an Id.
+        suite: Algorithms.
+        named: The SecurityTokenReference to the key.
+        sign: Returns the signature of some bytes.
+    """
+    references = "".join(_write_reference(part, suite) for part in parts)
     form = f'<ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/>'
     security.extend(
         elements_of(
             f'<ds:Signature xmlns:ds="{DS}"><ds:SignedInfo>{form}'
-            f'<ds:SignatureMethod Algorithm="{signing.suite.signature}"/>{references}</ds:SignedInfo>'
-            f"<ds:SignatureValue/><ds:KeyInfo><wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
-            "</ds:KeyInfo></ds:Signature>"
+            f'<ds:SignatureMethod Algorithm="{suite.signature}"/>{references}</ds:SignedInfo>'
+            f"<ds:SignatureValue/><ds:KeyInfo>{named}</ds:KeyInfo></ds:Signature>"
         )
     )
-    signed, value, _ = security[-1]
-    value.text = encoded(signing.credential.sign(canonical(signed), signing.suite.signature))
-    if also is not None:
-        security.append(also)
-    return security
+    signed, element, _ = security[-1]
+    value = sign(canonical(signed))
+    element.text = encoded(value)
+    return value
 
 
 def elements_of(content: str) -> list[etree._Element]:

@@ -55,8 +55,8 @@ from holdfast.security.signature import (
 )
 from holdfast.security.signed_message import (
     SUITES,
+    CertifiedMessage,
     SecuredMessage,
-    SignedMessage,
     Signing,
     Suite,
     check_part,
@@ -117,7 +117,7 @@ class _Proof:
         cipher: How it was encrypted; "" if it was not.
     """
 
-    message: SignedMessage
+    message: CertifiedMessage
     certificate: Certificate
     owner: Owner
     suite: Suite
@@ -368,7 +368,7 @@ class X509(Processor):
 
     def _proof(
         self,
-        message: SignedMessage,
+        message: CertifiedMessage,
         signer: tuple[Certificate, Owner],
         encrypted: EncryptedMessage,
         decrypted: Decrypted,
@@ -385,7 +385,7 @@ class X509(Processor):
         return _Proof(message, *signer, suite, unsigned, encrypted.cipher)
 
     @contextmanager
-    def _remembering(self, message: SignedMessage, now: float) -> Iterator[None]:
+    def _remembering(self, message: CertifiedMessage, now: float) -> Iterator[None]:
         """Remember the signature of a message that turns out to be wrong."""
         try:
             yield
@@ -441,7 +441,7 @@ class X509(Processor):
         suite = check_signed(message, certificate, self._suite)
         return _Proof(message, certificate, owner, suite, unsigned_headers(message))
 
-    def _signer(self, context: MessageContext, message: SignedMessage, now: float) -> tuple[Certificate, Owner]:
+    def _signer(self, context: MessageContext, message: CertifiedMessage, now: float) -> tuple[Certificate, Owner]:
         """Return the certificate that a message names, which is trusted, and its owner."""
         assert message.security.timestamp is not None
         check_timestamp(message.security.timestamp, now, self._life, self._skew)
@@ -454,10 +454,10 @@ class X509(Processor):
         return certificate, owner
 
     @staticmethod
-    def _is_named(certificate: Certificate, message: SignedMessage, reference: etree._Element) -> bool:
+    def _is_named(certificate: Certificate, message: CertifiedMessage, reference: etree._Element) -> bool:
         return certificate.is_named_by(read_key_reference(reference, message.security.element))
 
-    def _is_new(self, message: SignedMessage, now: float) -> bool:
+    def _is_new(self, message: CertifiedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
         at, digest = _key(message)
         return self._nonces.is_new(at, digest, at + self._life + self._skew, now)
@@ -469,7 +469,7 @@ def _told(context: MessageContext, error: Exception) -> str:
     return str(error) if fault is None else f"{error}. It is a fault: {fault.reason[:200]}"
 
 
-def _key(message: SignedMessage) -> tuple[float, bytes]:
+def _key(message: CertifiedMessage) -> tuple[float, bytes]:
     """Return what is remembered of a signature: when it was made, and its digest."""
     timestamp = message.security.timestamp
     assert timestamp is not None and timestamp.created is not None
