@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
+    from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
+    from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
     from holdfast.security.x509 import X509, Encryption
 
@@ -95,6 +97,8 @@ __all__ = [
     "SourceHTTP",
     "SourcePolicy",
     "StoreError",
+    "SymmetricBinding",
+    "SymmetricBindingValidator",
     "UnknownExchange",
     "UsernameToken",
     "UsernameTokenValidator",
@@ -131,6 +135,8 @@ _HOMES = {
     "Source": "endpoint.source.source",
     "SourceHTTP": "endpoint.source.http_settings",
     "SourcePolicy": "core.policy",
+    "SymmetricBinding": "security.symmetric.symmetric_binding",
+    "SymmetricBindingValidator": "security.symmetric.symmetric_binding_validator",
     "UsernameToken": "security.username_token",
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",

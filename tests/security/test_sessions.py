@@ -71,8 +71,8 @@ async def test_the_recorded_messages_of_wcf_are_answered_and_handled(tmp_path: P
     key = p_sha1(secret_in((folder / "001-req.xml").read_bytes()), secret_in(issued), 32)
     identifier = found(issued, "Identifier").text or ""
     async with Served(tmp_path / "in", nonces=tmp_path / "nonces") as served:
-        proof = served.validator._sessions._proof("alice", key)
-        served.validator._sessions._contexts.add(SecurityContext(identifier, "", "alice", key, 2e9, proof))
+        proof = served.validator.sessions._proof("alice", key)
+        served.validator.sessions._contexts.add(SecurityContext(identifier, "", "alice", key, 2e9, proof))
         names: dict[bytes, bytes] = {}
         for path in sorted(folder.glob("*-req.xml"))[1:]:
             body = path.read_bytes()
@@ -88,7 +88,7 @@ async def test_the_recorded_messages_of_wcf_are_answered_and_handled(tmp_path: P
                 names[recorded.encode()] = (found(answer.content, "Identifier").text or "").encode()
         await served.app.handled()
         assert {message.user for message in served.got} == {"alice"}
-        assert served.validator._sessions._contexts.find(identifier, "") is None, "cancelled at the end"
+        assert served.validator.sessions._contexts.find(identifier, "") is None, "cancelled at the end"
 
 
 # --- a scripted client -----------------------------------------------------------------------------------------------

@@ -336,7 +336,7 @@ async def test_wrong_tokens_fill_no_memory_of_nonces(tmp_path: Path) -> None:
     async with Served(tmp_path / "in") as served:
         for number in range(5):
             await served.post(create(header(digest_token(nonce=bytes([number]) * 16, password="wrong"))))
-        assert served.validator._nonces._count == 0
+        assert served.validator.nonces._count == 0
 
 
 async def test_authenticate_is_asked_once_a_minute_for_a_right_password(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ VALUES: dict[str, tuple[str, ...]] = {
         "user name (digest)",
         "certificates",
         "certificates and encryption",
+        "symmetric key and user name",
         "secure conversation",
     ),
     "pattern": ("one-way", "request/reply", "mixed", "no session"),

@@ -15,7 +15,7 @@ from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.security.contexts import SecurityContext, SecurityContexts
-from holdfast.security.header import Invalid, Security, Unproven
+from holdfast.security.header import ContextToken, Invalid, Security, Unproven
 from holdfast.security.names import WSSE
 from holdfast.security.signature import check_named_token, check_signature
 from holdfast.security.trust import TokenRequest, p_sha1, write_cancelled, write_issued
@@ -58,13 +58,25 @@ class SecuritySessions:
             raise Invalid("a SecurityContextToken without a Timestamp")
         if timestamp.created is None or timestamp.expires is None:
             raise Invalid("a Timestamp without Created or Expires: it would count for ever")
-        found = self._contexts.find(token.identifier, token.instance)
+        found = self.find(token)
         # What is unknown is checked as well: a refusal takes as long.
         key = found.key if found is not None else bytes(32)
         is_right = check_signature(security.element, timestamp.element, token.element, key)
+        return self.check_valid(found, now, is_signature_right=is_right)
+
+    def find(self, token: ContextToken) -> SecurityContext | None:
+        """Return the security context that a token names, None if it is unknown."""
+        return self._contexts.find(token.identifier, token.instance)
+
+    def check_valid(self, found: SecurityContext | None, now: float, *, is_signature_right: bool) -> SecurityContext:
+        """Return a security context that counts.
+
+        Raises:
+            Unproven: It is unknown or has expired, or another key signed.
+        """
         if found is None:
             raise Unproven("the token is unknown, or cancelled. After a restart, only those in the file count: nonces=")
-        if not is_right:
+        if not is_signature_right:
             raise Unproven("the signature was made with another key")
         if found.until < now - self._skew:
             raise Unproven(f"the token expired {now - found.until:.0f} s ago")
@@ -148,8 +160,9 @@ def check_binding(context: MessageContext, proven: str) -> None:
         envelope = parse_element(context.data)
     except EnvelopeError:
         raise Invalid("CreateSequence is not in UTF-8") from None
-    check_named_token(envelope, lambda reference: _named_token(reference) == proven)
+    check_named_token(envelope, lambda reference: named_token(reference) == proven)
 
 
-def _named_token(reference: etree._Element) -> str:
+def named_token(reference: etree._Element) -> str:
+    """Return the URI of the token that a SecurityTokenReference names."""
     return "".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference"))

@@ -197,15 +197,15 @@ class UsernameTokenValidator(Processor):
             )
         self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
         self._authenticate = authenticate
-        self._nonces = open_nonces(nonces)
+        self.nonces = open_nonces(nonces)
         self.waits = is_remote(nonces)
-        self._sessions = SecuritySessions(nonces, session, skew, self._password_of)
+        self.sessions = SecuritySessions(nonces, session, skew, self._password_of)
         self._require_digest = require_digest
         self._require_timestamp = require_timestamp
-        self._life = life
-        self._skew = skew
+        self.life = life
+        self.skew = skew
         self._remember = remember
-        self._clock = clock
+        self.clock = clock
         self._salt = secrets.token_bytes(16)
         self._accepted: dict[str, tuple[bytes, float]] = {}
         """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
@@ -214,30 +214,34 @@ class UsernameTokenValidator(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of WS-SecurityPolicy 1.2 for a user name: over https, with the transport binding."""
-        text, digest = "<wsp:All/>", "<wsp:All><sp:HashPassword/></wsp:All>"
-        accepted = digest if self._require_digest else text if self._authenticate else f"{text}{digest}"
-        token = (
-            f'<sp:UsernameToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
-            f"<wsp:ExactlyOne>{accepted}</wsp:ExactlyOne></wsp:Policy></sp:UsernameToken>"
-        )
+        token = self.user_token()
         if not is_https:
-            return _supporting("SupportingTokens", token)
+            return supporting("SupportingTokens", token)
         timestamp = "<sp:IncludeTimestamp/>" if self._require_timestamp else ""
         return (
             f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
             "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
             "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite><sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy>"
-            f"</sp:Layout>{timestamp}</wsp:Policy></sp:TransportBinding>{_supporting('SignedSupportingTokens', token)}"
+            f"</sp:Layout>{timestamp}</wsp:Policy></sp:TransportBinding>{supporting('SignedSupportingTokens', token)}"
+        )
+
+    def user_token(self) -> str:
+        """Return the assertion of the token that is accepted."""
+        text, digest = "<wsp:All/>", "<wsp:All><sp:HashPassword/></wsp:All>"
+        accepted = digest if self._require_digest else text if self._authenticate else f"{text}{digest}"
+        return (
+            f'<sp:UsernameToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
+            f"<wsp:ExactlyOne>{accepted}</wsp:ExactlyOne></wsp:Policy></sp:UsernameToken>"
         )
 
     def inbound(self, context: MessageContext) -> None:
         """Check a request, and remove its Security header. Answer a request for a token."""
-        now = self._clock()
+        now = self.clock()
         security: AnySecurity | None = None
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
-                check_timestamp(security.timestamp, now, self._life, self._skew)
+                check_timestamp(security.timestamp, now, self.life, self.skew)
             if not context.is_answer:
                 self._check_request(context, security, now)
         except Invalid as error:
@@ -250,7 +254,7 @@ class UsernameTokenValidator(Processor):
     def _check_request(self, context: MessageContext, security: AnySecurity | None, now: float) -> None:
         session: SecurityContext | None = None
         if security is not None and security.context is not None:
-            session = self._sessions.check(security, now)
+            session = self.sessions.check(security, now)
         asked = read_request(context)
         user = ""
         if session is None or (security is not None and security.token is not None):
@@ -260,14 +264,22 @@ class UsernameTokenValidator(Processor):
         context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
         proven = session.identifier if session is not None else ""
         if asked is not None:
-            self._sessions.answer(context, asked, user, proven, now)
+            self.sessions.answer(context, asked, user, proven, now)
             return
         check_binding(context, proven)
         context.user = session.user if session is not None else user
         context.session = proven
 
     def _check_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> str:
-        """Return the user that a UsernameToken proves.
+        """Return the user that a UsernameToken proves. Arguments and errors as for :meth:`authenticate_token`."""
+        token = self.authenticate_token(context, security, now)
+        if not (self._warned or token.is_digest or context.is_secure):
+            self._warned = True
+            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
+        return token.name
+
+    def authenticate_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> Token:
+        """Return the UsernameToken of a Security header, if it proves its user. Each nonce counts once.
 
         Raises:
             Invalid: It is malformed, old or absent.
@@ -280,12 +292,9 @@ class UsernameTokenValidator(Processor):
             raise Unproven(why)
         if token.nonce and not self._is_new(token, now):
             full = "too many nonces are remembered"
-            tell_refusal(context, full if self._nonces.is_full else "the nonce was used before", token.name)
+            tell_refusal(context, full if self.nonces.is_full else "the nonce was used before", token.name)
             raise MessageFlowError("The token was used before. Send the message again with a new one.")
-        if not (self._warned or token.is_digest or context.is_secure):
-            self._warned = True
-            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
-        return token.name
+        return token
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
@@ -294,10 +303,10 @@ class UsernameTokenValidator(Processor):
 
     def _stamp(self, soap: SOAP) -> bytes:
         """Return a Security header with a Timestamp. Answers that leave at nearly the same time have the same one."""
-        now = self._clock()
+        now = self.clock()
         at, block = self._stamps.get(soap, (0.0, b""))
         if not 0.0 <= now - at < _SAME_STAMP:
-            block = security_block(soap, write_timestamp(now, self._life), must_understand=False)
+            block = security_block(soap, write_timestamp(now, self.life), must_understand=False)
             self._stamps[soap] = now, block
         return block
 
@@ -317,7 +326,7 @@ class UsernameTokenValidator(Processor):
         if token.nonce and not token.created:
             raise Invalid("a Nonce without Created: it would have to be remembered for ever")
         if token.created_at is not None:
-            check_times(token.created_at, None, now, self._life, self._skew)
+            check_times(token.created_at, None, now, self.life, self.skew)
         return token
 
     def _refusal(self, token: Token, now: float) -> str:
@@ -342,7 +351,7 @@ class UsernameTokenValidator(Processor):
         """
         assert token.created_at is not None
         digest = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
-        return self._nonces.is_new(token.created_at, digest, token.created_at + self._life + self._skew, now)
+        return self.nonces.is_new(token.created_at, digest, token.created_at + self.life + self.skew, now)
 
     def _is_authentic(self, token: Token, now: float) -> bool:
         assert self._authenticate is not None
@@ -396,5 +405,6 @@ def tell_refusal(context: MessageContext, why: str, user: str) -> None:
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
 
 
-def _supporting(kind: str, token: str) -> str:
+def supporting(kind: str, token: str) -> str:
+    """Return the assertion of a supporting token."""
     return f'<sp:{kind} xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>{token}</wsp:Policy></sp:{kind}>'

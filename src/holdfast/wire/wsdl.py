@@ -21,6 +21,7 @@ from holdfast.wire.policy.assertions import (
     HTTPS,
     MTOM_ASSERTIONS,
     POLLS,
+    PROTECTED_TOKENS,
     RM_ASSERTIONS,
     Ability,
 )
@@ -247,7 +248,8 @@ class Description:
         kind = self._definition("portType", binding, binding.get("type", ""))
         self._check_extensions(name, (port, binding))
         if abilities is not None:
-            abilities = {*abilities} - {HTTPS} | ({HTTPS} if (to or address).startswith("https://") else set())
+            is_https = (to or address).startswith("https://")
+            abilities = {*abilities} - {HTTPS} | ({HTTPS, PROTECTED_TOKENS} if is_https else set())
         policies = list(self._policies(port, binding, kind))
         found = self._choose(name, policies, abilities)
         check_excess(f"the port {name}", self._policies_of_messages(policies[0], binding, kind), abilities)

@@ -77,8 +77,7 @@ def test_a_policy_is_shown_in_words(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_port_that_cannot_be_used_is_shown_with_the_reason(run: Any, tmp_path: Path) -> None:
-    demand = '<sp:TransportBinding xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"/>'
-    demand = demand.replace("TransportBinding", "SymmetricBinding")
+    demand = '<sp:SignedElements xmlns:sp="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"/>'
     (tmp_path / "orders.wsdl").write_text(WSDL.read_text().replace("<wsrmp:RMA", f"{demand}<wsrmp:RMA"))
     (tmp_path / "orders.xsd").write_text((WSDL.parent / "orders.xsd").read_text())
     result = run("wsdl", "orders.wsdl")

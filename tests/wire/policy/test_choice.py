@@ -136,10 +136,10 @@ def test_of_several_alternatives_the_nearest_is_reported() -> None:
         ("sign", SIGNER - {BASIC_256_SHA_256} | {BASIC_256}, "Basic256Sha256 (signatures over SHA-256 digests)"),
         ("sign-encrypt", SIGNER | {ENCRYPTION}, ""),
         ("sign-encrypt", SIGNER, "EncryptedParts (messages encrypted for a certificate), line"),
-        ("secure-conversation", SIGNER, "SymmetricBinding (messages encrypted or signed with a symmetric key"),
+        ("secure-conversation", SIGNER, "AsymmetricBinding (tokens that are requested with a certificate), line 106"),
         ("metro-sign", SIGNER, ""),
         ("metro-sign", {PASSWORD}, "AsymmetricBinding, SignedParts (messages"),
-        ("metro-sc", SIGNER, "SymmetricBinding (messages encrypted or signed with a symmetric key"),
+        ("metro-sc", SIGNER, "AsymmetricBinding (tokens that are requested with a certificate), line 8"),
     ],
 )
 def test_policies_served_by_cxf_and_metro_are_met_or_refused_by_name(file: str, able: set[Ability], told: str) -> None:

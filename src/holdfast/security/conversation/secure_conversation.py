@@ -1,7 +1,9 @@
 """SecureConversation: a source that requests tokens with its user name, and signs with their keys, as WCF's client.
 
-The form is that of WCF's bindings with ``TransportWithMessageCredential``: each message has a Timestamp, the token, and
-a signature of the Timestamp with the token's key. TLS protects the rest, so nothing is encrypted here.
+There are two forms. With WCF's security mode ``TransportWithMessageCredential``, each message has a Timestamp, the
+token, and a signature of the Timestamp with the token's key; TLS protects the rest. With the service's certificate,
+whole messages are signed and encrypted with keys derived from the token's key, and the request for the token with a key
+that is encrypted for the service.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from holdfast.core.messages import (
     MC_ANONYMOUS,
@@ -29,11 +31,20 @@ from holdfast.security.conversation.source_tokens import SourceToken, SourceToke
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.header import Invalid, Token, add_security, read_security, security_block, write_timestamp
 from holdfast.security.header import write_token as write_username_token
-from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY
-from holdfast.security.signature import demand_named_token, name_in_creation, sign_timestamp
+from holdfast.security.names import (
+    INVALID_SECURITY,
+    INVALID_SECURITY_REASON,
+    SECURITY,
+    CipherName,
+    SymmetricSuiteName,
+)
+from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
 from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
-from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP
+from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP, Ability
+
+if TYPE_CHECKING:
+    from holdfast.security.symmetric.client_protection import ClientProtection, SharedKey
 
 Version = Literal["2005/02", "1.3"]
 RENEW_AT: Final = 0.25
@@ -41,6 +52,8 @@ RENEW_AT: Final = 0.25
 
 _ASKED: Final = "holdfast.security.asked"
 _CREATES: Final = "holdfast.security.creates"
+_UNDER: Final = "holdfast.security.under"
+"""Note with the token under which a request is sent."""
 _FORMS: Final[dict[Version, Form]] = {"2005/02": FORMS[0], "1.3": FORMS[1]}
 
 
@@ -76,6 +89,9 @@ class SecureConversation(Processor):
     messages, and the source continues as after any other loss of a Sequence. Use https: the password is in plain
     text, and the signature protects only the Timestamp.
 
+    With ``certificate``, the source signs and encrypts the messages themselves, as
+    :class:`holdfast.SymmetricBinding` does, and believes only answers that are protected so. That needs no https.
+
     Args:
         name: The user.
         password: Its password.
@@ -84,6 +100,9 @@ class SecureConversation(Processor):
             loses the Sequences.
         version: Of WS-SecureConversation: "2005/02" as ``WSHttpBinding``, or "1.3" as ``WS2007HttpBinding``. None: the
             first with WS-ReliableMessaging 1.0, the second with later versions.
+        certificate: A file in PEM with the certificate of the service, for a policy with ``SymmetricBinding``.
+        suite: Algorithms with a certificate, as for :class:`holdfast.SymmetricBinding`.
+        cipher: How messages are encrypted with a certificate.
         life: Seconds for which a message is valid.
         skew: Seconds that the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
@@ -101,6 +120,9 @@ class SecureConversation(Processor):
         *,
         tokens: str | Path | None = None,
         version: Version | None = None,
+        certificate: str | Path | None = None,
+        suite: SymmetricSuiteName = "Basic256Sha256",
+        cipher: CipherName = "aes256-cbc",
         life: float = LIFE,
         skew: float = SKEW,
         clock: Callable[[], float] = time.time,
@@ -113,7 +135,15 @@ class SecureConversation(Processor):
         self._password = password
         self._tokens = SourceTokens(tokens)
         self._form = None if version is None else _FORMS[version]
-        self.abilities = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
+        self.abilities: tuple[Ability, ...] = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
+        self._messages: ClientProtection | None = None
+        if certificate is not None:
+            # The module needs the package cryptography, which the other form does not.
+            from holdfast.security.symmetric.binding_policy import symmetric_abilities
+            from holdfast.security.symmetric.client_protection import ClientProtection
+
+            self._messages = ClientProtection(certificate, suite, cipher, "thumbprint", "", life, skew, clock)
+            self.abilities = symmetric_abilities(suite, cipher, derived_keys=False, conversation=True)
         self._life = life
         self._skew = skew
         self._clock = clock
@@ -130,6 +160,8 @@ class SecureConversation(Processor):
     def outbound(self, context: MessageContext) -> None:
         """Sign a request under the token of its Sequence. Without a token, or shortly before it expires, request one
         first (WS-SecureConversation 1.3, section 3). After TerminateSequence, cancel it."""
+        if self._messages is not None:
+            self._messages.prepare(context)
         if context.is_answer or is_token_request(context):
             return
         now, envelope = self._clock(), context.envelope
@@ -144,27 +176,35 @@ class SecureConversation(Processor):
             asked = _Asked("Renew", form, secrets.token_bytes(KEY_BYTES), use, token.identifier)
             self._request(context, asked, now, token)
             return
-        add_security(context, self._signed(form, token, now))
+        context.notes[_UNDER] = token
+        if self._messages is None:
+            add_security(context, self._signed(form, token, now))
         if isinstance(envelope.control, CreateSequence):
             self._name_in(context, form, token, envelope.control)
         elif isinstance(envelope.control, TerminateSequence):
             asked = _Asked("Cancel", form, b"", use, token.identifier)
-            headers = security_block(envelope.soap, self._signed(form, token, now), must_understand=True)
+            headers = self._header(context, form, token, "", now)
             body = write_request(form, "Cancel", token.identifier, b"")
             action = form.action("RST", "Cancel")
-            context.request_afterwards(body, action=action, headers=headers, notes={_ASKED: asked})
+            context.request_afterwards(body, action=action, headers=headers, notes={_ASKED: asked, _UNDER: token})
 
     def _request(self, context: MessageContext, asked: _Asked, now: float, token: SourceToken | None = None) -> None:
         """Send the request for a token first, with the password, and if it renews a token, under that."""
         proofs = write_username_token(Token(self.name, self._password, is_digest=False))
-        stamp = write_timestamp(now, self._life) if token is None else self._signed(asked.form, token, now)
         context.request_first(
             write_request(asked.form, asked.kind, asked.identifier, asked.entropy),
             action=asked.form.action("RST", asked.kind),
-            headers=security_block(context.envelope.soap, stamp + proofs, must_understand=True),
+            headers=self._header(context, asked.form, token, proofs, now),
             key=asked.identifier or asked.use,
-            notes={_ASKED: asked},
+            notes={_ASKED: asked, _UNDER: token},
         )
+
+    def _header(self, context: MessageContext, form: Form, token: SourceToken | None, proofs: str, now: float) -> bytes:
+        """Return the Security header of a request for a token, unless the whole message is protected later."""
+        if self._messages is not None:
+            return b""
+        stamp = write_timestamp(now, self._life) if token is None else self._signed(form, token, now)
+        return security_block(context.envelope.soap, stamp + proofs, must_understand=True)
 
     def _signed(self, form: Form, token: SourceToken, now: float) -> str:
         """Return a Timestamp, the token, and the signature."""
@@ -183,18 +223,33 @@ class SecureConversation(Processor):
         demand_named_token(context.envelope)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Name the token in a CreateSequence, as its last child."""
-        reference: str | None = context.notes.get(_CREATES)
-        if reference is None or context.is_answer:
+        """Name the token in a CreateSequence, as its last child. Protect the message, if it is not TLS that does."""
+        if context.is_answer:
             return data
-        return name_in_creation(data, reference)
+        reference: str | None = context.notes.get(_CREATES)
+        if reference is not None:
+            data = name_in_creation(data, reference)
+        return data if self._messages is None else self._protected(context, self._messages, data)
+
+    def _protected(self, context: MessageContext, messages: ClientProtection, data: bytes) -> bytes:
+        asked: _Asked | None = context.notes.get(_ASKED)
+        token: SourceToken | None = context.notes.get(_UNDER)
+        proves = asked is not None and asked.kind != "Cancel"
+        user = Token(self.name, self._password, is_digest=False) if proves else None
+        return messages.protect(context, data, user, None if token is None else _shared(token))
 
     # --- in -------------------------------------------------------------------------------------------------------
 
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt an answer, if it is not TLS that protects it."""
+        return data if self._messages is None else self._messages.received(context, data)
+
     def inbound(self, context: MessageContext) -> None:
-        """Check the Timestamp of an answer, if it has one. Remember a granted token, and the Sequence created under
-        one."""
+        """Check an answer: the Timestamp, if it has one, or the whole message. Remember a granted token, and the
+        Sequence created under one."""
         now, envelope = self._clock(), context.envelope
+        if self._messages is not None:
+            self._messages.check(context)
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
@@ -228,6 +283,16 @@ class SecureConversation(Processor):
 def is_token_request(context: MessageContext) -> bool:
     """Return whether a message is a request for a token, or the answer. It has its own Security header."""
     return _ASKED in context.notes
+
+
+def _shared(token: SourceToken) -> SharedKey:
+    from holdfast.security.symmetric.client_protection import SharedKey
+
+    form = next(one for one in FORMS if one.trust == token.trust)
+    reference = f'<wsse:Reference URI="#{TOKEN_ID}" ValueType="{form.token_type}"/>'
+    attached = f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
+    written = write_token(form, token.identifier, token.instance)
+    return SharedKey(token.key, written, attached, (token.identifier, f"#{TOKEN_ID}"), form.conversation)
 
 
 def _creation(message_id: str | None) -> str:

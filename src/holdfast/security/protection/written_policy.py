@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lxml import etree
 
-from holdfast.security.names import Kind, SuiteName
+from holdfast.security.names import CipherName, Kind, SuiteName
 from holdfast.security.protection.encryption_settings import Encryption
 from holdfast.security.username_token import SECURITY_POLICY
 from holdfast.wire.names import RM_NS, WSA_NS
@@ -34,15 +34,21 @@ from holdfast.wire.text import escape_attribute
 def written_binding(suite: SuiteName, reference: Kind, encrypt: Encryption | None) -> str:
     """Return the assertions of SecurityPolicy 1.2 for signed messages, and for encrypted ones."""
     to_initiator = "AlwaysToInitiator" if reference == "token" else "Never"
-    headers = "".join(f'<sp:Header Namespace="{one}"/>' for one in (*WSA_NS.values(), *RM_NS.values()))
+    cipher = "aes256-cbc" if encrypt is None else encrypt.cipher
     return (
         f'<sp:AsymmetricBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>'
         f"{_token('InitiatorToken', 'AlwaysToRecipient')}{_recipient(to_initiator, encrypt)}"
-        f"<sp:AlgorithmSuite><wsp:Policy><{_suite_name(suite, encrypt)}/></wsp:Policy></sp:AlgorithmSuite>"
+        f"<sp:AlgorithmSuite><wsp:Policy><{suite_name(suite, cipher)}/></wsp:Policy></sp:AlgorithmSuite>"
         "<sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy></sp:Layout><sp:IncludeTimestamp/>"
         f"{_order(encrypt)}<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
-        f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>{_parts(encrypt)}'
+        f"{signed_parts()}{_parts(encrypt)}"
     )
+
+
+def signed_parts() -> str:
+    """Return the assertion of what is signed (SecurityPolicy 1.2, section 4.1.1)."""
+    headers = "".join(f'<sp:Header Namespace="{one}"/>' for one in (*WSA_NS.values(), *RM_NS.values()))
+    return f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>'
 
 
 def _token(role: str, inclusion: str) -> str:
@@ -58,9 +64,8 @@ def _recipient(inclusion: str, encrypt: Encryption | None) -> str:
     return _token("RecipientSignatureToken", inclusion) + _token("RecipientEncryptionToken", "Never")
 
 
-def _suite_name(suite: SuiteName, encrypt: Encryption | None) -> str:
+def suite_name(suite: SuiteName, cipher: CipherName) -> str:
     """Return the suite's assertion. Those of SecurityPolicy have no GCM; CXF has one."""
-    cipher = "aes256-cbc" if encrypt is None else encrypt.cipher
     size = cipher[3:6]
     if cipher.endswith("gcm"):
         return f'cxf:Basic{size}GCM xmlns:cxf="{CXF_SUITES}"'
@@ -87,10 +92,10 @@ def _parts(encrypt: Encryption | None) -> str:
 def abilities_of(suite: SuiteName, reference: Kind, encrypt: Encryption | None) -> tuple[Ability, ...]:
     """Return the demands of a policy that a source with these settings meets."""
     in_message = TOKEN_IN_MESSAGE if reference == "token" else TOKEN_NOT_IN_MESSAGE
-    return (SIGNATURES, TIMESTAMP, in_message, *_suites(suite, encrypt), *_encrypting(encrypt))
+    return (SIGNATURES, TIMESTAMP, in_message, *suites(suite, encrypt), *_encrypting(encrypt))
 
 
-def _suites(suite: SuiteName, encrypt: Encryption | None) -> tuple[Ability, ...]:
+def suites(suite: SuiteName, encrypt: Encryption | None) -> tuple[Ability, ...]:
     """Return the suites of algorithms: without encryption, their ciphers do not count."""
     of_256 = BASIC_256 if suite == "Basic256" else BASIC_256_SHA_256
     of_128 = BASIC_128 if suite == "Basic256" else BASIC_128_SHA_256

@@ -127,6 +127,18 @@ OWN_ENCRYPTION_CERTIFICATE = Ability(
     "Name it with its key: holdfast.X509(…, encrypt=holdfast.Encryption(own=('encryption.pem', 'encryption.key'))).",
     _WITHOUT.format(option="own", where="Encryption"),
 )
+SYMMETRIC_KEY = Ability(
+    "messages signed and encrypted with a symmetric key",
+    "Use processors=[holdfast.SymmetricBinding(name, password, certificate)] with the certificate of the service, or, "
+    "for a secure conversation, holdfast.SecureConversation(name, password, certificate=…).",
+    "Use holdfast.UsernameToken(name, password) instead of holdfast.SymmetricBinding, or SecureConversation without "
+    "certificate=.",
+)
+DERIVED_KEYS = Ability("keys derived from the key of a message", "Use holdfast.SymmetricBinding(…, derived_keys=True).")
+PROTECTED_TOKENS = Ability(
+    "https, or messages with a symmetric key",
+    "Use the https URL of the service: Source.from_wsdl(wsdl, to='https://…').",
+)
 TOKEN_IN_MESSAGE = Ability("the certificate in each message", "Use holdfast.X509(…, reference='token'), the default.")
 TOKEN_NOT_IN_MESSAGE = Ability(
     "a reference to a certificate that the service has",
@@ -238,7 +250,6 @@ _ADDRESSING = {
 
 # --- security ---------------------------------------------------------------------------------------------------------
 
-_SYMMETRIC = "messages encrypted or signed with a symmetric key, as in WCF's security mode Message"
 _ELEMENTS = "signatures over elements that an XPath selects"
 _ENCRYPTED_ELEMENTS = "encrypted elements that an XPath selects"
 _OTHER_TOKENS = "tokens other than a user name, or signed ones"
@@ -403,6 +414,53 @@ _CONVERSATION_TOKEN = rows(
         ),
     ),
 )
+
+
+def _symmetric_binding(tokens: Table) -> dict[str, Row]:
+    """Return the rows of a SymmetricBinding with one of these tokens (SecurityPolicy 1.2, 7.4)."""
+    within = {
+        **rows(
+            SECURITY,
+            ProtectionToken=Row(within=tokens),
+            AlgorithmSuite=Row(within=_SUITES),
+            Layout=Row(within=_SIGNED_LAYOUTS),
+            IncludeTimestamp=MET,
+            OnlySignEntireHeadersAndBody=MET,
+        ),
+        **lacking("two symmetric keys", SECURITY, "EncryptionToken", "SignatureToken"),
+        **lacking("an encrypted signature, as in WCF's security mode Message", SECURITY, "EncryptSignature"),
+        **lacking("messages encrypted before they are signed, or signed keys", SECURITY, "EncryptBeforeSigning"),
+        **lacking("messages encrypted before they are signed, or signed keys", SECURITY, "ProtectTokens"),
+    }
+    return rows(SECURITY, SymmetricBinding=Row(needs=(SYMMETRIC_KEY,), within=within))
+
+
+_CERTIFICATE_OF_SERVICE = rows(
+    SECURITY, X509Token=Row(within={**_X509_FORMS, **rows(SECURITY, RequireDerivedKeys=Row(needs=(DERIVED_KEYS,)))})
+)
+_SYMMETRIC_CONVERSATION = rows(
+    SECURITY,
+    SecureConversationToken=Row(
+        needs=(SECURE_CONVERSATION,),
+        within={
+            **rows(
+                SECURITY,
+                RequireDerivedKeys=MET,
+                MustNotSendAmend=MET,
+                RequireExternalUriReference=MET,
+                BootstrapPolicy=Row(
+                    within={
+                        **_symmetric_binding(_CERTIFICATE_OF_SERVICE),
+                        **_OPTIONS,
+                        **rows(SECURITY, SignedEncryptedSupportingTokens=_BOOTSTRAP_USER),
+                        **lacking("tokens that are requested with a certificate", SECURITY, "AsymmetricBinding"),
+                        **{name: _SIGNATURES[name] for name in rows(SECURITY, SignedParts=MET, EncryptedParts=MET)},
+                    }
+                ),
+            ),
+        },
+    ),
+)
 _SECURITY = {
     **_TRANSPORT,
     **_OPTIONS,
@@ -411,13 +469,13 @@ _SECURITY = {
         # With TransportBinding only: the token signs the Timestamp (SecurityPolicy 1.2, 8.3).
         EndorsingSupportingTokens=Row(needs=(HTTPS,), within=_CONVERSATION_TOKEN),
         SupportingTokens=Row(within=_TOKENS),
-        # The transport signs and encrypts them (SecurityPolicy 1.2, 8).
-        SignedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
-        EncryptedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
-        SignedEncryptedSupportingTokens=Row(needs=(HTTPS,), within=_TOKENS),
+        # The transport, or a symmetric key, signs and encrypts them (SecurityPolicy 1.2, 8).
+        SignedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
+        EncryptedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
+        SignedEncryptedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
     ),
     **_SIGNATURES,
-    **lacking(_SYMMETRIC, SECURITY, "SymmetricBinding"),
+    **_symmetric_binding({**_CERTIFICATE_OF_SERVICE, **_SYMMETRIC_CONVERSATION}),
     **lacking(_ENCRYPTED_ELEMENTS, SECURITY, "EncryptedElements", "ContentEncryptedElements"),
     **lacking(_ELEMENTS, SECURITY, "SignedElements"),
     **rows(NET_HTTP, BasicAuthentication=Row(needs=(HTTP_BASIC,))),

@@ -6,7 +6,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.policy.assertions import NET_HTTP, SECURITY, SIGNATURES, TABLE, Ability, Row, words_of_unknown
+from holdfast.wire.policy.assertions import (
+    NET_HTTP,
+    SECURITY,
+    SIGNATURES,
+    SYMMETRIC_KEY,
+    TABLE,
+    Ability,
+    Row,
+    words_of_unknown,
+)
 from holdfast.wire.policy.expressions import Alternative, Assertion, Policy
 
 _SECURITY_REMEDY = (
@@ -154,7 +163,7 @@ def check_excess(
         alternatives = [alternative for policy in policies for alternative in policy]
         demanded = {need.ability for one in alternatives for need in needs_of(one, abilities)}
         extra = [one for one in excess if one not in demanded]
-        if extra and SIGNATURES in demanded:
+        if extra and (SIGNATURES in demanded or SYMMETRIC_KEY in extra):
             words = ", ".join(one.words for one in extra)
             raise ConfigurationError(
                 f"the policy of {owner} does not ask for {words} in {message}, but the Source sends and expects that",

@@ -18,6 +18,8 @@ import javax.security.auth.callback.Callback;
 import javax.security.auth.callback.CallbackHandler;
 import org.apache.cxf.Bus;
 import org.apache.cxf.rt.security.SecurityConstants;
+import org.apache.cxf.ws.security.tokenstore.MemoryTokenStore;
+import org.apache.cxf.ws.security.tokenstore.TokenStore;
 import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
 import org.apache.cxf.ws.security.wss4j.WSS4JOutInterceptor;
 import org.apache.wss4j.common.crypto.Merlin;
@@ -72,13 +74,16 @@ final class Security {
         };
     }
 
-    /** Has keys for whatever the policy of a WSDL demands. */
+    /** Has keys and a user for whatever the policy of a WSDL demands. */
     private static void obey(Bus bus, Arguments arguments) {
         bus.setProperty(SecurityConstants.SIGNATURE_CRYPTO, keys(arguments));
         bus.setProperty(SecurityConstants.SIGNATURE_USERNAME, "own");
         bus.setProperty(SecurityConstants.ENCRYPT_CRYPTO, keys(arguments));
         bus.setProperty(SecurityConstants.ENCRYPT_USERNAME, "other");
+        bus.setProperty(SecurityConstants.USERNAME, arguments.text("user"));
         bus.setProperty(SecurityConstants.CALLBACK_HANDLER, passwords());
+        // The RM endpoint reads acknowledgements, and needs the keys of the service's endpoint for that.
+        bus.setProperty(TokenStore.class.getName(), new MemoryTokenStore());
     }
 
     /** Signs what leaves, and demands a signature of what comes, faults too; and encrypts it, if told how. */

@@ -1,0 +1,219 @@
+"""How a source signs and encrypts its requests with a symmetric key, and what it believes of the answers."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+from holdfast.endpoint.envelopes.processors import MessageContext
+from holdfast.exceptions import ConfigurationError, ProcessingError
+from holdfast.security.certificates import read_certificates
+from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
+from holdfast.security.header import Invalid, Token, Unproven
+from holdfast.security.names import (
+    CIPHERS,
+    INVALID_SECURITY,
+    INVALID_SECURITY_REASON,
+    SECURITY,
+    SIGNATURE_CONFIRMATION,
+    CipherName,
+    Kind,
+    SymmetricSuiteName,
+)
+from holdfast.security.signed_message import check_part, encoded, read_secured
+from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name
+from holdfast.security.symmetric.protected_message import (
+    SUITES,
+    Opened,
+    Protecting,
+    check_sealed,
+    confirmations_in,
+    is_body_encrypted,
+    open_sealed,
+    protect,
+)
+from holdfast.security.username_token import check_timestamp, refused
+
+_SENT: Final = "holdfast.security.symmetric.sent"
+"""Note with what is known of a request: its answer is checked with that."""
+_FOUND: Final = "holdfast.security.symmetric.found"
+"""Note with a decrypted answer, or with why it does not count."""
+_SAFEST: Final[CipherName] = "aes256-gcm"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKey:
+    """The key of a token that both sides have.
+
+    Args:
+        key: The key.
+        token: The token, for the message.
+        attached: A SecurityTokenReference to it, from the message that has it.
+        names: What an answer may name it.
+        namespace: Of its WS-SecureConversation.
+    """
+
+    key: bytes
+    token: str
+    attached: str
+    names: tuple[str, ...]
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What the source remembers of a request for its answer.
+
+    Attributes:
+        names: What its answer may name the key -> the key.
+        signature: The value of its signature, in base64, which the answer confirms.
+    """
+
+    names: Mapping[str, bytes]
+    signature: str
+
+
+class ClientProtection:
+    """Signs and encrypts requests, and accepts only answers that the service protects with the same key.
+
+    Args:
+        certificate: A file in PEM with the certificate of the service.
+        suite: Algorithms.
+        cipher: How messages are encrypted.
+        reference: How they name the certificate; not "token".
+        derives_in: Namespace of WS-SecureConversation if keys for a message are derived as well, else "".
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: The file has no usable certificate, or a setting is unknown.
+    """
+
+    def __init__(
+        self,
+        certificate: str | Path,
+        suite: SymmetricSuiteName,
+        cipher: CipherName,
+        reference: Kind,
+        derives_in: str,
+        life: float,
+        skew: float,
+        clock: Callable[[], float],
+    ) -> None:
+        kinds = [kind for kind in get_args(Kind) if kind != "token"]
+        for given, known in ((suite, SUITES), (cipher, CIPHERS), (reference, kinds)):
+            if given not in known:
+                raise ConfigurationError(f"{given!r} is unknown", remedy=f"Use one of {', '.join(known)}.")
+        self._certificate = read_certificates(certificate)[0]
+        if reference == "subject-key-identifier" and not self._certificate.key_identifier:
+            raise ConfigurationError(
+                f"{certificate} has no SubjectKeyIdentifier", remedy='Use reference="issuer-serial", or "thumbprint".'
+            )
+        self._suite: SymmetricSuiteName = suite
+        self._cipher = CIPHERS[cipher]
+        self._reference: Kind = reference
+        self._derives_in = derives_in
+        self._life = life
+        self._skew = skew
+        self._clock = clock
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def prepare(context: MessageContext) -> None:
+        """Refuse what cannot be protected, and remove the Security header of another hop."""
+        if context.envelope.attachments:
+            raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
+        context.remove_header(SECURITY)
+
+    def protect(self, context: MessageContext, data: bytes, user: Token | None, shared: SharedKey | None) -> bytes:
+        """Return a request signed and encrypted: with a new key, or with a shared one.
+
+        Args:
+            context: The request.
+            data: The envelope in UTF-8.
+            user: The user name that it has.
+            shared: The key of a token; None: a new key.
+        """
+        if shared is None:
+            protecting, names = self._with_new_key(user)
+        else:
+            names = dict.fromkeys(shared.names, shared.key)
+            protecting = Protecting(
+                shared.key,
+                shared.attached,
+                SUITES[self._suite],
+                self._cipher,
+                self._life,
+                token=shared.token,
+                derives_in=shared.namespace,
+                user=user,
+            )
+        written, value = protect(data, context.envelope.soap, protecting, self._clock(), must_understand=True)
+        context.notes[_SENT] = _Sent(names, encoded(value))
+        return written
+
+    def _with_new_key(self, user: Token | None) -> tuple[Protecting, dict[str, bytes]]:
+        key, mark = secrets.token_bytes(KEY_BYTES[self._cipher]), f"_{secrets.token_hex(8)}"
+        wrapped = self._certificate.wrap(key)
+        protecting = Protecting(
+            key,
+            key_in_message(mark),
+            SUITES[self._suite],
+            self._cipher,
+            self._life,
+            token=write_encrypted_key(self._certificate, self._reference, wrapped, mark),
+            derives_in=self._derives_in,
+            user=user,
+        )
+        return protecting, {sha1_name(hashlib.sha1(wrapped).digest()): key}
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt an answer that counts. Any other stays as it is: :meth:`check` refuses it."""
+        try:
+            opened = self._open(context, data)
+        except (Invalid, Unproven) as error:
+            context.notes[_FOUND] = error.with_traceback(None)
+            return data
+        context.notes[_FOUND] = opened
+        return opened.data
+
+    def _open(self, context: MessageContext, data: bytes) -> Opened:
+        """Check an answer. It confirms the signature of its request, so it is neither an older one nor the request
+        itself (SOAP Message Security 1.1, section 8.5)."""
+        sent: _Sent | None = context.notes.get(_SENT)
+        if sent is None or not context.is_answer:
+            raise Invalid("it answers no request")
+        if context.envelope.attachments:
+            raise Invalid("the attachments are not signed")
+        secured = read_secured(data, context.envelope.soap)
+        assert secured.security.timestamp is not None
+        check_timestamp(secured.security.timestamp, self._clock(), self._life, self._skew)
+        ciphers = {self._cipher, CIPHERS[_SAFEST]}
+        sealed = check_sealed(secured, MessageKeys(sent.names), self._suite, ciphers)
+        if not is_body_encrypted(sealed) and context.envelope.fault is None:
+            raise Invalid("the Body is not encrypted")
+        opened = open_sealed(sealed, data, context.envelope.soap, self._suite)
+        if confirmations_in(opened.message) != [sent.signature]:
+            raise Invalid("it does not confirm the signature of the request: see RequireSignatureConfirmation")
+        confirmation = opened.message.security.element.find(SIGNATURE_CONFIRMATION)
+        assert confirmation is not None
+        check_part(opened.message, confirmation, self._suite)
+        return opened
+
+    def check(self, context: MessageContext) -> None:
+        """Refuse an answer that does not count, and remove its Security header."""
+        found = context.notes.pop(_FOUND, None)
+        if not isinstance(found, Opened):
+            fault = context.envelope.fault
+            why = str(found) if fault is None else f"{found}. It is a fault: {fault.reason[:200]}"
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, why)
+        for name in (*found.unsigned, SECURITY):
+            context.remove_header(name)

@@ -1,0 +1,90 @@
+"""SymmetricBinding: a source that signs and encrypts with a symmetric key, and proves a user name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.exceptions import ConfigurationError
+from holdfast.security.header import Token
+from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
+from holdfast.security.symmetric.binding_policy import symmetric_abilities
+from holdfast.security.symmetric.client_protection import ClientProtection
+from holdfast.security.username_token import LIFE, SKEW
+
+
+class SymmetricBinding(Processor):
+    """Signs and encrypts each request, with a user name: ``Source(url, processors=[SymmetricBinding(…)])``.
+
+    This is a ``SymmetricBinding`` in the words of WS-SecurityPolicy, with the certificate of the service as its token
+    and a signed and encrypted user name (``SignedEncryptedSupportingTokens``). For each attempt, the source makes a new
+    key and encrypts it for the certificate. It signs the Body, a Timestamp, the user name and all header blocks, and
+    encrypts the Body and the user name. Only the service can read the password, so https is not needed.
+
+    The source believes only what is signed and encrypted with the same key, and confirms the signature of the request
+    (``RequireSignatureConfirmation``): that is from the owner of the certificate, and answers this request. Any other
+    answer, acknowledgement or fault counts as lost. Messages with attachments are not sent.
+
+    Args:
+        name: The user.
+        password: Its password.
+        certificate: A file in PEM with the certificate of the service.
+        suite: Algorithms. "Basic256Sha256": hmac-sha1 over SHA-256 digests, as CXF and Metro sign. "Basic256": SHA-1
+            for both.
+        cipher: How messages are encrypted. Answers may have "aes256-gcm", too.
+        reference: How messages name the certificate: "thumbprint", "issuer-serial" or "subject-key-identifier".
+        derived_keys: Sign and encrypt with keys that are derived from the key (``RequireDerivedKeys``).
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: The name is empty, or the file has no usable certificate.
+    """
+
+    understands = (SECURITY,)
+
+    def __init__(
+        self,
+        name: str,
+        password: str,
+        certificate: str | Path,
+        *,
+        suite: SymmetricSuiteName = "Basic256Sha256",
+        cipher: CipherName = "aes256-cbc",
+        reference: Kind = "thumbprint",
+        derived_keys: bool = False,
+        life: float = LIFE,
+        skew: float = SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if not name:
+            raise ConfigurationError("the user name is empty", remedy="Give a name: SymmetricBinding('alice', '…', …).")
+        self.name = name
+        self._password = password
+        derives_in = CONVERSATION_1_3 if derived_keys else ""
+        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
+        self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys, conversation=False)
+
+    def __repr__(self) -> str:
+        return f"SymmetricBinding({self.name!r}, …)"
+
+    def outbound(self, context: MessageContext) -> None:
+        """Refuse what cannot be protected, and remove the Security header of another hop."""
+        self._protection.prepare(context)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Sign and encrypt a request. An answer can only be a fault: requests to a source do not count."""
+        if context.is_answer:
+            return data
+        return self._protection.protect(context, data, Token(self.name, self._password, is_digest=False), None)
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt an answer."""
+        return self._protection.received(context, data)
+
+    def inbound(self, context: MessageContext) -> None:
+        """Refuse an answer that the service did not protect, and remove its Security header."""
+        self._protection.check(context)

@@ -1,0 +1,316 @@
+"""SymmetricBindingValidator: at a destination, checks and answers messages with a symmetric key and a user name."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lxml import etree
+
+from holdfast.core.messages import CreateSequence
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.security.certificates import Credential
+from holdfast.security.contexts import SecurityContext
+from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
+from holdfast.security.header import USERNAME_TOKEN, ContextToken, Invalid, Unproven
+from holdfast.security.names import (
+    CIPHERS,
+    FAILED_AUTHENTICATION,
+    FAILED_AUTHENTICATION_REASON,
+    INVALID_SECURITY,
+    INVALID_SECURITY_REASON,
+    SECURITY,
+    USES_SEQUENCE_STR,
+    CipherName,
+    SymmetricSuiteName,
+)
+from holdfast.security.sessions import named_token
+from holdfast.security.signature import ID, check_named_token
+from holdfast.security.signed_message import SecuredMessage, SignedMessage, check_part, read_secured
+from holdfast.security.symmetric.binding_policy import written_symmetric
+from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name, to_encrypted_key
+from holdfast.security.symmetric.protected_message import (
+    SUITES,
+    Opened,
+    Protecting,
+    check_sealed,
+    confirmations_in,
+    is_body_encrypted,
+    open_sealed,
+    protect,
+)
+from holdfast.security.trust import FORMS, read_request, write_reference
+from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, tell_refusal
+
+_ANSWER: Final = "holdfast.security.symmetric.answer"
+"""Note with how the answer to a request is protected: with the same key."""
+_PROOF: Final = "holdfast.security.symmetric.proof"
+"""Note with what a decrypted request proved, or why it proved nothing."""
+_SAFEST: Final[CipherName] = "aes256-gcm"
+_KEYS: Final = sorted(set(KEY_BYTES.values()))
+
+
+class _Repeated(Exception):
+    """The message was received before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What a received message proved.
+
+    Attributes:
+        opened: The message.
+        session: The security context with its key; None if the message contains the key.
+        answer: How its answer is protected.
+    """
+
+    opened: Opened
+    session: SecurityContext | None
+    answer: Protecting
+
+
+class SymmetricBindingValidator(Processor):
+    """Accepts only requests that are signed and encrypted with a symmetric key, with a user name and its password.
+
+    This is a ``SymmetricBinding`` in the words of WS-SecurityPolicy, as CXF's client obeys it: https is not needed.
+    Each client knows the destination's certificate. For each message it makes a key, encrypts it for the certificate,
+    and signs and encrypts the message and its user name with it. The destination protects its answer with the same key,
+    and confirms the signature of the request.
+
+    The signature is over the Body, a Timestamp, the user name and each header block of SOAP, addressing and reliable
+    messaging. Other header blocks that are not signed are removed. The Body and the user name are encrypted. A request
+    that is refused is answered with a fault that does not tell the cause; the log does. A repeated message is answered
+    with HTTP 503. ``message.user`` is the user. A Sequence belongs to the user that created it.
+
+    Answers leave in HTTP responses only, because a client has no certificate for which messages to its address could be
+    encrypted. Messages with attachments are neither sent nor accepted.
+
+    Args:
+        certificate: A file in PEM with the destination's certificate, for an RSA key of at least 2048 bits.
+        key: A file in PEM with its private key, without a password.
+        users: Checks the user names. Its ``life``, ``skew``, ``clock`` and ``nonces`` count for the messages, too.
+        suite: Algorithms. "Basic256Sha256": SHA-256 digests. "Basic256": SHA-1 digests, too. The signature is an HMAC
+            with SHA-1 or SHA-256. Answers have the algorithms of the request.
+        cipher: The cipher to accept besides "aes256-gcm"; that of answers is the one of the request.
+        conversation: Issue tokens of WS-SecureConversation to clients that ask for them, and state in the policy that
+            clients must. Their keys then protect all other messages, and a Sequence belongs to its token.
+
+    Raises:
+        ConfigurationError: A file has no usable certificate or key, or the package cryptography is not installed.
+    """
+
+    understands = (SECURITY, USES_SEQUENCE_STR)
+
+    def __init__(
+        self,
+        certificate: str | Path,
+        key: str | Path,
+        *,
+        users: UsernameTokenValidator,
+        suite: SymmetricSuiteName = "Basic256Sha256",
+        cipher: CipherName = "aes256-cbc",
+        conversation: bool = False,
+    ) -> None:
+        for given, known in ((suite, SUITES), (cipher, CIPHERS)):
+            if given not in known:
+                raise ConfigurationError(
+                    f"SymmetricBindingValidator does not know {given!r}", remedy=f"Use one of {', '.join(known)}."
+                )
+        self._credential = Credential(certificate, key)
+        self._users = users
+        self._suite: SymmetricSuiteName = suite
+        self._cipher: CipherName = cipher
+        self._ciphers = {CIPHERS[cipher], CIPHERS[_SAFEST]}
+        self._conversation = conversation
+        self.waits = users.waits
+
+    def __repr__(self) -> str:
+        return f"SymmetricBindingValidator({self._credential.certificate.subject!r}, …)"
+
+    def policy(self, *, is_https: bool) -> str:
+        """Return the assertions of SecurityPolicy 1.2 for messages with a symmetric key, and a user name."""
+        return written_symmetric(self._suite, self._cipher, self._users.user_token(), conversation=self._conversation)
+
+    # --- in -------------------------------------------------------------------------------------------------------
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt a request with a right signature. Any other stays as it is: :meth:`inbound` refuses it."""
+        try:
+            proof = self._open(context, data)
+        except (Invalid, Unproven, _Repeated) as error:
+            context.notes[_PROOF] = error.with_traceback(None)
+            return data
+        context.notes[_PROOF] = proof
+        return proof.opened.data
+
+    def _open(self, context: MessageContext, data: bytes) -> _Proof:
+        """Check a request, and return what it proves.
+
+        A signature counts once, also if the content was changed after it was signed. So an attacker cannot try out how
+        changes of the content are answered.
+        """
+        now, soap, users = self._users.clock(), context.envelope.soap, self._users
+        if context.envelope.attachments:
+            raise Invalid("the attachments are not signed")
+        secured = read_secured(data, soap)
+        assert secured.security.timestamp is not None
+        check_timestamp(secured.security.timestamp, now, users.life, users.skew)
+        keys, session, root, named = self._root(secured)
+        try:
+            sealed = check_sealed(secured, keys, self._suite, self._ciphers)
+        except Unproven:
+            if secured.security.context is not None:  # then it tells the log why, if the token is the reason
+                users.sessions.check_valid(session, now, is_signature_right=False)
+            raise
+        if secured.security.context is not None:
+            users.sessions.check_valid(session, now, is_signature_right=True)
+        if confirmations_in(secured):
+            raise Invalid("it confirms a signature, as only answers do")
+        if not is_body_encrypted(sealed):
+            raise Invalid("the Body is not encrypted")
+        if users.nonces.knows(*_key(sealed.message)):
+            raise _Repeated
+        value, derives_in = sealed.message.value, keys.derives_in
+        with self._remembering(sealed.message, now):
+            opened = open_sealed(sealed, data, soap, self._suite)
+            if confirmations_in(opened.message):
+                raise Invalid("it confirms a signature, as only answers do")
+            _check_user_name(secured, opened, self._suite)
+        answer = Protecting(root, named, opened.suite, opened.cipher, users.life, derives_in=derives_in, confirms=value)
+        return _Proof(opened, session, answer)
+
+    def _root(self, secured: SecuredMessage) -> tuple[MessageKeys, SecurityContext | None, bytes, str]:
+        """Return the keys of a message, its security context, its root key, and a reference to that for the answer.
+
+        A key that is not known is random: the signature is then wrong, and the sender does not learn why.
+        """
+        security, token = secured.security.element, secured.security.context
+        if token is not None:
+            session = self._users.sessions.find(token)
+            key = secrets.token_bytes(32) if session is None else session.key
+            names = {token.identifier: key, f"#{token.element.get(ID, '')}": key}
+            return MessageKeys(names), session, key, _to_token(token)
+        found = read_encrypted_key(security, self._credential.certificate)
+        key = self._credential.unwrap(found.wrapped, *_KEYS, digest=found.digest, mask=found.mask)
+        names = {sha1_name(hashlib.sha1(found.wrapped).digest()): key}
+        if found.name:
+            names[f"#{found.name}"] = key
+        return MessageKeys(names), None, key, to_encrypted_key(found.wrapped)
+
+    @contextmanager
+    def _remembering(self, message: SignedMessage, now: float) -> Iterator[None]:
+        """Remember the signature of a message that turns out to be wrong."""
+        at, digest = _key(message)
+        try:
+            yield
+        except (Invalid, Unproven):
+            self._is_new(at, digest, now)
+            raise
+
+    def _is_new(self, at: float, digest: bytes, now: float) -> bool:
+        return self._users.nonces.is_new(at, digest, at + self._users.life + self._users.skew, now)
+
+    def inbound(self, context: MessageContext) -> None:
+        """Check who sent a request, and remove its Security header. Answer a request for a token."""
+        proof = context.notes.pop(_PROOF, None)
+        try:
+            if isinstance(proof, _Repeated):
+                raise self._repeated(context)
+            if not isinstance(proof, _Proof):
+                raise proof or Invalid("no Security header")
+            self._accept(context, proof, self._users.clock())
+        except Invalid as error:
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+        except Unproven as error:
+            # Only one who knows the key of the message learns that it is the password which is wrong.
+            is_known = _ANSWER in context.notes
+            code = FAILED_AUTHENTICATION if is_known else INVALID_SECURITY
+            reason = FAILED_AUTHENTICATION_REASON if is_known else INVALID_SECURITY_REASON
+            raise refused(context, code, reason, str(error)) from None
+
+    def _accept(self, context: MessageContext, proof: _Proof, now: float) -> None:
+        """Take the user of a message.
+
+        Raises:
+            Invalid: The message has no user name, or names a token that did not protect it.
+            Unproven: The password is wrong.
+            MessageFlowError: It was received before.
+        """
+        message, session = proof.opened.message, proof.session
+        if not self._is_new(*_key(message), now):
+            raise self._repeated(context)
+        context.notes[_ANSWER] = proof.answer
+        asked = read_request(context)
+        user = ""
+        if session is None or message.security.token is not None:
+            user = self._users.authenticate_token(context, message.security, now).name
+        if session is not None and user not in ("", session.user):
+            raise Unproven("the token and the password are of two users")
+        for name in (*proof.opened.unsigned, SECURITY):
+            context.remove_header(name)
+        proven = "" if session is None else session.identifier
+        if asked is not None:
+            if not self._conversation:
+                raise Invalid("it asks for a token: set conversation=True")
+            self._users.sessions.answer(context, asked, user, proven, now)
+            return
+        if isinstance(context.envelope.control, CreateSequence):
+            check_named_token(message.envelope, lambda reference: named_token(reference) == proven)
+        context.user = session.user if session is not None else user
+        context.session = proven
+
+    def _repeated(self, context: MessageContext) -> MessageFlowError:
+        full = "too many signatures are remembered" if self._users.nonces.is_full else "the message was received before"
+        tell_refusal(context, full, "")
+        return MessageFlowError("The message was received before. Sign it again.")
+
+    # --- out ------------------------------------------------------------------------------------------------------
+
+    def outbound(self, context: MessageContext) -> None:
+        """Refuse what cannot be protected, and remove the Security header of another hop."""
+        if context.envelope.attachments:
+            raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
+        if not context.is_answer:
+            raise ProcessingError(
+                "A message to a client's address cannot be encrypted: the client has no certificate.",
+                remedy="Let the client expect answers in HTTP responses, or fetch them with MakeConnection.",
+            )
+        context.remove_header(SECURITY)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Protect an answer with the key of its request."""
+        answer: Protecting | None = context.notes.get(_ANSWER)
+        if answer is None:
+            if context.envelope.fault is None:
+                raise ProcessingError("An answer cannot be protected: its request had no key.")
+            return data
+        return protect(data, context.envelope.soap, answer, self._users.clock(), must_understand=False)[0]
+
+
+def _to_token(token: ContextToken) -> str:
+    """Return a SecurityTokenReference to a security context."""
+    namespace = etree.QName(token.element).namespace
+    form = next(one for one in FORMS if one.conversation == namespace)
+    return write_reference(form, token.identifier, token.instance)
+
+
+def _key(message: SignedMessage) -> tuple[float, bytes]:
+    """Return what is remembered of a signature: when it was made, and its digest."""
+    timestamp = message.security.timestamp
+    assert timestamp is not None and timestamp.created is not None
+    return timestamp.created, hashlib.sha256(message.value).digest()
+
+
+def _check_user_name(sealed: SecuredMessage, opened: Opened, suite: SymmetricSuiteName) -> None:
+    """Check that the user name of a message, if it has one, is signed and was encrypted."""
+    if sealed.security.token is not None:
+        raise Invalid("the user name is not encrypted")
+    token = opened.message.security.element.find(USERNAME_TOKEN)
+    if token is not None:
+        check_part(opened.message, token, suite)

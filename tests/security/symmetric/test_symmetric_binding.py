@@ -1,0 +1,217 @@
+"""SymmetricBinding, and SecureConversation with a certificate: what a source sends, and which answers it believes.
+
+Covers security/symmetric/client_protection.py and security/symmetric/binding_policy.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from symmetric_messages import KEY, NOW, OTHER, SHOP, Served, answer_to, plain, signature_of
+
+from holdfast import (
+    ConfigurationError,
+    MessageContext,
+    PeerFault,
+    ProcessingError,
+    Processor,
+    SecureConversation,
+    Source,
+    SymmetricBinding,
+    UsernameToken,
+)
+from holdfast.core.messages import Envelope, Fault
+from holdfast.core.versions import SOAP
+from holdfast.security.certificates import Credential
+from holdfast.security.names import CIPHERS
+
+CLIENTS: dict[str, Callable[[Path], Processor]] = {
+    "a key for each message": lambda file: SymmetricBinding("alice", "secret", file),
+    "derived keys": lambda file: SymmetricBinding(
+        "alice", "secret", file, derived_keys=True, reference="issuer-serial"
+    ),
+    "conversation 1.3": lambda file: SecureConversation("alice", "secret", certificate=file),
+    "conversation 2005/02": lambda file: SecureConversation("alice", "secret", certificate=file, version="2005/02"),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_a_source_calls_a_destination_over_http(tmp_path: Path, client: str) -> None:
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        processor = CLIENTS[client](served.files.certificate)
+        async with Source(served.url, ":memory:", processors=[processor]) as source:
+            reply = await source.request("<order xmlns='urn:shop'/>", action="urn:shop/order", timeout=240)
+            assert reply.body.tag == "taken"
+            await source.end(timeout=240)
+        assert [(message.user, message.body.tag) for message in served.got] == [("alice", "{urn:shop}order")]
+
+
+async def test_a_conversation_ends_with_its_sequence_and_keeps_its_token_until_then(tmp_path: Path) -> None:
+    def tokens() -> int:
+        return len(served.users.sessions._contexts._db.run("", "SELECT 1 FROM holdfast_contexts"))
+
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        conversation = SecureConversation("alice", "secret", certificate=served.files.certificate)
+        async with Source(served.url, ":memory:", processors=[conversation]) as source:
+            for _ in range(3):
+                await source.request("<order/>", action="urn:shop/order", timeout=240)
+            assert tokens() == 1
+            await source.end(timeout=240)
+            assert tokens() == 0
+
+
+async def test_a_wrong_password_stops_the_source(tmp_path: Path) -> None:
+    async with Served(tmp_path, clock=time.time) as served:
+        wrong = SymmetricBinding("alice", "wrong", served.files.certificate)
+        async with Source(served.url, ":memory:", processors=[wrong]) as source:
+            with pytest.raises(PeerFault, match="could not be authenticated"):
+                await source.request("<order/>", action="urn:shop/order", timeout=240)
+        assert not served.got
+
+
+# --- answers ------------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """A request of a source, and what it says of an answer."""
+
+    def __init__(self, directory: Path, **options: Any) -> None:
+        self.processor = SymmetricBinding(
+            "alice", "secret", SHOP.files(directory).certificate, clock=lambda: NOW, **options
+        )
+        self.notes: dict[str, Any] = {}
+        context = self._context("outbound", is_answer=False)
+        self.processor.outbound(context)
+        self.request = self.processor.encoded(context, plain())
+        wrapped = re.findall(rb"CipherValue>([^<]+)<", self.request)[0]
+        self.wrapped = base64.b64decode(wrapped)
+        own = SHOP.files(directory)
+        self.key = Credential(own.certificate, own.key).unwrap(self.wrapped, 16, 32)
+        self.signature = base64.b64decode(signature_of(self.request))
+
+    def _context(self, direction: Any, *, is_answer: bool, fault: bool = False) -> MessageContext:
+        envelope = Envelope(SOAP.V1_2)
+        if fault:
+            envelope.fault = Fault("Receiver", "told by nobody")
+        return MessageContext(envelope, direction, "source", self.notes, is_answer=is_answer, to="http://shop/")
+
+    def answer(self, data: bytes = b"", **changed: Any) -> bytes:
+        """An answer of the service, or of somebody else."""
+        settings = {"key": self.key, "confirms": self.signature, **changed}
+        return answer_to(self.wrapped, data or plain("<taken/>"), **settings)
+
+    def take(self, answer: bytes, *, fault: bool = False) -> bytes:
+        context = self._context("inbound", is_answer=True, fault=fault)
+        data = self.processor.received(context, answer)
+        self.processor.inbound(context)
+        return data
+
+
+def test_the_answer_of_the_service_is_decrypted(tmp_path: Path) -> None:
+    exchange = Exchange(tmp_path)
+    assert b"order" not in exchange.request.partition(b"<s:Body")[2]
+    assert b"secret" not in exchange.request
+    answer = exchange.answer()
+    assert b"<taken" not in answer
+    assert b"<taken " in exchange.take(answer)
+    assert b"<taken " in exchange.take(exchange.answer(cipher=CIPHERS["aes256-gcm"]))
+
+
+FORGED: dict[str, tuple[Callable[[Exchange], bytes], str]] = {
+    "not protected": (lambda one: plain("<taken/>"), "no Security header"),
+    "with another key": (lambda one: one.answer(key=KEY), "another key"),
+    "for another request": (lambda one: one.answer(confirms=b"other"), "does not confirm"),
+    "for no request": (lambda one: one.answer(confirms=None), "does not confirm"),
+    "old": (lambda one: one.answer(now=NOW - 1000), "compare the clocks"),
+    "of the request itself": (
+        # The reference to the key is not signed: an attacker can make it one of an answer.
+        lambda one: re.sub(
+            rb"<wsse:SecurityTokenReference[^>]*><wsse:Reference [^>]*></wsse:SecurityTokenReference>",
+            re.findall(rb"<wsse:SecurityTokenReference[^>]*><wsse:KeyIdentifier.*?Reference>", one.answer())[0],
+            re.sub(rb"<wsse:Reference ([^>]*)/>", rb"<wsse:Reference \1>", one.request),
+        ),
+        "does not confirm",
+    ),
+    "with a header added": (
+        lambda one: one.answer().replace(b"</s:Header>", b"<a:From><a:Address>urn:x</a:Address></a:From></s:Header>"),
+        "From is not signed",
+    ),
+    "with another cipher": (lambda one: one.answer(cipher=CIPHERS["aes128-cbc"]), "aes128-cbc"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_an_answer_that_is_not_the_services_counts_as_lost(
+    tmp_path: Path, forged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, why = FORGED[forged]
+    exchange = Exchange(tmp_path)
+    with pytest.raises(ProcessingError):
+        exchange.take(make(exchange))
+    assert why in caplog.text
+
+
+def test_a_fault_that_is_not_protected_is_told_and_not_believed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exchange = Exchange(tmp_path)
+    with pytest.raises(ProcessingError):
+        exchange.take(plain("<fault/>"), fault=True)
+    assert "told by nobody" in caplog.text
+
+
+# --- policies -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_source_meets_the_policy_that_the_destination_publishes(tmp_path: Path) -> None:
+    async with Served(tmp_path, clock=time.time) as served:
+        file = served.files.certificate
+        wsdl = f"{served.url.rstrip('/')}/?wsdl"
+        binding = SymmetricBinding("alice", "secret", file)
+        async with await Source.from_wsdl(wsdl, ":memory:", processors=[binding]) as source:
+            reply = await source.request("<order/>", action="urn:shop/order", timeout=240)
+            assert reply.body.tag == "taken"
+        for processor, told in (
+            (UsernameToken("alice", "secret"), "SymmetricBinding"),
+            (SymmetricBinding("alice", "secret", file, suite="Basic256"), "Basic256Sha256"),
+            (SymmetricBinding("alice", "secret", file, cipher="aes128-cbc"), "Basic256Sha256"),
+        ):
+            with pytest.raises(ConfigurationError, match=told):
+                await Source.from_wsdl(wsdl, ":memory:", processors=[processor])
+
+
+async def test_the_policy_of_a_conversation_is_met_by_one_with_a_certificate(tmp_path: Path) -> None:
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        file = served.files.certificate
+        wsdl = f"{served.url.rstrip('/')}/?wsdl"
+        conversation = SecureConversation("alice", "secret", certificate=file)
+        async with await Source.from_wsdl(wsdl, ":memory:", processors=[conversation]) as source:
+            reply = await source.request("<order/>", action="urn:shop/order", timeout=240)
+            assert reply.body.tag == "taken"
+        for processor, told in (
+            (SymmetricBinding("alice", "secret", file), "SecureConversation"),
+            (SecureConversation("alice", "secret"), "certificate"),
+        ):
+            with pytest.raises(ConfigurationError, match=told):
+                await Source.from_wsdl(wsdl, ":memory:", processors=[processor])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"suite": "rsa-sha256"}, "rsa-sha256"),
+        ({"cipher": "des"}, "des"),
+        ({"reference": "token"}, "token"),
+        ({"name": ""}, "user name is empty"),
+    ],
+)
+def test_an_unknown_setting_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
+    settings: dict[str, Any] = {"name": "alice", **options}
+    with pytest.raises(ConfigurationError, match=told):
+        SymmetricBinding(password="secret", certificate=OTHER.files(tmp_path).certificate, **settings)

@@ -1,0 +1,119 @@
+"""A destination with a SymmetricBinding at a socket, and the messages of a client whose key the test knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from signers import issue
+
+from holdfast import Destination, Message, Processor, SymmetricBindingValidator, UsernameTokenValidator
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
+from holdfast.security.certificates import Certificate
+from holdfast.security.encryption import key_in_message, write_encrypted_key
+from holdfast.security.header import Token
+from holdfast.security.names import CIPHERS, CONVERSATION_1_3
+from holdfast.security.symmetric.message_keys import to_encrypted_key
+from holdfast.security.symmetric.protected_message import SUITES, Protecting, protect
+
+SHOP, OTHER = issue("CN=shop,O=Example"), issue("CN=other,O=Example")
+NOW: Final = 1_796_000_000.0
+KEY: Final = bytes(range(32))
+ALICE: Final = Token("alice", "secret", is_digest=False)
+CBC: Final = CIPHERS["aes256-cbc"]
+RM: Final = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
+ENVELOPE: Final = (
+    '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
+    'xmlns:r="{rm}"><s:Header><a:Action>{action}</a:Action><a:MessageID>urn:m:1</a:MessageID><a:To>http://shop/</a:To>'
+    "{headers}</s:Header><s:Body>{body}</s:Body></s:Envelope>"
+)
+ANONYMOUS: Final = "<a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address>"
+
+
+class Served:
+    """A destination at a socket.
+
+    Args:
+        directory: For its files.
+        options: Of the SymmetricBindingValidator.
+    """
+
+    def __init__(self, directory: Path, *, clock: Callable[[], float] = lambda: NOW, **options: Any) -> None:
+        self.got: list[Message] = []
+        self.users = UsernameTokenValidator({"alice": "secret", "bob": "hidden"}, clock=clock)
+        self.files = SHOP.files(directory)
+        self.validator = SymmetricBindingValidator(*self.files, users=self.users, **options)
+        processors: list[Processor] = [self.validator]
+        self.app = Destination(directory / "inbox", processors=processors)
+        self.app.on()(self._take)
+        self.service = Service(self.app, Listeners(port=0))
+
+    def _take(self, message: Message) -> str:
+        self.got.append(message)
+        return "<taken/>"
+
+    async def __aenter__(self) -> Served:
+        await self.service.start()
+        self.client = httpx.AsyncClient(timeout=60)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.aclose()
+        await self.service.close()
+
+    @property
+    def url(self) -> str:
+        return self.service.url
+
+    @property
+    def sequences(self) -> list[str]:
+        return list(self.app.running.engine.protocol.inbound.destinations)
+
+    async def post(self, data: bytes) -> httpx.Response:
+        return await self.client.post(self.url, content=data, headers={"Content-Type": "application/soap+xml"})
+
+
+def creation(more: str = "", headers: str = "") -> bytes:
+    """An envelope with a CreateSequence."""
+    body = f"<r:CreateSequence><r:AcksTo>{ANONYMOUS}</r:AcksTo>{more}</r:CreateSequence>"
+    return ENVELOPE.format(rm=RM, action=f"{RM}/CreateSequence", headers=headers, body=body).encode()
+
+
+def plain(body: str = "<order/>", headers: str = "", action: str = "urn:shop/order") -> bytes:
+    """An envelope with a message of the application, or an answer."""
+    return ENVELOPE.format(rm=RM, action=action, headers=headers, body=body).encode()
+
+
+def encrypted_key(key: bytes = KEY) -> tuple[bytes, str]:
+    """A key encrypted for the shop: the bytes, and the token."""
+    certificate = Certificate(SHOP.found)
+    wrapped = certificate.wrap(key)
+    return wrapped, write_encrypted_key(certificate, "thumbprint", wrapped, "_x")
+
+
+def protected(data: bytes, *, key: bytes = KEY, derives: bool = False, now: float = NOW, **changed: Any) -> bytes:
+    """A request of a client, as it is on the wire."""
+    token = changed.pop("token", None) or encrypted_key(key)[1]
+    settings: dict[str, Any] = {"user": ALICE, "suite": SUITES["Basic256Sha256"], "cipher": CBC, **changed}
+    derives_in = CONVERSATION_1_3 if derives else ""
+    made = Protecting(key, key_in_message("_x"), life=300, token=token, derives_in=derives_in, **settings)
+    return protect(data, SOAP.V1_2, made, now, must_understand=True)[0]
+
+
+def answer_to(wrapped: bytes, data: bytes, *, key: bytes = KEY, now: float = NOW, **changed: Any) -> bytes:
+    """An answer of a service that has decrypted the key."""
+    settings: dict[str, Any] = {"suite": SUITES["Basic256Sha256"], "cipher": CBC, **changed}
+    made = Protecting(key, to_encrypted_key(wrapped), life=300, **settings)
+    return protect(data, SOAP.V1_2, made, now, must_understand=False)[0]
+
+
+def signature_of(data: bytes) -> bytes:
+    """The SignatureValue of a message, in base64."""
+    found = re.search(rb"SignatureValue>([^<]+)<", data)
+    assert found is not None
+    return found[1]
