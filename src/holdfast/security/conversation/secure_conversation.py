@@ -91,6 +91,7 @@ class SecureConversation(Processor):
 
     With ``certificate``, the source signs and encrypts the messages themselves, as
     :class:`holdfast.SymmetricBinding` does, and believes only answers that are protected so. That needs no https.
+    CreateSequence then does not name the token, because CXF refuses the header ``UsesSequenceSTR``.
 
     Args:
         name: The user.
@@ -214,13 +215,14 @@ class SecureConversation(Processor):
     def _name_in(self, context: MessageContext, form: Form, token: SourceToken, creation: CreateSequence) -> None:
         """Bind the Sequence to the token, with the Sequence that it offers and the address that it polls for
         (WS-RM 6.1)."""
-        context.notes[_CREATES] = write_reference(form, token.identifier, token.instance)
         if creation.offer is not None:
             self._tokens.use(creation.offer.identifier, token.identifier)
         address = creation.acks_to.address
         if address.startswith(MC_ANONYMOUS) and self._tokens.find(address, self._clock()) is None:
             self._tokens.use(address, token.identifier)  # the service gives it to the token that names it first
-        demand_named_token(context.envelope)
+        if self._messages is None:
+            context.notes[_CREATES] = write_reference(form, token.identifier, token.instance)
+            demand_named_token(context.envelope)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Name the token in a CreateSequence, as its last child. Protect the message, if it is not TLS that does."""

@@ -14,7 +14,6 @@ from holdfast.wire.policy.assertions import (
     PASSWORD,
     PROTECTED_TOKENS,
     SECURE_CONVERSATION,
-    SEQUENCE_TOKEN,
     SIGNATURES,
     SYMMETRIC_KEY,
     TIMESTAMP,
@@ -67,7 +66,7 @@ def symmetric_abilities(
     suite: SymmetricSuiteName, cipher: CipherName, *, derived_keys: bool, conversation: bool
 ) -> tuple[Ability, ...]:
     """Return the demands of a policy that a source with these settings meets."""
-    more = (SECURE_CONVERSATION, SEQUENCE_TOKEN) if conversation else (PASSWORD, PROTECTED_TOKENS)
+    more = (SECURE_CONVERSATION,) if conversation else (PASSWORD, PROTECTED_TOKENS)
     derives = (DERIVED_KEYS,) if derived_keys else ()
     found = suites(suite, Encryption(cipher=cipher))
     return (SYMMETRIC_KEY, SIGNATURES, ENCRYPTION, TIMESTAMP, *found, *more, *derives)

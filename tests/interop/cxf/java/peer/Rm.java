@@ -108,9 +108,10 @@ final class Rm {
         return properties;
     }
 
-    /** Serves it with reliable messaging. */
+    /** Serves it with reliable messaging, by a feature of the bus or by a policy. */
     static void publish(Service service, String url, Arguments arguments) {
-        Bus bus = bus(arguments);
+        boolean hasPolicy = !arguments.text("policy").equals("no");
+        Bus bus = hasPolicy ? Described.bus(arguments) : bus(arguments);
         Security.use(bus, arguments, true);
         BusFactory.setThreadDefaultBus(bus);
         JaxWsServerFactoryBean factory = new JaxWsServerFactoryBean();
@@ -119,6 +120,9 @@ final class Rm {
         factory.setBindingId(bindingId(arguments.text("soap")));
         factory.setAddress(url);
         factory.setProperties(attachments(arguments));
+        if (hasPolicy) {
+            factory.getFeatures().add(Security.policy(arguments));
+        }
         factory.create();
     }
 }

@@ -13,11 +13,15 @@ import java.security.cert.CertificateFactory;
 import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import javax.security.auth.callback.Callback;
 import javax.security.auth.callback.CallbackHandler;
+import javax.xml.stream.XMLStreamException;
 import org.apache.cxf.Bus;
 import org.apache.cxf.rt.security.SecurityConstants;
+import org.apache.cxf.staxutils.StaxUtils;
+import org.apache.cxf.ws.policy.WSPolicyFeature;
 import org.apache.cxf.ws.security.tokenstore.MemoryTokenStore;
 import org.apache.cxf.ws.security.tokenstore.TokenStore;
 import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
@@ -84,6 +88,17 @@ final class Security {
         bus.setProperty(SecurityConstants.CALLBACK_HANDLER, passwords());
         // The RM endpoint reads acknowledgements, and needs the keys of the service's endpoint for that.
         bus.setProperty(TokenStore.class.getName(), new MemoryTokenStore());
+    }
+
+    /** The policy of a service, from a file. */
+    static WSPolicyFeature policy(Arguments arguments) {
+        WSPolicyFeature feature = new WSPolicyFeature();
+        try (InputStream file = Files.newInputStream(Path.of(arguments.text("policy")))) {
+            feature.setPolicyElements(List.of(StaxUtils.read(file).getDocumentElement()));
+        } catch (IOException | XMLStreamException error) {
+            throw new IllegalStateException(error);
+        }
+        return feature;
     }
 
     /** Signs what leaves, and demands a signature of what comes, faults too; and encrypts it, if told how. */
