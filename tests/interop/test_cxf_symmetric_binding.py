@@ -65,7 +65,7 @@ def obedient(directory: Path, url: str) -> dict[str, Any]:
 async def test_cxf_obeys_the_symmetric_binding_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, operation: Operation, conversation: bool
 ) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[validator(tmp_path, conversation=conversation)])
+    shop = Shop(tmp_path / "inbox", processors=[validator(tmp_path, conversation=conversation, confirm=False)])
     async with running_destination(shop.app) as url, LossyProxy(url, CLEAN, seed=3) as proxy:
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **obedient(tmp_path, proxy.url))
         await caller.call(1, 1)  # CXF does not repeat a request for a token

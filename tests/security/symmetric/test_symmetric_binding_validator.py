@@ -251,6 +251,15 @@ async def test_an_answer_that_is_sent_back_is_no_request(tmp_path: Path) -> None
         assert not served.sequences
 
 
+async def test_an_answer_that_confirms_nothing_is_no_request_either(tmp_path: Path) -> None:
+    async with Served(tmp_path, conversation=True, confirm=False) as served:
+        token = known_token(served, "urn:t:1", KEY)
+        answer = await served.post(under(token, KEY, creation()))
+        assert b"SignatureConfirmation" not in answer.content
+        sent_back = answer.content.replace(b"<c:DerivedKeyToken", token.encode() + b"<c:DerivedKeyToken", 1)
+        assert (await served.post(sent_back)).status_code == 503, "received before"
+
+
 async def test_header_blocks_that_are_not_signed_are_removed(tmp_path: Path) -> None:
     async with Served(tmp_path) as served:
         assert (await served.post(protected(creation()))).status_code == 200

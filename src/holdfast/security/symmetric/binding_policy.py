@@ -24,15 +24,16 @@ _SPACE: Final = f'xmlns:sp="{SECURITY_POLICY}"'
 _INCLUDE: Final = f"{SECURITY_POLICY}/IncludeToken"
 _OPTIONS: Final = (
     f"<sp:Wss11 {_SPACE}><wsp:Policy><sp:MustSupportRefKeyIdentifier/><sp:MustSupportRefIssuerSerial/>"
-    "<sp:MustSupportRefThumbprint/><sp:MustSupportRefEncryptedKey/><sp:RequireSignatureConfirmation/></wsp:Policy>"
-    "</sp:Wss11>"
+    "<sp:MustSupportRefThumbprint/><sp:MustSupportRefEncryptedKey/>{confirmed}</wsp:Policy></sp:Wss11>"
 )
 _TRUST: Final = (
     f"<sp:Trust13 {_SPACE}><wsp:Policy><sp:RequireClientEntropy/><sp:RequireServerEntropy/></wsp:Policy></sp:Trust13>"
 )
 
 
-def written_symmetric(suite: SymmetricSuiteName, cipher: CipherName, user_token: str, *, conversation: bool) -> str:
+def written_symmetric(
+    suite: SymmetricSuiteName, cipher: CipherName, user_token: str, *, conversation: bool, confirms: bool
+) -> str:
     """Return the assertions of messages with a symmetric key (SecurityPolicy 1.2, section 7.4).
 
     Args:
@@ -41,7 +42,9 @@ def written_symmetric(suite: SymmetricSuiteName, cipher: CipherName, user_token:
         user_token: The assertion of the user name.
         conversation: Whether the key is that of a token of WS-SecureConversation, and only the request for the token
             has a user name.
+        confirms: Whether answers confirm the signatures of their requests.
     """
+    options = _OPTIONS.replace("{confirmed}", "<sp:RequireSignatureConfirmation/>" * confirms)
     algorithms = suite_name(suite, cipher)
     certificate = (
         f'<sp:X509Token sp:IncludeToken="{_INCLUDE}/Never"><wsp:Policy><sp:RequireThumbprintReference/>'
@@ -49,7 +52,7 @@ def written_symmetric(suite: SymmetricSuiteName, cipher: CipherName, user_token:
     )
     parts = f"{signed_parts()}<sp:EncryptedParts {_SPACE}><sp:Body/></sp:EncryptedParts>"
     by_certificate = (
-        f"{_binding(certificate, algorithms)}{supporting('SignedEncryptedSupportingTokens', user_token)}{_OPTIONS}"
+        f"{_binding(certificate, algorithms)}{supporting('SignedEncryptedSupportingTokens', user_token)}{options}"
     )
     if not conversation:
         return by_certificate + parts
@@ -59,7 +62,7 @@ def written_symmetric(suite: SymmetricSuiteName, cipher: CipherName, user_token:
         f"<sp:RequireDerivedKeys/><sp:BootstrapPolicy>{bootstrap}</sp:BootstrapPolicy></wsp:Policy>"
         "</sp:SecureConversationToken>"
     )
-    return f"{_binding(token, algorithms)}{_OPTIONS}{_TRUST}{parts}"
+    return f"{_binding(token, algorithms)}{options}{_TRUST}{parts}"
 
 
 def symmetric_abilities(

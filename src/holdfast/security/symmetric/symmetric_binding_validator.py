@@ -100,6 +100,9 @@ class SymmetricBindingValidator(Processor):
         cipher: The cipher to accept besides "aes256-gcm"; that of answers is the one of the request.
         conversation: Issue tokens of WS-SecureConversation to clients that ask for them, and state in the policy that
             clients must. Their keys then protect all other messages, and a Sequence belongs to its token.
+        confirm: Confirm the signature of the request in each answer, and state that in the policy
+            (``RequireSignatureConfirmation``). A :class:`holdfast.SymmetricBinding` demands it. False for clients of
+            CXF: they refuse the answers to messages that they sent again, because they do not remember the signatures.
 
     Raises:
         ConfigurationError: A file has no usable certificate or key, or the package cryptography is not installed.
@@ -116,6 +119,7 @@ class SymmetricBindingValidator(Processor):
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
         conversation: bool = False,
+        confirm: bool = True,
     ) -> None:
         for given, known in ((suite, SUITES), (cipher, CIPHERS)):
             if given not in known:
@@ -128,6 +132,7 @@ class SymmetricBindingValidator(Processor):
         self._cipher: CipherName = cipher
         self._ciphers = {CIPHERS[cipher], CIPHERS[_SAFEST]}
         self._conversation = conversation
+        self._confirm = confirm
         self.waits = users.waits
 
     def __repr__(self) -> str:
@@ -135,7 +140,8 @@ class SymmetricBindingValidator(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for messages with a symmetric key, and a user name."""
-        return written_symmetric(self._suite, self._cipher, self._users.user_token(), conversation=self._conversation)
+        options = {"conversation": self._conversation, "confirms": self._confirm}
+        return written_symmetric(self._suite, self._cipher, self._users.user_token(), **options)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -182,7 +188,15 @@ class SymmetricBindingValidator(Processor):
             if confirmations_in(opened.message):
                 raise Invalid("it confirms a signature, as only answers do")
             _check_user_name(secured, opened, self._suite)
-        answer = Protecting(root, named, opened.suite, opened.cipher, users.life, derives_in=derives_in, confirms=value)
+        answer = Protecting(
+            root,
+            named,
+            opened.suite,
+            opened.cipher,
+            users.life,
+            derives_in=derives_in,
+            confirms=value if self._confirm else None,
+        )
         return _Proof(opened, session, answer)
 
     def _root(self, secured: SecuredMessage) -> tuple[MessageKeys, SecurityContext | None, bytes, str]:
@@ -290,7 +304,13 @@ class SymmetricBindingValidator(Processor):
             if context.envelope.fault is None:
                 raise ProcessingError("An answer cannot be protected: its request had no key.")
             return data
-        return protect(data, context.envelope.soap, answer, self._users.clock(), must_understand=False)[0]
+        now = self._users.clock()
+        written, signature = protect(data, context.envelope.soap, answer, now, must_understand=False)
+        if not self._confirm:  # then nothing else tells an answer from a request, if it is sent back
+            found = read_secured(written, context.envelope.soap).security.timestamp
+            assert found is not None and found.created is not None
+            self._is_new(found.created, hashlib.sha256(signature).digest(), now)
+        return written
 
 
 def _to_token(token: ContextToken) -> str:
