@@ -29,7 +29,7 @@ RM_1_0 = "http://schemas.xmlsoap.org/ws/2005/02/rm/policy"
 RM_1_1 = "http://docs.oasis-open.org/ws-rx/wsrmp/200702"
 ADDRESSING_2005 = '<wsaw:UsingAddressing xmlns:wsaw="http://www.w3.org/2006/05/addressing/wsdl"/>'
 ADDRESSING_2004 = '<w:UsingAddressing xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing/policy"/>'
-SIGNED = '<sp:SymmetricBinding xmlns:sp="http://schemas.xmlsoap.org/ws/2005/07/securitypolicy"/>'
+SIGNED = '<sp:SignedElements xmlns:sp="http://schemas.xmlsoap.org/ws/2005/07/securitypolicy"/>'
 WCF_1_0 = (
     f'<r:RMAssertion xmlns:r="{RM_1_0}"><r:InactivityTimeout Milliseconds="600000"/>'
     '<r:AcknowledgementInterval Milliseconds="200"/></r:RMAssertion>'
@@ -146,7 +146,7 @@ def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_no
 @pytest.mark.parametrize(
     ("assertion", "reason"),
     [
-        (SIGNED, "signed with a symmetric key"),
+        (SIGNED, "signatures over elements that an XPath selects"),
         (
             '<m:BinaryEncoding xmlns:m="http://schemas.microsoft.com/ws/06/2004/mspolicy/netbinary1"/>',
             "binary encoding",
@@ -338,7 +338,7 @@ def test_of_several_ports_the_reliable_one_is_meant_and_otherwise_one_must_be_na
 
 def test_an_unreliable_port_is_no_substitute_for_a_reliable_one_that_is_refused() -> None:
     two = wsdl(policy=WCF_1_0 + SIGNED, on_binding="", on_port='<wsp:PolicyReference URI="#p"/>', ports=OTHER)
-    assert "the port P requires SymmetricBinding" in refused(two)
+    assert "the port P requires SignedElements" in refused(two)
     assert not read(two, name="Q").is_reliable, "who names a port gets it"
     plain = wsdl(policy=SIGNED, on_binding="", on_port='<wsp:PolicyReference URI="#p"/>', ports=OTHER)
     assert read(plain).name == "Q", "the refused port is not reliable either"
