@@ -21,7 +21,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.inspection.forwarders import _row as forwarder_row
-from holdfast.cli.inspection.operations import duration, place
+from holdfast.cli.inspection.operations import duration, place, places_text
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.core.records import Record
 from holdfast.core.sinks.sink import Batch
@@ -209,6 +209,51 @@ def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path:
     assert run("cursors", "delete", "inbox", "handler", *admin, "--yes").code == 1
 
 
+def test_without_yes_a_command_refuses_what_does_not_exist(run: Any, served: Any) -> None:
+    to = ("--to", "earliest")
+    for words in (
+        ("cursors", "reset", "inbox", "nosuch", *to),
+        ("cursors", "replay", "inbox", "nosuch", *to),
+        ("forwarders", "reset", "nosuch", *to),
+        ("forwarders", "replay", "nosuch", *to),
+        ("sequences", "close", "nosuch"),
+        ("sequences", "terminate", "nosuch"),
+    ):
+        result = run(*words, "--admin", served.admin)
+        assert (result.code, "nosuch" in result.err, "--yes" in result.err) == (1, True, False), result.err
+
+
+def test_a_purge_says_at_once_that_it_needs_force_too(run: Any, served: Any) -> None:
+    admin = ("--admin", served.admin)
+
+    def forward() -> None:
+        running = served.app.running
+        for partition in range(4):
+            key = f"forwarder/next/{partition}"
+            running.engine.protocol.outbound.forward(
+                key, "http://127.0.0.1:9/", [(Versions("1.1"), False)], running.queue, partition
+            )
+        running.engine.touch()
+
+    in_loop(served, forward)
+    send(served.url)
+    settle(served)
+    result = run("queues", "purge", "inbox", *admin)
+    assert (result.code, "add --yes --force" in result.err) == (1, True), result.err
+    result = run("queues", "purge", "inbox", *admin, "--yes")
+    assert (result.code, "delete them anyway with force" in result.err) == (1, True), result.err
+    result = run("queues", "purge", "inbox", *admin, "--force")
+    assert (result.code, "To confirm, add --yes" in result.err) == (1, True), result.err
+    result = run("queues", "purge", "inbox", *admin, "--below", "1")
+    assert (result.code, "Name the partition.\n" in result.err) == (1, True), result.err
+
+
+def test_a_place_in_many_partitions_is_told_by_number_and_in_short() -> None:
+    assert places_text({"0": 3, "10": 2, "9": 1}) == "3 of partition 0, 1 of partition 9, 2 of partition 10"
+    assert places_text({str(one): 1200 for one in range(64)}) == "1,200 of each of 64 partitions"
+    assert (places_text({"3": 7}), places_text({})) == ("7 of partition 3", "nowhere")
+
+
 def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: Any, start: Any) -> None:
     other = start("receive", "--port", "0", "--store", ":memory:")
     url = other.url()
@@ -238,7 +283,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         assert run(noun, *place_, "--json").out.count('"outbound/forwarder/next/') == 4
     listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
     assert sum(one["lag"] for one in listed) == 3
-    assert run("forwarders", "resume", "next", *admin).out == "next goes on.\n"
+    assert run("forwarders", "resume", "next", *admin).out == "next continues.\n"
     assert run("forwarders", "suspend", "nobody", *admin).code == 1
 
     def lag() -> int:

@@ -59,8 +59,12 @@ def show(store: str | None, cursor: str | None, every: bool, admin: str | None, 
     CURSORS.show(store, cursor, admin, as_json=as_json, every=every)
 
 
+def _path(queue: str, cursor: str) -> str:
+    return f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
+
+
 def _move(admin: AdminClient, queue: str, cursor: str, where: dict[str, Any], as_json: bool) -> None:
-    answer = admin.steer(f"queues/{quoted(queue)}/cursors/{quoted(cursor)}/reset", **where)
+    answer = admin.steer(f"{_path(queue, cursor)}/reset", **where)
     tell(answer, f"{cursor} of {queue} is at {places_text(answer['offsets'])}.", as_json)
 
 
@@ -80,6 +84,7 @@ def reset(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Admi
     A reader's cursor marks the records that it has finished. If you move it back, the queue protects the records after
     it again, if they still exist. The Spark source reads from its checkpoint, regardless of its cursor.
     """
+    admin.ask(_path(queue, cursor))
     confirm(f"{cursor} of {queue} would move.", yes)
     _move(admin, queue, cursor, where, as_json)
 
@@ -100,6 +105,7 @@ def replay(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Adm
     A requester that already has its reply gets no second one. A forwarder sends in a new Sequence, so its destination
     cannot recognise a repeated message as a duplicate.
     """
+    admin.ask(_path(queue, cursor))
     confirm(f"{cursor} would process messages of {queue} again that are already done.", yes)
     _move(admin, queue, cursor, where, as_json)
 
@@ -116,7 +122,7 @@ def delete(queue: str, cursor: str, yes: bool, admin: AdminClient, as_json: bool
     holdfast cursors delete --admin http://127.0.0.1:8081 orders audit
     holdfast cursors delete --admin http://127.0.0.1:8081 orders audit --yes
     """
-    path = f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
+    path = _path(queue, cursor)
     admin.ask(path)
     confirm(f"The queue {queue} would no longer keep the records that {cursor} has not read.", yes)
     tell(admin.ask(path, "DELETE"), f"{cursor} of {queue} is deleted.", as_json)

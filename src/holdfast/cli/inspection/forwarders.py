@@ -144,12 +144,12 @@ def resume(name: str, admin: AdminClient, as_json: bool) -> None:
 
     A stopped forwarder needs a decision, because some of its messages may have arrived: `holdfast outbox retry`.
     """
-    tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} goes on.", as_json)
+    tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} continues.", as_json)
 
 
 def _move(admin: AdminClient, name: str, where: dict[str, Any], as_json: bool) -> None:
     answer = admin.steer(f"forwarders/{quoted(name)}/reset", **where)
-    tell(answer, f"{name} stands at {places_text(answer['offsets'])}.", as_json)
+    tell(answer, f"{name} is at {places_text(answer['offsets'])}.", as_json)
 
 
 @forwarders.command(short_help="Move a forwarder.")
@@ -164,6 +164,7 @@ def reset(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_js
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --to latest
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
     """
+    admin.ask(f"forwarders/{quoted(name)}")
     confirm(f"{name} would move. Forward, it skips messages; back, messages arrive again.", yes)
     _move(admin, name, where, as_json)
 
@@ -182,6 +183,7 @@ def replay(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_j
 
     The forwarder sends them in a new Sequence, so the destination cannot recognise them as duplicates.
     """
+    admin.ask(f"forwarders/{quoted(name)}")
     confirm(f"Messages that {name} has already sent would arrive again.", yes)
     _move(admin, name, where, as_json)
 

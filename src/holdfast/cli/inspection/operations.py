@@ -172,5 +172,8 @@ def duration(text: str) -> float:
 
 
 def places_text(offsets: dict[str, int]) -> str:
-    """Return a cursor's position in words."""
-    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in offsets.items()) or "nowhere"
+    """Return a cursor's position in words, by partition; in short if it is the same in several."""
+    if len(offsets) > 1 and len(set(offsets.values())) == 1:
+        return f"{next(iter(offsets.values())):,} of each of {len(offsets)} partitions"
+    ordered = sorted(offsets.items(), key=lambda one: int(one[0]))
+    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in ordered) or "nowhere"

@@ -16,6 +16,7 @@ from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_opti
 from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
 from holdfast.client.command_options import away_option, own_words
 from holdfast.client.terminal_text import shown
+from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -220,6 +221,11 @@ def purge(
     path = f"queues/{quoted(name)}/purge"
     asked: dict[str, Any] = {"partition": partition, "below": below, "force": force}
     planned = admin.steer(path, **asked, dry_run=True)
+    if not (force or yes) and any(one["kind"] != "reader" for one in planned["unread"]):
+        raise ConfigurationError(
+            f"{_planned(name, planned)} Handlers or forwarders still need some. Nothing has changed yet.",
+            remedy="Wait until they are processed. To delete them anyway, add --yes --force.",
+        )
     confirm(_planned(name, planned), yes)
     answer = admin.steer(path, **asked)
     left = f"; {answer['left']:,} remain until their handler is done" if answer["left"] else ""

@@ -95,7 +95,7 @@ def resume(identifier: str, admin: AdminClient, as_json: bool) -> None:
     holdfast sequences resume --admin http://127.0.0.1:8081 urn:uuid:2f0c...
     holdfast sequences resume --admin http://127.0.0.1:8081 2f0c --json
     """
-    _steer(admin, identifier, "resume", "goes on.", as_json)
+    _steer(admin, identifier, "resume", "continues.", as_json)
 
 
 @sequences.command(short_help="Close a Sequence to new messages.")
@@ -112,6 +112,7 @@ def close(identifier: str, yes: bool, admin: AdminClient, as_json: bool) -> None
 
     The unsent messages of an outbound Sequence go out in a new one.
     """
+    _find(admin, identifier)
     confirm("A closed Sequence cannot be opened again.", yes)
     _steer(admin, identifier, "close", "is closed.", as_json)
 
@@ -131,6 +132,7 @@ def terminate(identifier: str, yes: bool, admin: AdminClient, as_json: bool) -> 
     unacknowledged messages of an outbound Sequence may have arrived: with exactly-once, nothing more is sent until you
     decide with `holdfast outbox retry`.
     """
+    _find(admin, identifier)
     confirm("Terminating a Sequence is final. Missing messages are not delivered.", yes)
     _steer(admin, identifier, "terminate", "is terminated.", as_json)
 

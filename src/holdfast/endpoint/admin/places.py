@@ -51,7 +51,7 @@ def check_one_partition(partitions: list[int], partition: int | None, numbers: N
         raise Refused(
             400,
             "the queue has several partitions, and an offset belongs to one of them",
-            'Name the partition: "partition": 0.',
+            "Name the partition.",
         )
 
 

@@ -164,7 +164,7 @@ class QueueRoutes:
             raise Refused(
                 409,
                 f"the purge would delete records that are still needed: {', '.join(owed[:20])}",
-                'Wait until they are processed, or delete them anyway: --force, "force": true.',
+                "Wait until they are processed, or delete them anyway with force.",
             )
         for one, end in below.items():
             if purge.force:
