@@ -64,6 +64,24 @@ def test_a_damaged_store_is_checked_refused_repaired_and_used_again(run: Any, tm
     RocksDBStore(tmp_path / "inbox").close()
 
 
+def test_a_changed_byte_of_a_table_is_told_by_its_own_path(run: Any, tmp_path: Path) -> None:
+    store = RocksDBStore(tmp_path / "inbox")
+    store.commit(Batch(appends=[("inbox", 0, n, Record("urn:s", n + 1, "urn:a", b"<x/>", 0.0)) for n in range(20)]))
+    store._db.flush()
+    store.close()
+    (table,) = (tmp_path / "inbox" / "db").glob("*.sst")
+    data = bytearray(table.read_bytes())
+    data[20] ^= 0xFF
+    table.write_bytes(data)
+    result = run("queues", "inbox")
+    assert result.code == 1
+    assert str(Path("inbox", "db", table.name)) in result.err and "/holdfast-" not in result.err, result.err
+    assert "Run: holdfast store check inbox" in result.err
+    result = run("store", "repair", "inbox")
+    assert result.code == 1
+    assert f"not all of {table.name} is readable, so some of its records are lost." in result.err, result.err
+
+
 def test_what_is_no_store_is_a_sentence(run: Any) -> None:
     for command in ("check", "repair"):
         result = run("store", command, "nowhere")

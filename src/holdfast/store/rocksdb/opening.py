@@ -8,6 +8,7 @@ store if there is any evidence of more durable batches than the opening would fi
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ CACHE_BYTES = 32 << 20
 SPARE_MEGABYTES = 16
 """Megabytes that a start needs in addition to the content of the logs, rounded up generously."""
 
+_PREFIX = "holdfast-engine-"
+_TEMPORARY = re.compile(rf"[^\s'\"]*/{_PREFIX}[^\s/'\"]+")
+"""Temporary directory of a view, which no longer exists when somebody reads of it."""
 _DAMAGE = ("Corruption", "IO error: No such file", "Not implemented")
 REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: holdfast store repair {0}"
 
@@ -84,6 +88,11 @@ def is_damage(error: Exception) -> bool:
     return str(error).startswith(_DAMAGE)
 
 
+def told(store: Path, error: Exception) -> str:
+    """Return the text of an error about files, with the store's path instead of a view's temporary one."""
+    return _TEMPORARY.sub(lambda _: str(store / directory.ENGINE), str(error))
+
+
 def explain(store: Path, error: Exception, doing: str) -> StoreError:
     """Return a StoreError for what rocksdict raised, which is bare Exception whatever RocksDB reports.
 
@@ -93,10 +102,22 @@ def explain(store: Path, error: Exception, doing: str) -> StoreError:
         doing: "opened", "read": the operation that failed.
     """
     if is_damage(error):
-        return damaged(store, str(error))
+        return damaged(store, told(store, error))
     return StoreFailed(
-        f"The store at {store} cannot be {doing}: {error}",
+        f"The store at {store} cannot be {doing}: {told(store, error)}",
         remedy="Free space, check permissions or repair the disk, then start again.",
+    )
+
+
+def not_inspected(store: Path, error: StoreError | OSError) -> StoreFailed:
+    """Return the error for a store that cannot be read, also after several tries."""
+    why = error.message if isinstance(error, StoreError) else told(store, error)
+    if isinstance(error, StoreDamaged) and "Corruption" in why:
+        return StoreDamaged(why, remedy=REMEDY.format(store))
+    kind = StoreDamaged if isinstance(error, StoreDamaged) else StoreFailed
+    return kind(
+        f"The store at {store} cannot be inspected: {why}",
+        remedy=f"Retry when the load is lower. If no process has it open, run: holdfast store check {store}",
     )
 
 
@@ -117,7 +138,7 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
         if "No space left" in str(error):
             needed = (sum(log.stat().st_size for log in evidence.logs(path)) >> 20) + SPARE_MEGABYTES
             raise StoreFailed(
-                f"The store at {store} cannot be opened: {error}",
+                f"The store at {store} cannot be opened: {told(store, error)}",
                 remedy=f"Free about {needed} MB there, then start again: the store first writes out its logs.",
             ) from error
         raise explain(store, error, "opened") from error
@@ -141,7 +162,7 @@ class View:
     """
 
     def __init__(self, store: Path, *, logs: bool = True) -> None:
-        self._links = tempfile.TemporaryDirectory(prefix="holdfast-view-")
+        self._links = tempfile.TemporaryDirectory(prefix=f"{_PREFIX}view-")
         try:
             self._link(store / directory.ENGINE, Path(self._links.name), logs)
             options = make_options(keep_prefix=True)
@@ -308,7 +329,7 @@ def _serial_in(engine: Rdict, store: Path) -> int:
 
 def _stamp_of_table(table: Path, store: Path) -> tuple[int, int] | None:
     """Return the newest stamp in a single table, (0, 0) if it has none; None if a block of it cannot be read."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-table-") as links:
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}table-") as links:
         (Path(links) / table.name).symlink_to(table.resolve())
         options = make_options(keep_prefix=True)
         try:
@@ -332,6 +353,6 @@ def _looking(store: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreFailed(
-            f"The store at {store} cannot be inspected: {error}",
+            f"The store at {store} cannot be inspected: {told(store, error)}",
             remedy="Free space, check permissions or repair the disk, then start again.",
         ) from error

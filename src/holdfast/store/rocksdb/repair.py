@@ -61,12 +61,12 @@ class _Rebuilt(RocksDBStore):
     def _make_view(self) -> opening.View:
         self.manifest = read_manifest(self.path / directory.ENGINE)
         view = opening.RebuiltView(self.path)
-        named = self.manifest.tables if self.manifest.is_whole else view.left_out
+        is_whole = self.manifest.is_whole
+        named = self.manifest.tables if is_whole else view.left_out
         if unreadable := sorted(set(view.left_out) & set(named)):
             view.close()
-            raise opening.damaged(
-                self.path, f"not all of {', '.join(unreadable)} is readable, and neither is the list that names it."
-            )
+            why = "so some of its records are lost" if is_whole else "and neither is the list that names it"
+            raise opening.damaged(self.path, f"not all of {', '.join(unreadable)} is readable, {why}.")
         return view
 
 

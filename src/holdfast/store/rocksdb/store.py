@@ -457,12 +457,7 @@ class RocksDBStore(Reads):
                 if self._view is not None:
                     self._view.close()
                 if not left:
-                    why = error.message if isinstance(error, StoreError) else error
-                    kind = StoreDamaged if isinstance(error, StoreDamaged) else StoreFailed
-                    raise kind(
-                        f"The store at {self.path} cannot be inspected: {why}",
-                        remedy="Retry when the load is lower; if no process has it open, open it for writing.",
-                    ) from error
+                    raise opening.not_inspected(self.path, error) from error
                 time.sleep(_VIEW_PAUSE)
 
     def _find_content(self) -> None:
