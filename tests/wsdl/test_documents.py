@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import etree
 from order_service import WSDL
 
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.wsdl import documents_of
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wsdl import documents
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.documents import Documents
@@ -183,6 +184,23 @@ def test_a_schema_without_its_types_cannot_be_compiled() -> None:
     web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": SCHEMA.replace("xs:positiveInteger", "o:Qty")}
     with pytest.raises(ConfigurationError):
         BodySchema(Documents(URL, web.fetch))
+
+
+def test_the_error_for_a_value_names_the_permitted_values() -> None:
+    permitted = '<xs:simpleType><xs:restriction base="xs:string"><xs:enumeration value="EUR"/>'
+    permitted += '<xs:enumeration value="USD"/></xs:restriction></xs:simpleType>'
+    schema = f'<xs:schema xmlns:xs="{XSD}" targetNamespace="urn:p" elementFormDefault="qualified">'
+    schema += f'<xs:element name="Price"><xs:complexType><xs:sequence><xs:element name="currency">{permitted}'
+    schema += "</xs:element></xs:sequence></xs:complexType></xs:element></xs:schema>"
+    made = BodySchema(Documents(WSDL, Web().fetch), [etree.fromstring(schema)])
+    for inner, told in (
+        ("<currency>GBP</currency>", "Element 'currency': [facet 'enumeration'] The value 'GBP' is not an element of "),
+        ("<amount/>", "Element 'amount': This element is not expected. Expected is ( currency )."),
+    ):
+        with pytest.raises(EnvelopeError) as caught:
+            made.check(etree.fromstring(f'<Price xmlns="urn:p">{inner}</Price>'))
+        assert caught.value.message.startswith(told), caught.value.message
+        assert ("the set {'EUR', 'USD'}." in caught.value.message) == ("GBP" in inner)
 
 
 async def test_only_the_wsdls_own_host_gets_the_headers_of_the_requests() -> None:

@@ -21,7 +21,8 @@ from holdfast.wsdl.xml_namespace import XML_NAMESPACE
 LONGEST_REASON = 500
 """Maximum length of a reason, which may quote a value of the body."""
 
-_NAMES = re.compile(r"\{[^{}]*\}")
+_NAMESPACES = re.compile(r"\{[^{}\s']*\}(?=[\w*])")
+"""Namespaces before names in libxml2's messages; a set of values, such as {'EUR', 'USD'}, is none."""
 
 
 class BodySchema:
@@ -51,7 +52,7 @@ class BodySchema:
         with self._lock:
             if self._schema.validate(element):
                 return
-            reasons = [_NAMES.sub("", entry.message) for entry in self._schema.error_log]
+            reasons = [_NAMESPACES.sub("", entry.message) for entry in self._schema.error_log]
         reason = reasons[0] if reasons else f"{etree.QName(element).localname} is not valid"
         raise EnvelopeError(reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…")
 
@@ -101,7 +102,7 @@ class _Collected(etree.Resolver):
             return etree.XMLSchema(document)
         except etree.XMLSchemaParseError as error:
             raise ConfigurationError(
-                f"The schema of the WSDL {self._documents.first} cannot be compiled: {_NAMES.sub('', str(error))}",
+                f"The schema of the WSDL {self._documents.first} cannot be compiled: {_NAMESPACES.sub('', str(error))}",
                 remedy="Correct the schema, or ask its owner to do so.",
             ) from None
 
