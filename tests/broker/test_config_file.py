@@ -48,6 +48,7 @@ def only(text: str, base: Path = HERE) -> str:
 
 def test_an_empty_file_says_what_no_file_says() -> None:
     assert parse("") == BrokerConfig()
+    assert parse("\ufeffworkers = 2").workers == 2  # a byte order mark, which some editors write
 
 
 def test_a_key_that_there_is_not_is_told_with_the_nearest_one() -> None:
@@ -105,10 +106,12 @@ ROUTE = "[queues.a]\n[queues.b]\n"
     ("text", "key", "what", "remedy"),
     [
         ("a = x", "", "the file is not valid TOML: Invalid value at column 5", "Write text in quotes"),
-        ("a = 1\na = 2\n", "", "the file is not valid TOML: Cannot overwrite", ""),
+        ("a = 1\na = 2\n", "", "the file is not valid TOML: Cannot overwrite", "already in the file"),
+        ("[a]\n[a]\n", "", "the file is not valid TOML: Cannot declare", "already in the file"),
         ("[a\n", "", "the file is not valid TOML: Expected ']'", ""),
         ("x = " + "[" * 40 + "]" * 40, "", "nested more than 32 deep", "Close"),
-        ("store = 5", "store", "5 is not text", "in quotes"),
+        ("store = 5", "store", "5 is not text", "Write it in quotes"),
+        ("store = ['a']", "store", "a list is not text", "Write a single value in quotes"),
         ('store = ""', "store", '"" is not text', "in quotes"),
         ("store = 'sqlite:///x'", "store", "is not the URL of a database", "Example: postgresql://user@host/database"),
         ("store = 'postgresql://u@h'", "store", "names no database", "after the host"),

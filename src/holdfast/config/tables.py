@@ -41,6 +41,7 @@ from holdfast.settings import Unit, misfit, unit_of, values_of
 
 MAX_FILE = 4 * 1024 * 1024
 """Maximum number of bytes of a configuration file."""
+_REPEATED = "This key or table is already in the file. Write each only once."
 MAX_DEPTH = 32
 """Maximum depth of nested brackets: more than any key needs."""
 
@@ -82,7 +83,7 @@ def load_toml(content: bytes, name: str) -> tuple[str, Table]:
             [Mistake(name, 1, "", f"the file is longer than {MAX_FILE:,} bytes", "Write less.")]
         )
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         told = Mistake(name, line, "", f"the file is not UTF-8 at byte {error.start}", "Save it as UTF-8.")
@@ -103,9 +104,9 @@ def load_toml(content: bytes, name: str) -> tuple[str, Table]:
         line = int(place[1]) if place is not None and place[1] else max(1, last)
         column = f" at column {place[2]}" if place is not None and place[2] else ""
         what = f"the file is not valid TOML: {_PLACE.sub('', said)}{column}"
-        raise ConfigurationMistakes(
-            [Mistake(name, line, "", what, "Write text in quotes and table names in [ ].")]
-        ) from None
+        is_repeated = said.startswith(("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate"))
+        remedy = _REPEATED if is_repeated else "Write text in quotes and table names in [ ]."
+        raise ConfigurationMistakes([Mistake(name, line, "", what, remedy)]) from None
 
 
 class TableReading:

@@ -118,7 +118,8 @@ def _whole(value: Any, _base: Path) -> int:
 
 def _text(value: Any, _base: Path) -> str:
     if not isinstance(value, str) or not value:
-        raise _unfit(value, "text", "Write it in quotes.")
+        is_compound = isinstance(value, list | dict)
+        raise _unfit(value, "text", "Write a single value in quotes." if is_compound else "Write it in quotes.")
     return value
 
 

@@ -123,9 +123,10 @@ def check_stores(location: str | Path | Store, count: int, *, is_node: bool = Fa
     if not is_node:
         check_no_cluster(location)
     if last >= count:
+        only = "only worker 0 is" if count == 1 else f"only workers 0 to {count - 1} are"
         raise ConfigurationError(
-            f"{shown(_place(location, last))} is the store of a worker, but only workers 0 to {count - 1} are "
-            "configured: no worker would serve its Sequences and messages",
+            f"{shown(_place(location, last))} is the store of a worker, but {only} configured: no worker would serve "
+            "its Sequences and messages",
             remedy=f"Start it with --workers {last + 1}. Once that store is empty, remove it.",
         )
 

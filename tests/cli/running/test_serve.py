@@ -180,7 +180,7 @@ def test_a_wrong_attribute_is_answered_with_the_right_one(run: Any, module: str)
     assert f"holdfast serve {module}:app" in result.err
     result = run("serve", f"{module}:number")
     assert result.code == 1
-    assert "is a int, not a holdfast.Destination" in result.err
+    assert "has the type int, not holdfast.Destination" in result.err
 
 
 def test_a_module_without_any_destination_is_told_how_to_have_one(run: Any, tmp_path: Path) -> None:

@@ -231,8 +231,9 @@ def test_the_command_prints_the_rows_before_and_after_of_each_table(
 ) -> None:
     def converted(_: Any, out: str, on_step: Any) -> Conversion:
         on_step(0, 3, 40)
-        return Conversion(40, 40, 4)
+        return done
 
+    done = Conversion(40, 40, 4)
     monkeypatch.setattr(convert_job, "command_session", lambda *_, **__: nullcontext())
     monkeypatch.setattr(conversion, "convert", converted)
     tables = [str(tmp_path / "one"), f"file:{tmp_path}/two"]
@@ -244,5 +245,8 @@ def test_the_command_prints_the_rows_before_and_after_of_each_table(
     assert told[0] == {"event": "copied", "first_batch": 0, "last_batch": 3, "rows": 40}
     end = {"event": "converted", "rows_before": 40, "rows_after": 40, "deleted": 4}
     assert [told[1], told[3]] == [{**end, "directory": name} for name in tables]
+    done = Conversion(0, 0, 1)
+    result = CliRunner().invoke(convert_job.convert_command, tables[:1])
+    assert f"{tables[0]} is a Delta table: no rows to copy; 1 old directory deleted" in result.output
     result = CliRunner().invoke(convert_job.convert_command, [str(tmp_path / "three")])
     assert (result.exit_code, "nothing has been landed" in str(result.exception)) == (1, True)

@@ -266,7 +266,7 @@ def load_destination(target: str) -> Destination:
         value = getattr(value, part)
     if not isinstance(value, Destination):
         raise ConfigurationError(
-            f"{target} is a {type(value).__name__}, not a holdfast.Destination",
+            f"{target} has the type {type(value).__name__}, not holdfast.Destination",
             remedy=_instead(module, name, attribute),
         )
     return value

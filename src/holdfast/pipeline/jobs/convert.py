@@ -44,8 +44,9 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
 
         for table in tables:
             done = convert(spark, table, on_step=copied)
+            rows = f"{counted(done.before, 'row')} before, {done.rows:,} after" if done.before else "no rows to copy"
             tell(
-                f"{table} is a Delta table: {counted(done.before, 'row')} before, {done.rows:,} after; "
+                f"{table} is a Delta table: {rows}; "
                 f"{counted(done.deleted, 'old directory', 'old directories')} deleted",
                 event="converted",
                 directory=table,

@@ -84,7 +84,9 @@ def write_rows(rows: DataFrame, place: str, layout: Layout) -> None:
 
 def nothing(out: str) -> ConfigurationError:
     """Return the error for a table without batches."""
-    return ConfigurationError(f"nothing has been landed in {out} yet", remedy="run holdfast land, or look elsewhere")
+    return ConfigurationError(
+        f"nothing has been landed in {out} yet", remedy="check the directory, or run holdfast land"
+    )
 
 
 def landed_by_another(batch: int, out: str) -> PipelineError:
