@@ -136,9 +136,7 @@ def admin_client(admin: str | None = None, store: str | None = None) -> AdminCli
         return in_words_of(context.command, remedy)
 
     def words_without_answer(remedy: str) -> str:
-        if name := context.meta.get(_NO_STORE):
-            remedy = f"{remedy} If {name!r} is a STORE: no directory of that name holds a store."
-        return words(remedy)
+        return words(remedy + _no_store(context))
 
     if store is not None:
         from holdfast.client.stopped_store import StoreTransport
@@ -163,6 +161,12 @@ def _is_told(admin: str | None) -> bool:
 def _remember_no_store(text: str) -> None:
     if (context := click.get_current_context(silent=True)) is not None:
         context.meta[_NO_STORE] = text
+
+
+def _no_store(context: click.Context | None) -> str:
+    """Return a sentence about an argument that may be meant as a STORE; "" without one."""
+    name = context.meta.get(_NO_STORE) if context is not None else None
+    return f" If {name!r} is a STORE: no directory of that name holds a store." if name else ""
 
 
 _NO_STORE = "holdfast.no-store"
@@ -200,8 +204,9 @@ def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, wh
         return found[0]
     if found:
         raise ConfigurationError(f"{len(found)} {what}s begin with {beginning}", remedy="Give more characters of it.")
+    hint = _no_store(click.get_current_context(silent=True))
     raise ConfigurationError(
-        f"the {what} {beginning} does not exist in {place}", remedy=f"List them with holdfast {what.lower()}s."
+        f"the {what} {beginning} does not exist in {place}", remedy=f"List them with holdfast {what.lower()}s.{hint}"
     )
 
 

@@ -8,6 +8,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import holdfast
 
 
@@ -62,3 +64,12 @@ def test_a_store_without_queues_says_so(run: Any, tmp_path: Path) -> None:
 
     open_store(tmp_path / "empty").close()
     assert run("queues", "empty").out == "There are no queues in empty.\n"
+
+
+def test_a_name_that_may_be_meant_as_a_store_is_told_that_there_is_none(
+    run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ADMIN", served.admin)
+    for noun in ("queues", "sequences"):
+        result = run(noun, "nosuch")
+        assert (result.code, "If 'nosuch' is a STORE: no directory of that name" in result.err) == (1, True)

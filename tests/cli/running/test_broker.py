@@ -160,3 +160,8 @@ def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, worke
             assert "changed='default_queue'" in heard(broker.process, *RELOADED)
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().code == 0
+
+
+def test_a_file_in_place_of_a_command_is_told_the_option(run: Any) -> None:
+    result = run("broker", "broker.toml")
+    assert (result.code, "--config broker.toml" in result.err) == (2, True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lxml import etree
 
 import holdfast
 from holdfast.store.rocksdb.store import RocksDBStore
@@ -424,3 +425,18 @@ def test_a_timeout_that_is_no_time_is_wrong_usage(run: Any, tmp_path: Path, seco
     result = run("send", "--to", "http://127.0.0.1:9/", "--timeout", seconds, *orders(tmp_path, 1))
     assert (result.code, "--timeout" in result.err) == (2, True), result.err
     assert not (tmp_path / "outbox").exists()
+
+
+def test_a_file_in_another_encoding_is_sent_as_its_declaration_says(run: Any, served: Any, tmp_path: Path) -> None:
+    names = []
+    for encoding in ("ISO-8859-1", "UTF-16"):
+        names.append(f"{encoding}.xml")
+        text = f'<?xml version="1.0" encoding="{encoding}"?>\n<a>é</a>'
+        (tmp_path / names[-1]).write_bytes(text.encode(encoding))
+    assert run("send", "--to", served.url, *names).code == 0
+    assert run("queues", "export", "inbox", "--admin", served.admin, "--to", "out").code == 0
+    bodies = [etree.fromstring(file.read_bytes()).text for file in (tmp_path / "out").iterdir()]
+    assert bodies == ["é", "é"]
+    (tmp_path / "wrong.xml").write_bytes(b"<a>\xff</a>")
+    result = run("send", "--to", served.url, "wrong.xml")
+    assert (result.code, "Save it as UTF-8." in result.err) == (1, True), result.err

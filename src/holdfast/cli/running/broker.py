@@ -24,7 +24,19 @@ if TYPE_CHECKING:
     from holdfast.broker.config import BrokerConfig, QueueConfig
 
 
-@click.group(invoke_without_command=True)
+class _Broker(click.Group):
+    """The command, whose configuration some give as an argument."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the sub-command; for a file, name the option."""
+        if args[0] not in self.commands and Path(args[0]).suffix == ".toml":
+            ctx.fail(f"There is no command {args[0]!r}. To name the configuration file: --config {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Broker, invoke_without_command=True)
 @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="Configuration: a TOML file.")
 @click.option("--store", metavar="PLACE", help="Directory or database URL of the store; overrides the file.")
 @restored_option

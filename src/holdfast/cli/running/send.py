@@ -294,7 +294,7 @@ def _outgoing(run: Run) -> Iterator[Outgoing]:
             if values is not None:
                 yield Outgoing(name, values.body(name, body), values.action, run.key)
             else:
-                yield Outgoing(name, body, run.action, run.key)
+                yield Outgoing(name, _utf8(name, body), run.action, run.key)
 
 
 def _read(name: str) -> bytes:
@@ -303,6 +303,27 @@ def _read(name: str) -> bytes:
             return file.read()
     except OSError as error:
         raise ConfigurationError(f"cannot read {name}: {error.strerror}") from error
+
+
+def _utf8(name: str, body: bytes) -> bytes:
+    """Return XML as UTF-8, by its own declaration if it has another encoding."""
+    try:
+        body.decode("utf-8")
+        if b"\0" not in body[:4]:  # UTF-16 without a byte order mark
+            return body
+    except UnicodeDecodeError:
+        pass
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
+    try:
+        found = etree.fromstring(body, parser).getroottree().docinfo
+        return body.decode(found.encoding or "utf-8").encode()
+    except (etree.XMLSyntaxError, LookupError, UnicodeError):
+        raise ConfigurationError(
+            f"{name} is not XML in UTF-8, nor in the encoding that its XML declaration names",
+            remedy="Save it as UTF-8.",
+        ) from None
 
 
 def _open(name: str) -> BinaryIO:
