@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.store.rocksdb.store import RocksDBStore
+
 GOOD = """
 store = "data"
 [queues.orders]
@@ -160,6 +162,13 @@ def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, worke
             assert "changed='default_queue'" in heard(broker.process, *RELOADED)
     broker.process.send_signal(signal.SIGTERM)
     assert broker.end().code == 0
+
+
+def test_an_existing_store_is_not_called_new(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text(GOOD)
+    RocksDBStore(tmp_path / "data").close()
+    result = run("broker", "check", "broker.toml")
+    assert f"store       {tmp_path / 'data'}, an existing store, 1 worker\n" in result.out
 
 
 def test_a_file_in_place_of_a_command_is_told_the_option(run: Any) -> None:

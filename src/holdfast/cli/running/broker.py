@@ -82,7 +82,7 @@ def broker(
         instead["journal"] = JournalConfig(enabled=False) if journal == "off" else JournalConfig(directory=journal)
     told = read_config(config, instead=instead) if config is not None else replace(BrokerConfig(), **instead)
     read_again = partial(_read_again, config, instead) if config is not None else None
-    ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told)
+    ready: Callable[[Mapping[str, Any]], None] = partial(_tell_ready, told, _has_store(told))
     passes = read_again is not None
     if told.cluster is not None:
         post = become_node(told, ready, passes_hang_up=passes, restored=restored)
@@ -129,9 +129,17 @@ async def _run(running: Broker, ready: Callable[[Mapping[str, Any]], None]) -> N
     await running.run(on_ready=lambda: ready(running.service.facts))
 
 
-def _tell_ready(config: BrokerConfig, facts: Mapping[str, Any]) -> None:
+def _has_store(config: BrokerConfig) -> bool:
+    """Whether the store exists, as far as that is known without opening it."""
+    from holdfast.store import is_remote
+    from holdfast.store.directory import holds_store
+
+    return not is_remote(config.store) and holds_store(Path(config.store))
+
+
+def _tell_ready(config: BrokerConfig, is_old: bool, facts: Mapping[str, Any]) -> None:
     tell_ready(facts)
-    for line in _summary(config, facts):
+    for line in _summary(config, is_old, facts):
         click.echo(line)
     sys.stdout.flush()
 
@@ -165,7 +173,7 @@ def check(file: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_facts(config)))
         return
-    for line in _summary(config):
+    for line in _summary(config, _has_store(config)):
         click.echo(line)
 
 
@@ -212,8 +220,14 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
     return str(queue.retention_policy)
 
 
-def _summary(config: BrokerConfig, running: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed."""
+def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed.
+
+    Args:
+        config: Its configuration.
+        is_old: Whether its store existed before.
+        running: What it has told when it was ready; None if it does not run.
+    """
     facts = _facts(config)
     node = facts["cluster"]
     each = (
@@ -221,7 +235,7 @@ def _summary(config: BrokerConfig, running: Mapping[str, Any] | None = None) -> 
         if node is None
         else f", in each of {node['partitions']} cluster partitions"
     )
-    lines = [f"store       {facts['store']}, {_partitions(config)}{each}"]
+    lines = [f"store       {facts['store']}, {_partitions(config, is_old)}{each}"]
     if node is not None:
         url = node["url"] or (running or {}).get("node_url")
         lines.append(f"node        {node['node']}, for other nodes at {url or 'a free port'}")
@@ -241,12 +255,14 @@ def _summary(config: BrokerConfig, running: Mapping[str, Any] | None = None) -> 
     return lines
 
 
-def _partitions(config: BrokerConfig) -> str:
+def _partitions(config: BrokerConfig, is_old: bool) -> str:
     from holdfast.broker.config import PARTITIONS, SESSIONS
 
     shared = PARTITIONS if config.partitions is None else config.partitions
     sessions = SESSIONS if config.sessions is None else config.sessions
     is_left_to_store = config.partitions is None or config.sessions is None
+    if is_left_to_store and is_old:
+        return "an existing store"  # which has its own numbers
     return f"{_many(shared, 'partition')} and {sessions} for sessions{' in a new store' if is_left_to_store else ''}"
 
 
