@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Broker(click.Group):
-    """The command, whose configuration some give as an argument."""
+    """The group; it recognises a configuration file that was given as an argument."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

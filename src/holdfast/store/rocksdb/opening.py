@@ -35,7 +35,7 @@ SPARE_MEGABYTES = 16
 
 _PREFIX = "holdfast-engine-"
 _TEMPORARY = re.compile(rf"[^\s'\"]*/{_PREFIX}[^\s/'\"]+")
-"""Temporary directory of a view, which no longer exists when somebody reads of it."""
+"""Temporary directory of a view, which is deleted before the operator reads the error."""
 _DAMAGE = ("Corruption", "IO error: No such file", "Not implemented")
 REMEDY = "Run: holdfast store check {0}; then restore it from a copy, or see: holdfast store repair {0}"
 
