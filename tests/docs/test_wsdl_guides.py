@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -42,7 +43,7 @@ def test_the_words_of_the_guide_are_those_of_the_command(service: tuple[str, Pat
 def test_the_programs_of_the_guide_call_the_service(service: tuple[str, Path]) -> None:
     url, place = service
     stubs = next(line for text in blocks("call-by-name.md", "bash") for line in text.splitlines() if "--stubs" in line)
-    run(place, "-m", *at(url, stubs).split())
+    run(place, "-m", *shlex.split(at(url, stubs)))
     said = [run(place, "-c", at(url, program)) for program in blocks("call-by-name.md", "python")]
     refused = "Too many of nail. OrderRefused {'item': 'nail', 'limit': 100}\n"
     assert said == ["1 12.50\n", "1\n", refused, "1.25\n"]
@@ -53,4 +54,4 @@ def test_the_command_of_the_guide_sends_values_from_json(service: tuple[str, Pat
     (commands,) = [text for text in blocks("call-by-name.md", "bash") if "order.json" in text]
     write, send = at(url, commands).splitlines()
     subprocess.run(["sh", "-c", write], cwd=place, check=True)
-    assert run(place, "-m", *send.split()) == '{"number": 1, "total": "12.50"}\n'
+    assert run(place, "-m", *shlex.split(send)) == '{"number": 1, "total": "12.50"}\n'

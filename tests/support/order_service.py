@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import Destination
 
-WSDL = Path(__file__).resolve().parent.parent / "data" / "wsdl" / "orders.wsdl"
+WSDL = Path(__file__).resolve().parents[2] / "examples" / "orders.wsdl"
 
 
 def in_one_document(soap: str = "1.1") -> bytes:

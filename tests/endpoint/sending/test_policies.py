@@ -159,7 +159,7 @@ def test_the_blocking_source_takes_policies_too(tmp_path: Path) -> None:
 
 
 async def test_policies_change_what_a_wsdl_states(tmp_path: Path) -> None:
-    wsdl = Path(__file__).parents[2] / "data" / "wsdl" / "orders.wsdl"
+    wsdl = Path(__file__).parents[3] / "examples" / "orders.wsdl"
     timers = '<n:InactivityTimeout xmlns:n="http://schemas.microsoft.com/ws-rx/wsrmp/200702" Milliseconds="60000"/>'
     text = wsdl.read_text().replace("</wsrmp:RMAssertion>", f"{timers}</wsrmp:RMAssertion>")
     (tmp_path / "orders.wsdl").write_text(text)

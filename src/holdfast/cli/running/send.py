@@ -156,8 +156,8 @@ def send(
     \b
     holdfast send --to http://localhost:8080/ orders/*.xml
     echo "<ping/>" | holdfast send --to http://localhost:8080/ --action urn:Ping --request -
-    holdfast send --wsdl https://partner.example/Orders.svc?wsdl --action urn:orders/Submit orders/*.xml
-    holdfast send --wsdl https://partner.example/Orders.svc?wsdl --operation SubmitOrder order.json
+    holdfast send --wsdl 'https://partner.example/Orders.svc?wsdl' --action urn:orders/Submit orders/*.xml
+    holdfast send --wsdl 'https://partner.example/Orders.svc?wsdl' --operation SubmitOrder order.json
     holdfast send --to http://localhost:8080/ --attach photo.png claim.xml
 
     A message with attachments leaves in MTOM if its XML refers to them: <xop:Include href="cid:photo.png"/>. Otherwise

@@ -35,7 +35,7 @@ def wsdl(
     """Show the ports of a WSDL, what their policies require, and the operations with their types.
 
     \b
-    holdfast wsdl https://partner.example/Orders.svc?singleWsdl
+    holdfast wsdl 'https://partner.example/Orders.svc?singleWsdl'
     holdfast wsdl orders.wsdl --stubs orders_client.py
 
     Documents that the WSDL imports are loaded from its own host or directory only. The module of --stubs has a class
