@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from order_service import Orders
 
 import holdfast
 from holdfast.http.outcome import Done, TransportError
@@ -44,6 +46,16 @@ async def test_a_reply_comes_through_a_bad_network() -> None:
     async with pair(orders([]), network=lossy(0.3, seed=7)) as source:
         replies = [await source.request(f"<item>{n}</item>", action="urn:orders/Price") for n in range(5)]
     assert [reply.body.text for reply in replies] == ["0", "1", "2", "3", "4"]
+
+
+async def test_operations_of_the_wsdl_of_the_app_are_called_by_name() -> None:
+    service = Orders()
+    async with pair(service.app, network=lossy(0.3, seed=7)) as source:
+        assert await source.call("Price", item="nail") == Decimal("1.25")
+        await source.call("CancelOrder", number=7)
+        with pytest.raises(holdfast.OperationFault, match="Too many of nail"):
+            await source.call("SubmitOrder", customer="a", lines=[{"item": "nail", "quantity": 101}])
+    assert service.cancelled == [7]
 
 
 async def test_virtual_time_passes_without_waiting() -> None:

@@ -240,6 +240,8 @@ class Pair:
         http = replace(self._options.get("http") or SourceHTTP(), transport=transport)
         source = Source(URL, store=place, **{**self._options, "http": http})
         source.clock = clock
+        if app.settings.wsdl.is_given:
+            source._described_by(app._documents(), None)
         clock.busy.append(lambda: source._is_busy)
         moving = asyncio.ensure_future(clock.run())
         try:
@@ -298,7 +300,8 @@ def pair(
     A test that is not asynchronous uses ``with pair(app) as source`` and gets the blocking source. At the end of the
     block, the pair waits in virtual time until the destination has every message and has finished it. A message is
     finished when it is handled, after as many attempts as it needs, or is a dead letter. Within the block, ``await
-    app.handled()`` waits for the same.
+    app.handled()`` waits for the same. If the app has a ``wsdl``, the source can :meth:`~holdfast.Source.call` its
+    operations by name.
 
     Args:
         app: The application's destination, not started. The pair starts it, and closes it at the end.

@@ -18,6 +18,7 @@ from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
+    from holdfast.wsdl.documents import Documents
 
 
 OperationHandlerT = TypeVar("OperationHandlerT", bound=Callable[..., Any])
@@ -167,10 +168,14 @@ class HandlerRegistration:
 
             require_zeep()
             from holdfast.wsdl.contract import Contract
-            from holdfast.wsdl.documents import Documents
 
-            documents = Documents(f"{_BASE}?wsdl", lambda url: self.settings.wsdl.document(url, _BASE))
-            contract = Contract(documents, None)
+            contract = Contract(self._documents(), None)
             contract.compile_schema()
             self._contract = contract
         return self._contract
+
+    def _documents(self) -> Documents:
+        """Return the documents of the ``wsdl``, as clients would fetch them."""
+        from holdfast.wsdl.documents import Documents
+
+        return Documents(f"{_BASE}?wsdl", lambda url: self.settings.wsdl.document(url, _BASE))
