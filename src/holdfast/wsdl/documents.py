@@ -24,6 +24,7 @@ MOST_DOCUMENTS = 100
 MOST_BYTES = 16 * 1024 * 1024
 """Maximum size of all documents of one WSDL together."""
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
+_ADDRESS_REMEDY = "Check whether the URL must end with ?wsdl."
 _WEB = ("http://", "https://")
 
 
@@ -152,7 +153,10 @@ def fetcher(
             answer = await client.fetch("GET", url, b"", (headers or {}) if _origin(url) == own else {})
         if answer.status != 200:
             raise TransportError(
-                f"{url} responded with {answer.status} and no document", connected=True, status=answer.status
+                f"{url} responded with {answer.status} and no document",
+                connected=True,
+                status=answer.status,
+                remedy=_ADDRESS_REMEDY if answer.status in (400, 404, 405) else "",
             )
         return answer.body
 
@@ -174,7 +178,7 @@ def _parse(location: str, data: bytes) -> etree._Element:
     except EnvelopeError as error:
         raise ConfigurationError(
             f"{location} is not a WSDL or XML schema: {error.message.replace('the body', 'it')}.",
-            remedy="Check whether the URL must end with ?wsdl.",
+            remedy=_ADDRESS_REMEDY,
         ) from None
 
 

@@ -96,6 +96,16 @@ async def test_wrong_values_are_refused_with_the_element_and_nothing_is_stored(
         assert source.progress.stored == 0
 
 
+async def test_an_option_without_its_underscore_is_named() -> None:
+    async with await Source.from_wsdl(WSDL, ":memory:", to="http://127.0.0.1:9/") as source:
+        with pytest.raises(EnvelopeError) as caught:
+            await source.call("Price", item="nail", timeout=5, message_id="urn:a")
+        assert caught.value.remedy == "Options of call() begin with an underscore: _timeout, _message_id."
+        with pytest.raises(EnvelopeError) as caught:
+            await source.call("Price", item="nail", colour="red")
+        assert caught.value.remedy == ""
+
+
 async def test_an_unknown_operation_names_the_nearest_one() -> None:
     async with await Source.from_wsdl(WSDL, ":memory:") as source:
         with pytest.raises(ConfigurationError, match="Did you mean 'SubmitOrder'"):

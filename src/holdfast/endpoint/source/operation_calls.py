@@ -7,16 +7,20 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.exceptions import ConfigurationError, PeerFault
+from holdfast.exceptions import ConfigurationError, EnvelopeError, PeerFault
 
 if TYPE_CHECKING:
-    from holdfast.wsdl.contract import Contract
+    from holdfast.wsdl.contract import Contract, Operation
     from holdfast.wsdl.documents import Documents
+
+
+_OPTIONS: Final = ("sequence_key", "message_id", "headers", "attachments", "timeout")
+"""Options of :meth:`OperationCalls.call`, without the underscore that separates them from fields."""
 
 
 class MessageFields(TypedDict):
@@ -80,7 +84,11 @@ class OperationCalls:
         """
         contract = await self._described()
         found = contract.operation(operation)
-        body = contract.request(found, arguments, values)
+        try:
+            body = contract.request(found, arguments, values)
+        except EnvelopeError as error:
+            error.remedy = error.remedy or _misspelt_options(found, values)
+            raise
         attachments = [*_attachments]
         if contract.demands_mtom if self._http.mtom is None else self._http.mtom:
             body, binary = extract_values(body, [arguments, values])
@@ -126,6 +134,15 @@ class OperationCalls:
 
         async def request(self, body: bytes, *, timeout: float | None, **fields: Unpack[MessageFields]) -> Any:
             """See :meth:`Source.request`."""
+
+
+def _misspelt_options(operation: Operation, values: Iterable[str]) -> str:
+    """Return a remedy for options that were given without their underscore; "" if there are none."""
+    from holdfast.wsdl.contract import fields
+
+    known = fields(operation.input)
+    found = [f"_{name}" for name in values if name in _OPTIONS and name not in known]
+    return f"Options of call() begin with an underscore: {', '.join(found)}." if found else ""
 
 
 def load_contract(documents: Documents, port: str | None) -> Contract:
