@@ -19,7 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.cli import main as program
-from holdfast.cli.main import COMMANDS, cli
+from holdfast.cli.main import COMMANDS, OVERVIEWS, cli
 from holdfast.exceptions import HoldfastError
 from holdfast.testing.ports import free_ports
 
@@ -47,6 +47,14 @@ def test_an_unknown_command_is_answered_with_the_nearest_right_one(run: Any, wro
     result = run(wrong)
     assert result.code == 2
     assert f"no command '{wrong}'. Did you mean '{right}'?" in result.err
+
+
+def test_a_guess_at_an_overview_is_answered_with_the_commands_that_give_one(run: Any) -> None:
+    result = run("status")
+    assert result.code == 2
+    assert "no command 'status'. For an overview, use 'holdfast queues', " in result.err
+    for command in re.findall(r"holdfast ([a-z ]+)'", OVERVIEWS):
+        assert run(*command.split(), "--help").code == 0
 
 
 def test_a_command_that_resembles_nothing_is_answered_with_all_of_them(run: Any) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -63,6 +63,11 @@ COMMANDS = {
 }
 """Name -> module, attribute, and the line in the list. A module is imported only when its command runs."""
 
+OVERVIEWS = "'holdfast queues', 'holdfast sequences' and 'holdfast cluster status'"
+"""The commands that give an overview."""
+GUESSES: Final = dict.fromkeys(("status", "info", "show", "stat", "top"), f"For an overview, use {OVERVIEWS}.")
+"""Names that users try -> a hint, where the nearest name would mislead."""
+
 EXTRAS = {
     "confluent_kafka": "kafka",
     "deltalake": "spark",
@@ -107,6 +112,7 @@ class Commands(click.Group):
         if args[0] not in names and not args[0].startswith("-"):
             near = get_close_matches(args[0], names, 1, 0.4)
             hint = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(names)}."
+            hint = GUESSES.get(args[0], hint)
             ctx.fail(f"There is no command '{args[0]}'. {hint}")
         return super().resolve_command(ctx, args)
 
