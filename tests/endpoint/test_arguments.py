@@ -242,7 +242,7 @@ def test_http_settings_show_neither_credentials_nor_passwords() -> None:
         ({"versions": []}, "not a valid value for versions"),
         ({"versions": "1.0"}, "not a valid value for versions"),
         ({"versions": Versions(), "profile": "wcf"}, "versions are given as well"),
-        ({"profile": "websphere"}, "is not a profile"),
+        ({"profile": "websphere"}, r"is not a profile\.\n  The profiles are wcf"),
         ({"assurance": "twice"}, "not a delivery assurance"),
         ({"policy": holdfast.DestinationPolicy()}, "policy cannot be"),
         ({"http": 5}, "http cannot be 5"),

@@ -218,7 +218,7 @@ def test_a_second_process_learns_which_process_has_the_store(filled):
     said = subprocess.run([sys.executable, "-c", script, filled], env=env, capture_output=True, text=True, check=True)
     first.close()
     assert f"open in process {os.getpid()}" in said.stdout
-    assert f"Stop process {os.getpid()}" in said.stdout
+    assert f"Stop process {os.getpid()} first: only one process" in said.stdout
 
 
 def test_a_failed_opening_gives_the_lock_back(filled, monkeypatch):

@@ -28,6 +28,7 @@ from holdfast.endpoint.serve import Service
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import IN_MEMORY
+from holdfast.store.directory import public_remedy
 
 
 class Broker:
@@ -131,7 +132,7 @@ class Broker:
     def _warn_of_public_secrets(self) -> None:
         if self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count):  # once is enough
             for file in public_secrets(self.config):
-                log.warning("secret.public", file=file, remedy="Every user can read the file: chmod o= FILE")
+                log.warning("secret.public", file=file, remedy=public_remedy(file))
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
@@ -163,7 +164,8 @@ class Broker:
         try:
             self.reload()
         except ConfigurationError as error:
-            log.error("configuration.not_reloaded", error=error.message, remedy=error.remedy)
+            remedy = error.remedy or "Correct the file, then reload it. Until then, the broker keeps its configuration."
+            log.error("configuration.not_reloaded", error=error.message, remedy=remedy)
 
     async def run(self, stop: asyncio.Event | None = None, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until stopped: see :meth:`Service.run`.

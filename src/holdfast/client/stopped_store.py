@@ -150,7 +150,7 @@ class _WorkerStore:
         try:
             return open_store(self._location)
         except StoreLocked as error:
-            remedy = f"Use the running server: --admin URL. Or: {error.remedy}"
+            remedy = f"If that process has an admin listener, use --admin URL. If not: {error.remedy}"
             raise StoreLocked(error.message, remedy=remedy) from error
 
     def close(self) -> None:

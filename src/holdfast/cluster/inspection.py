@@ -80,7 +80,7 @@ def open_cluster(location: str) -> Iterator[tuple[psycopg.Connection[tuple[Any, 
         said = " ".join(str(error).split())
         if is_outage(error):
             raise StoreAway(
-                f"The database of the cluster at {address.shown} does not answer: {said}.",
+                f"The database at {address.shown} does not answer: {said}.",
                 remedy="Check the database.",
                 patience=address.patience,
             ) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -193,6 +194,11 @@ def is_public(path: Path) -> bool:
         return False
 
 
+def public_remedy(file: str) -> str:
+    """Return what to do about a secret in a file that every user of the machine can read."""
+    return f"Every user can read the file: chmod o= {shlex.quote(file)}"
+
+
 @contextlib.contextmanager
 def kept_shut(path: Path) -> Iterator[bool]:
     """Yield whether no process has the store open; if so, none can open it while the block runs. Changes nothing."""
@@ -217,7 +223,7 @@ def locked(path: Path, holder: str = "") -> StoreLocked:
     who = f"process {holder}" if holder else "another process"
     return StoreLocked(
         f"The store at {path} is open in {who}.",
-        remedy=f"Stop {who}, or give another directory. You can open the store for reading meanwhile.",
+        remedy=f"Stop {who} first: only one process can change a store. You can open it for reading meanwhile.",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.cli.inspection.dead_letters import _row
 
 
 def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: Any) -> None:
@@ -118,6 +119,19 @@ def test_what_cannot_be_done_is_a_sentence_and_nothing_is_changed(
     assert not (Path("no-such-store")).exists()
     listed = json.loads(run("dead-letters", "list", "destination", "--json").out)
     assert [(one["letter"], one["retry"]) for one in listed["dead_letters"]] == [(0, False), (1, False), (2, False)]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("holdfast.endpoint.handling.handlers.InvalidBody: no item", "InvalidBody: no item"),
+        ("ConnectionError: db.example is away", "ConnectionError: db.example is away"),
+        ("shop.example is away", "shop.example is away"),
+    ],
+)
+def test_the_list_shows_an_error_without_its_package(error: str, shown: str) -> None:
+    one = dict.fromkeys(("letter", "retry", "action", "sequence", "message_number", "attempts", "failed_at"), 0)
+    assert _row({**one, "error": error}, 0.0)[-1] == shown
 
 
 def test_a_letter_must_be_named_to_be_shown(run: Any, desk: Any) -> None:

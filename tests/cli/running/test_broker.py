@@ -152,7 +152,9 @@ def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, worke
     file.write_text("default_queue = 'tow'\n" + text)
     broker.process.send_signal(signal.SIGHUP)
     for _ in range(workers):
-        assert "event='configuration.not_reloaded'" in heard(broker.process, *RELOADED)
+        told = heard(broker.process, *RELOADED)
+        assert "event='configuration.not_reloaded'" in told
+        assert "Correct the file" in told
     if workers > 1:  # whoever is asked has all of them told
         file.write_text(text)
         asked = urllib.request.Request(admin + "/reload", method="POST")

@@ -93,7 +93,7 @@ def test_it_serves_the_users_of_a_file_only(start: Any, module: str, tmp_path: P
     service.process.send_signal(signal.SIGTERM)
     result = service.end()
     assert result.code == 0
-    assert "event='secret.public' file='users'" in result.err
+    assert "event='secret.public' file='users' remedy='Every user can read the file: chmod o= users'" in result.err
     assert "secret'" not in result.err
     assert (tmp_path / "inbox" / "security.db").exists()
 

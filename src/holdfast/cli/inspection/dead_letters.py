@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 COLUMNS = ("letter", "action", "sequence", "number", "attempts", "age", "error")
 LONGEST_ERROR = 100
 """Maximum number of characters of an error in the list; ``show`` prints the whole error."""
+_PACKAGE = re.compile(r"^(?:\w+\.)+(?=\w+:)")
+"""The package of an exception's class, which would leave no room for the reason."""
 PAGE = 1000
 EVERY = "all"
 
@@ -205,7 +208,7 @@ def _number(text: str) -> str:
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:
-    error = str(one["error"])
+    error = _PACKAGE.sub("", str(one["error"]))
     return [
         str(one["letter"]) + (" (retry pending)" if one["retry"] else ""),
         str(one["action"]),

@@ -215,7 +215,7 @@ def _validator(file: str, app: Destination, post: Post | None) -> Processor:
     from holdfast.endpoint.logs import log
     from holdfast.security.username_token import UsernameTokenValidator
     from holdfast.security.users import Users, nonces_of
-    from holdfast.store.directory import is_public
+    from holdfast.store.directory import is_public, public_remedy
 
     users, nonces = Users(file), nonces_of(app.settings.location)
     if nonces is None and post is not None:
@@ -224,7 +224,7 @@ def _validator(file: str, app: Destination, post: Post | None) -> Processor:
             "UsernameTokenValidator(Users(FILE), nonces=FILE) in the module."
         )
     if is_public(Path(file)):
-        log.warning("secret.public", file=file, remedy="Every user can read the file: chmod o= FILE")
+        log.warning("secret.public", file=file, remedy=public_remedy(file))
     return UsernameTokenValidator(users, nonces=nonces)
 
 

@@ -114,10 +114,14 @@ class Source(OperationCalls):
         self._http = http or SourceHTTP()
         self._journal_policy = to_journal(journal)
         if profile is not None:
-            if profile not in PROFILES or versions is not None:
+            if profile not in PROFILES:
                 raise ConfigurationError(
-                    f"{profile!r} is not a profile, or versions are given as well",
-                    remedy=f"profile must be one of {', '.join(PROFILES)}, and sets the versions",
+                    f"{profile!r} is not a profile.", remedy=f"The profiles are {', '.join(PROFILES)}."
+                )
+            if versions is not None:
+                raise ConfigurationError(
+                    f"The profile {profile!r} sets the versions, but versions are given as well.",
+                    remedy="Give only one of the two.",
                 )
             versions = PROFILES[profile]
         if to is not None and self._http.transport is None:

@@ -227,7 +227,7 @@ class SQLStore(Reads):
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
         return StoreLocked(
             f"The store at {self.place} is already open: by {holder or 'another process'}, since {when}.",
-            remedy="Stop that process, or give each its own space: ?space=NAME",
+            remedy="Stop that process first. To run both, give each its own space: ?space=NAME",
         )
 
     def _open_view(self) -> None:
