@@ -262,7 +262,9 @@ def test_a_full_disk_ends_it_with_a_sentence_and_loses_nothing_acknowledged(star
     again = start("serve", "full_module:app", "--port", "0")
     again.url()
     store = RocksDBStore(tmp_path / "inbox", read_only=True)
-    kept = sum(end - first for (queue, _), (first, end) in store.load().bounds.items() if queue == "inbox")
+    content = store.load()
+    kept = sum(end - first for (queue, _), (first, end) in content.bounds.items() if queue == "inbox")
+    kept += sum(map(len, content.held.values()))  # behind a message that found no space
     store.close()
     assert kept >= acknowledged
 
