@@ -26,6 +26,7 @@ from holdfast import (
     Message,
     MessageContext,
     PeerFault,
+    SecureConversation,
     Source,
     UsernameToken,
     UsernameTokenValidator,
@@ -466,3 +467,17 @@ def test_half_of_the_credentials_is_an_error_of_usage(given: list[str], why: str
 @pytest.mark.parametrize("place", [None, "postgresql://127.0.0.1:1/nonces"])
 def test_only_a_validator_that_asks_a_database_waits(place: str | None) -> None:
     assert UsernameTokenValidator(SECRETS, nonces=place).waits == (place is not None)
+
+
+@pytest.mark.parametrize("kind", [UsernameToken, SecureConversation])
+def test_a_password_of_an_environment_variable_that_is_not_set_is_refused(kind: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"the password of .* is not text but NoneType") as caught:
+        kind("alice", None)
+    assert "environment variable" in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["users.txt", ["alice"]])
+def test_passwords_that_are_no_dictionary_and_no_function_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a dictionary or a function") as caught:
+        UsernameTokenValidator(given)
+    assert "Users('users.txt')" in str(caught.value)

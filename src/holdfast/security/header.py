@@ -15,6 +15,7 @@ from lxml import etree
 
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext
+from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import BASE64, CONVERSATIONS, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
@@ -52,6 +53,26 @@ class Timestamp:
     created: float | None
     expires: float | None
     element: etree._Element | None = None
+
+
+def require_user(kind: str, name: str, password: str) -> None:
+    """Check the credentials of a processor for requests.
+
+    Args:
+        kind: The class, for the error.
+        name, password: What a program gives it, perhaps from its environment.
+
+    Raises:
+        ConfigurationError: The name is empty, or one of the two is not text.
+    """
+    if not name:
+        raise ConfigurationError("the user name is empty", remedy=f"Give a name: {kind}('alice', '…').")
+    for what, value in (("user name", name), ("password", password)):
+        if not isinstance(value, str):
+            raise ConfigurationError(
+                f"the {what} of {kind} is not text but {value.__class__.__name__}",
+                remedy="Is the environment variable set that it comes from?" if value is None else "Give a str.",
+            )
 
 
 @dataclass(slots=True)

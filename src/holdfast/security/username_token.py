@@ -25,6 +25,7 @@ from holdfast.security.header import (
     add_security,
     read_security,
     remove_security,
+    require_user,
     security_block,
     write_timestamp,
     write_token,
@@ -97,8 +98,7 @@ class UsernameToken(Processor):
         skew: float = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not name:
-            raise ConfigurationError("the user name is empty", remedy="Give a name: UsernameToken('alice', '…').")
+        require_user("UsernameToken", name, password)
         self.name = name
         self._password = password
         self._digest = digest
@@ -189,6 +189,12 @@ class UsernameTokenValidator(Processor):
             raise ConfigurationError(
                 "UsernameTokenValidator needs passwords or authenticate, and not both",
                 remedy="Write UsernameTokenValidator({'alice': '…'}), or authenticate=check.",
+            )
+        if passwords is not None and not (isinstance(passwords, Mapping) or callable(passwords)):
+            raise ConfigurationError(
+                f"passwords={passwords!r} is not a dictionary or a function",
+                remedy="Give {'alice': '…'}; or for a file with a line NAME:PASSWORD for each user, Users('users.txt') "
+                "of holdfast.security.users.",
             )
         if authenticate is not None and require_digest:
             raise ConfigurationError(

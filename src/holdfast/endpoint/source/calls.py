@@ -165,7 +165,8 @@ class Calls:
     def how_it_goes_on(self, what: str) -> str:
         """Return the remedy for a wait that took too long."""
         if self._store == IN_MEMORY:
-            return f"Wait again. If the process ends, {what} is lost: the store is in memory."
+            are = "are" if what == "them" else "is"
+            return f"Wait again. If the process ends, {what} {are} lost: the store is in memory."
         return f"Wait again, or end the process: the next one continues with {what}."
 
     def because(self) -> str:

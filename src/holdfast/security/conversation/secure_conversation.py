@@ -29,7 +29,15 @@ from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
-from holdfast.security.header import Invalid, Token, add_security, read_security, security_block, write_timestamp
+from holdfast.security.header import (
+    Invalid,
+    Token,
+    add_security,
+    read_security,
+    require_user,
+    security_block,
+    write_timestamp,
+)
 from holdfast.security.header import write_token as write_username_token
 from holdfast.security.names import (
     INVALID_SECURITY,
@@ -128,8 +136,7 @@ class SecureConversation(Processor):
         skew: float = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not name:
-            raise ConfigurationError("the user name is empty", remedy="Give a name: SecureConversation('alice', '…').")
+        require_user("SecureConversation", name, password)
         if version is not None and version not in _FORMS:
             raise ConfigurationError(f"version={version!r} is unknown", remedy="Give '2005/02', '1.3' or None.")
         self.name = name

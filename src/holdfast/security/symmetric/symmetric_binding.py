@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.exceptions import ConfigurationError
-from holdfast.security.header import Token
+from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
@@ -60,8 +59,7 @@ class SymmetricBinding(Processor):
         skew: float = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not name:
-            raise ConfigurationError("the user name is empty", remedy="Give a name: SymmetricBinding('alice', '…', …).")
+        require_user("SymmetricBinding", name, password)
         self.name = name
         self._password = password
         derives_in = CONVERSATION_1_3 if derived_keys else ""

@@ -318,7 +318,10 @@ def check_text(what: str, text: str) -> None:
     if not isinstance(text, str):
         raise EnvelopeError(f"the {what} must be text, not {type(text).__name__}")
     if not text.strip():
-        raise EnvelopeError(f"the {what} is empty", remedy=f"Every message needs one: {what}='urn:orders/Submit'.")
+        needed = "Every message needs one: action='urn:orders/Submit'."
+        raise EnvelopeError(
+            f"the {what} is empty", remedy=needed if what == "action" else "Give a URI, or leave it out."
+        )
     if len(text) > LONGEST_TEXT:
         raise EnvelopeError(f"the {what} has {len(text)} characters; the limit is {LONGEST_TEXT}")
     found = _NO_TEXT.search(text)
