@@ -476,8 +476,9 @@ def test_a_password_of_an_environment_variable_that_is_not_set_is_refused(kind: 
     assert "environment variable" in str(caught.value)
 
 
-@pytest.mark.parametrize("given", ["users.txt", ["alice"]])
+@pytest.mark.parametrize("given", ["users.txt", [("alice", "s3cret")]])
 def test_passwords_that_are_no_dictionary_and_no_function_are_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is not a dictionary or a function") as caught:
+    with pytest.raises(ConfigurationError, match="are not a dictionary or a function") as caught:
         UsernameTokenValidator(given)
     assert "Users('users.txt')" in str(caught.value)
+    assert "s3cret" not in str(caught.value)

@@ -192,7 +192,7 @@ class UsernameTokenValidator(Processor):
             )
         if passwords is not None and not (isinstance(passwords, Mapping) or callable(passwords)):
             raise ConfigurationError(
-                f"passwords={passwords!r} is not a dictionary or a function",
+                f"passwords of the type {type(passwords).__name__} are not a dictionary or a function",
                 remedy="Give {'alice': '…'}; or for a file with a line NAME:PASSWORD for each user, Users('users.txt') "
                 "of holdfast.security.users.",
             )
