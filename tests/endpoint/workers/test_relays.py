@@ -10,15 +10,18 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import until
 
+from holdfast.core.messages import Envelope, Sequence
+from holdfast.core.versions import SOAP
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.relays import Relays, Spooled
+from holdfast.endpoint.workers.relays import Relays, RepeatKey, Spooled, repeat_key
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import WorkerClient
@@ -109,7 +112,7 @@ class Host:
         spooled = None
         if exchange.request.target == "/large":
             self.repeats += 1
-            spooled = Spooled("text/plain", Large(), ("urn:s", 1))
+            spooled = Spooled("text/plain", Large(), ("address 127.0.0.1", b"", "urn:s", 1))
         self.relays.pass_on(exchange, owner, encode_request(exchange.request), spooled)
 
     async def ask(self, target: str = "") -> Response:
@@ -254,6 +257,27 @@ async def test_a_repeat_of_a_large_message_gets_the_answer_to_the_first(hosts: t
     b.answers = True
     assert (await a.ask("large")).body == b"large at b" and b.asked == 3  # the answer counts once
     assert not a.relays._large
+
+
+def key_of(peer: str = "10.0.0.1:1", credentials: bytes = b"", **envelope: Any) -> RepeatKey | None:
+    headers = {b"authorization": credentials} if credentials else {}
+    message = Envelope(SOAP.V1_2, sequence=Sequence("urn:s", 1), **envelope)
+    return repeat_key(Request("POST", "/", headers, b"", peer, False), message)
+
+
+def test_an_answer_is_only_for_a_repeat_of_the_same_sender() -> None:
+    assert key_of() == key_of("10.0.0.1:2") is not None
+    assert key_of() != key_of("10.0.0.2:1")
+    assert key_of() != key_of(credentials=b"Basic YTpi") != key_of(credentials=b"Basic YTpj")
+
+
+def test_no_answer_is_kept_where_only_the_owner_knows_the_sender() -> None:
+    security = b"<w:Security xmlns:w='urn:w'/>"
+    assert key_of(headers=(security,)) is None
+    assert key_of(known_block=(security, None, ())) is None
+    plain = Request("POST", "/", {}, b"", "10.0.0.1:1", False)
+    assert repeat_key(plain, Envelope(SOAP.V1_2)) is None
+    assert repeat_key(plain, None) is None
 
 
 async def test_a_large_message_whose_owner_dies_is_sent_to_the_next_one(hosts: tuple[Host, Host]) -> None:

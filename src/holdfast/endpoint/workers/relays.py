@@ -7,7 +7,7 @@ requests wait for a moment. After that, the answer asks the peer to send again l
 does not exist.
 
 A large message may need longer than its peer waits. Its repeat gets the answer to the first transmission, and is not
-sent to the owner again.
+sent to the owner again, unless only the owner knows who sent it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from holdfast.core.messages import Envelope
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.envelopes.envelopes import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import LineLimit, log
+from holdfast.endpoint.sending.parties import party_of
 from holdfast.endpoint.workers.frames.large_answers import LARGE
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIENCE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
 
 LONGEST_WAIT: Final = 2.0
@@ -53,6 +55,22 @@ _OWN = frozenset(
 """Headers that every response of this worker sets itself."""
 
 
+RepeatKey = tuple[str, bytes, str, int]
+"""The sender of a large message, its credentials in HTTP, its Sequence and its number."""
+
+
+def repeat_key(request: Request, envelope: Envelope | None) -> RepeatKey | None:
+    """Return what a repeat of a large message has in common with it; None if it belongs to no Sequence.
+
+    It is also None if the message has headers that may prove its sender: only the owner can check them, and nobody else
+    may have the answer.
+    """
+    if envelope is None or envelope.sequence is None or envelope.headers or envelope.known_block is not None:
+        return None
+    credentials = request.headers.get(b"authorization", b"")
+    return party_of(request), credentials, envelope.sequence.identifier, envelope.sequence.message_number
+
+
 @dataclass(frozen=True, slots=True)
 class Spooled:
     """The content of a request that is too large for memory.
@@ -60,12 +78,12 @@ class Spooled:
     Args:
         media: Its Content-Type.
         content: The content.
-        key: The Sequence and the number of the message, if it has one.
+        key: What a repeat has in common with the message; None if no answer is stored for repeats.
     """
 
     media: str
     content: Streamed
-    key: tuple[str, int] | None = None
+    key: RepeatKey | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +100,7 @@ class _Relay:
         sent_at: When it was last sent.
         failed_at: When it failed, or had no worker, for the first time in a row; None: it has not.
         error: Why.
-        key: The Sequence and the number of a large message.
+        key: What a repeat of a large message has in common with it.
         answer: The answer, if the peer gave up before it came. The peer may repeat the message.
     """
 
@@ -96,7 +114,7 @@ class _Relay:
     attempt: int = 0
     failed_at: float | None = None
     error: str = ""
-    key: tuple[str, int] | None = None
+    key: RepeatKey | None = None
     answer: Response | None = None
 
 
@@ -115,7 +133,7 @@ class Relays:
         self._placements = placements
         self._number = number
         self._open: set[_Relay] = set()
-        self._large: dict[tuple[str, int], _Relay] = {}
+        self._large: dict[RepeatKey, _Relay] = {}
         """Large messages on their way, and those with a stored answer."""
         self._timer: asyncio.TimerHandle | None = None
         self._responding = BackgroundTasks()
@@ -152,7 +170,7 @@ class Relays:
         else:
             put_off(exchange)
 
-    def _keep(self, relay: _Relay, key: tuple[str, int], answer: Response) -> None:
+    def _keep(self, relay: _Relay, key: RepeatKey, answer: Response) -> None:
         """Keep an answer for which the peer did not wait."""
         kept = [one for one in self._large.values() if one.answer is not None]
         if len(answer.body) > MOST_BYTES:

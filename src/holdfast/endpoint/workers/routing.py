@@ -48,7 +48,7 @@ from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import FRAMED, NodeListener
 from holdfast.endpoint.workers.node_proof import STAMP, NodeProof
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placements
-from holdfast.endpoint.workers.relays import ANSWER, REQUEST, SPOOLED, Relays, Spooled, put_off
+from holdfast.endpoint.workers.relays import ANSWER, REQUEST, SPOOLED, Relays, Spooled, put_off, repeat_key
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
@@ -396,9 +396,8 @@ class Neighbours:
             return
         media = request.headers[b"content-type"].decode("latin-1")
         request.body = b""
-        sequence = spool.envelope.sequence if spool.envelope is not None else None
-        key = (sequence.identifier, sequence.message_number) if sequence is not None else None
-        self._relays.pass_on(exchange, owner, encode_request(request), Spooled(media, content, key))
+        spooled = Spooled(media, content, repeat_key(request, spool.envelope))
+        self._relays.pass_on(exchange, owner, encode_request(request), spooled)
 
     def _tell_load(self) -> None:
         self._place.loads.set(self._number, len(self._server.connections))
