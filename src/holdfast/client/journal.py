@@ -5,18 +5,15 @@ Owns its requests and what their answers mean. Knows nothing of Spark, and not w
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from holdfast.client.connection import Connection, answer_of, understood
 from holdfast.client.data_plane import Patience
 from holdfast.client.errors import PipelineError, RecordsTrimmed, ServerAway
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from holdfast.positioned_file import PositionedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ def all_files(client: JournalClient, patience: Patience) -> Iterator[JournalFile
         yield from files
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(PositionedFile):
     """A file of the journal, read where it is asked for.
 
     Args:
@@ -122,41 +119,15 @@ class RemoteFile(io.RawIOBase):
     """
 
     def __init__(self, client: JournalClient, file: JournalFile, patience: Patience) -> None:
-        super().__init__()
+        super().__init__(file.size)
         self._client = client
         self._name = file.name
-        self._size = file.size
         self._patience = patience
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        """Return the offset of the next read."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Continue at another position."""
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, begin + offset)
-        return self._at
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer, as far as there is something."""
-        view = memoryview(buffer).cast("B")
-        while count := min(len(view), self._size - self._at):
-            if count < 0:
-                return 0
+    def _read(self, start: int, size: int) -> bytes:
+        while (stop := min(start + size, self._size or 0)) > start:
             try:
-                data = self._patience.call(lambda n=count: self._client.octets(self._name, self._at, self._at + n))  # type: ignore[misc]
+                return self._patience.call(lambda stop=stop: self._client.octets(self._name, start, stop))  # type: ignore[misc]
             except FileShorter as error:
-                self._size = min(self._size, error.size)
-                continue
-            view[: len(data)] = data
-            self._at += len(data)
-            return len(data)
-        return 0
+                self._size = min(self._size or 0, error.size)
+        return b""

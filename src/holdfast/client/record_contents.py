@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from holdfast.core.records import Record, content_name, held
+from holdfast.positioned_file import PositionedFile
 
 
 class RemoteContent:
@@ -26,34 +26,19 @@ class RemoteContent:
         return cast(BinaryIO, _RemoteFile(self._read))
 
 
-class _RemoteFile(io.RawIOBase):
+class _RemoteFile(PositionedFile):
     """A content as a file, with one piece in memory."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
-        self._at = 0
+        super().__init__()
+        self._read_from = read
         self._first, self._piece = 0, b""
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        assert whence == io.SEEK_SET, "the size is in the record"
-        self._at = offset
-        return offset
-
-    def readinto(self, buffer: Any) -> int:
-        skipped = self._at - self._first
+    def _read(self, start: int, size: int) -> bytes:
+        skipped = start - self._first
         if not 0 <= skipped < len(self._piece):
-            self._first, self._piece, skipped = self._at, self._read(self._at), 0
-        target = memoryview(buffer).cast("B")
-        data = self._piece[skipped : skipped + len(target)]
-        target[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+            self._first, self._piece, skipped = start, self._read_from(start), 0
+        return self._piece[skipped : skipped + size]
 
 
 def with_remote_content(record: Record, read: Callable[[int], bytes]) -> Record:

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from holdfast.core.records import ContentWriter, Record, content_name, held
 from holdfast.exceptions import StoreDamaged, StoreError
+from holdfast.positioned_file import PositionedFile
 
 DIRECTORY = "attachments"
 """The directory of the contents in that of a store on disk."""
@@ -290,36 +291,20 @@ class _PieceWriter(Writer):
         self._rest = b""
 
 
-class _PieceFile(io.RawIOBase):
+class _PieceFile(PositionedFile):
     """A content, read piece by piece; it keeps one piece."""
 
     def __init__(self, contents: PieceContents, name: bytes) -> None:
+        super().__init__()
         self._contents = contents
         self._name = name
-        self._at = 0
         self._piece: tuple[int, bytes] = (-1, b"")
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        if whence == io.SEEK_END:
-            raise io.UnsupportedOperation("the end is not known")
-        self._at = max(0, offset if whence == io.SEEK_SET else self._at + offset)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        number, start = divmod(self._at, self._contents.piece_bytes)
+    def _read(self, start: int, size: int) -> bytes:
+        number, offset = divmod(start, self._contents.piece_bytes)
         if self._piece[0] != number:
             self._piece = (number, self._contents.get(self._name, number))
-        target = memoryview(buffer).cast("B")
-        data = self._piece[1][start : start + len(target)]
-        target[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        return self._piece[1][offset : offset + size]
 
 
 class MemoryContents(Contents):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import io
 import os
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 from uuid import uuid4
 
+from holdfast.positioned_file import PositionedFile
 from holdfast.store.contents import require_room
 
 _BUFFER = 256 << 10
@@ -56,27 +57,12 @@ class TemporaryContent:
         return b"" if self._file is None else os.pread(self._file.fileno(), size, start)
 
 
-class _Reader(io.RawIOBase):
+class _Reader(PositionedFile):
     """A reader of a content, with its position."""
 
     def __init__(self, content: TemporaryContent) -> None:
+        super().__init__(content.size)
         self._content = content
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._content.size}[whence]
-        self._at = max(0, origin + offset)
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        target = memoryview(buffer).cast("B")
-        data = self._content.read(self._at, len(target))
-        target[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+    def _read(self, start: int, size: int) -> bytes:
+        return self._content.read(start, size)

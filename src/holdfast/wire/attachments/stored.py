@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from hashlib import blake2b
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter, Hold, with_content
 from holdfast.exceptions import EnvelopeError, LimitExceeded, StoreDamaged
+from holdfast.positioned_file import PositionedFile
 from holdfast.wire.attachments.mime import Range, Splitter, media_type
 from holdfast.wire.attachments.package import (
     IDENTITY,
@@ -201,38 +202,25 @@ class StoredPackage:
         yield bytes(waiting)
 
 
-class _Section(io.RawIOBase):
+class _Section(PositionedFile):
     """A part of a file, as a file."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+        self._length = end - start
+        super().__init__(self._length)
         self._file = file
         self._start = start
-        self._size = end - start
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        target = memoryview(buffer).cast("B")
-        self._file.seek(self._start + self._at)
-        wanted = max(0, min(len(target), self._size - self._at))
+    def _read(self, start: int, size: int) -> bytes:
+        self._file.seek(self._start + start)
+        wanted = max(0, min(size, self._length - start))
         data = self._file.read(wanted)
         if wanted and not data:
             raise StoreDamaged(
                 "The attachments of a message in the store are cut off.",
                 remedy="Restore them from a copy of the store.",
             )
-        target[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        return data
 
     def close(self) -> None:
         self._file.close()
