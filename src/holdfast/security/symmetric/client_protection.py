@@ -27,6 +27,7 @@ from holdfast.security.names import (
 from holdfast.security.signed_message import check_part, encoded, read_secured
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name
 from holdfast.security.symmetric.protected_message import (
+    SAFEST,
     SUITES,
     Opened,
     Protecting,
@@ -42,7 +43,6 @@ _SENT: Final = "holdfast.security.symmetric.sent"
 """Note with what is known of a request: its answer is checked with that."""
 _FOUND: Final = "holdfast.security.symmetric.found"
 """Note with a decrypted answer, or with why it does not count."""
-_SAFEST: Final[CipherName] = "aes256-gcm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class ClientProtection:
         secured = read_secured(data, context.envelope.soap)
         assert secured.security.timestamp is not None
         check_timestamp(secured.security.timestamp, self._clock(), self._life, self._skew)
-        ciphers = {self._cipher, CIPHERS[_SAFEST]}
+        ciphers = {self._cipher, SAFEST}
         sealed = check_sealed(secured, MessageKeys(sent.names), self._suite, ciphers)
         if not is_body_encrypted(sealed) and context.envelope.fault is None:
             raise Invalid("the Body is not encrypted")

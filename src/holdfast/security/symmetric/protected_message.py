@@ -18,6 +18,7 @@ from holdfast.core.versions import SOAP
 from holdfast.security.encryption import KEY_BYTES, Decrypted, EncryptedPart, Replacing, decrypt_parts, read_parts
 from holdfast.security.header import Invalid, Token, Unproven, write_timestamp, write_token
 from holdfast.security.names import (
+    CIPHERS,
     HMAC_SHA1,
     HMAC_SHA256,
     SHA1,
@@ -54,6 +55,8 @@ SUITES: Final[Mapping[SymmetricSuiteName, Suite]] = {
     "Basic256": Suite(HMAC_SHA1, SHA1),
 }
 """The suites of SecurityPolicy 1.2, 6.1, as CXF and Metro read them. As an HMAC, SHA-1 is not broken."""
+SAFEST: Final = CIPHERS["aes256-gcm"]
+"""A cipher that is accepted whichever one was chosen."""
 _MACS: Final = {HMAC_SHA1: (HMAC_SHA1, "sha1"), HMAC_SHA256: (HMAC_SHA256, "sha256")}
 _NO_SENSE: Final = "it cannot be decrypted with the key of the message, or was changed"
 

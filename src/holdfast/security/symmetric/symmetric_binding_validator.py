@@ -36,6 +36,7 @@ from holdfast.security.signed_message import SecuredMessage, SignedMessage, chec
 from holdfast.security.symmetric.binding_policy import written_symmetric
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name, to_encrypted_key
 from holdfast.security.symmetric.protected_message import (
+    SAFEST,
     SUITES,
     Opened,
     Protecting,
@@ -52,7 +53,6 @@ _ANSWER: Final = "holdfast.security.symmetric.answer"
 """Note with how the answer to a request is protected: with the same key."""
 _PROOF: Final = "holdfast.security.symmetric.proof"
 """Note with what a decrypted request proved, or why it proved nothing."""
-_SAFEST: Final[CipherName] = "aes256-gcm"
 _KEYS: Final = sorted(set(KEY_BYTES.values()))
 
 
@@ -130,7 +130,7 @@ class SymmetricBindingValidator(Processor):
         self._users = users
         self._suite: SymmetricSuiteName = suite
         self._cipher: CipherName = cipher
-        self._ciphers = {CIPHERS[cipher], CIPHERS[_SAFEST]}
+        self._ciphers = {CIPHERS[cipher], SAFEST}
         self._conversation = conversation
         self._confirm = confirm
         self.waits = users.waits
