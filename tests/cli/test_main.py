@@ -69,6 +69,27 @@ def test_an_option_that_is_misspelt_is_wrong_usage(run: Any) -> None:
     assert "--to" in result.err
 
 
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Every command below a group, with its words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        words = (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, words)
+        yield " ".join(words), command
+
+
+def test_no_two_options_of_a_command_share_a_parameter() -> None:
+    """Otherwise one option receives the value of the other: ``send --key`` was read as ``--cert-key``."""
+    checked = dict(commands())
+    assert {"send", "queues show", "land"} <= set(checked)
+    for words, command in checked.items():
+        names = [parameter.name for parameter in command.params]
+        assert len(names) == len(set(names)), words
+
+
 def test_without_a_command_the_help_is_shown(run: Any) -> None:
     result = run()
     assert result.code == 2

@@ -216,13 +216,17 @@ def remembered_options(command: F, options: dict[str, tuple[str, str, str]], pla
         place: A name in the context, such as the module's.
     """
 
-    def remember(context: click.Context, option: click.Parameter, value: str | None) -> None:
-        context.meta.setdefault(place, {})[option.name] = value
+    def remember(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+        def callback(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+            context.meta.setdefault(place, {})[name] = value
+
+        return callback
 
     for name, (option, metavar, text) in reversed(options.items()):
         kind = click.Path(exists=True, dir_okay=False) if metavar == "FILE" else click.STRING
+        # click names the parameter after its option: the command may have another of the field's name, such as --key.
         command = click.option(
-            option, name, metavar=metavar, type=kind, help=text, expose_value=False, callback=remember
+            option, metavar=metavar, type=kind, help=text, expose_value=False, callback=remember(name)
         )(command)
     return command
 

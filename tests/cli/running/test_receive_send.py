@@ -48,6 +48,15 @@ def test_files_sent_become_files_received_in_order_and_both_end(start: Any, tmp_
     assert numbers == {number + 1: f"<order>{number}</order>" for number in range(40)}
 
 
+def test_files_of_two_keys_wait_in_two_sequences(run_out_of_time: Any, run: Any, tmp_path: Path) -> None:
+    for key in ("orders", "invoices"):
+        (tmp_path / f"{key}.xml").write_text(f"<a>{key}</a>")
+        url = f"http://127.0.0.1:{free_ports(1)[0]}/"
+        run_out_of_time("send", "--store", key, "--to", url, "--key", key, f"{key}.xml", what="1 stored")
+        (message,) = json.loads(run("outbox", "list", key, "--json").out)["messages"]
+        assert message["key"].startswith(key)
+
+
 def test_files_are_attached_and_become_files_beside_their_message(start: Any, tmp_path: Path) -> None:
     (tmp_path / "photo 1.png").write_bytes(b"\x89PNG")
     (tmp_path / "claim.xml").write_text(
