@@ -17,6 +17,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from holdfast.exceptions import ConfigurationError
 
+MAX_WORKERS = 64
+"""Maximum number of processes that share the Sequences of a server."""
+
 
 class Unit(Enum):
     """What a setting means besides its type."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_type_hints
 
 import pytest
@@ -19,7 +20,8 @@ from signers import issue
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
 from holdfast.broker.config_file import parse_config, read_config
-from holdfast.config.tables import kind_of, told_key
+from holdfast.config.lines import KeyLines
+from holdfast.config.tables import TableReading, kind_of, told_key
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
@@ -112,7 +114,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ("x = " + "[" * 40 + "]" * 40, "", "nested more than 32 deep", "Close"),
         ("store = 5", "store", "5 is not text", "Write it in quotes"),
         ("store = ['a']", "store", "a list is not text", "Write a single value in quotes"),
-        ('store = ""', "store", '"" is not text', "in quotes"),
+        ('store = ""', "store", "the text is empty", "write a value"),
         ("store = 'sqlite:///x'", "store", "is not the URL of a database", "Example: postgresql://user@host/database"),
         ("store = 'postgresql://u@h'", "store", "names no database", "after the host"),
         ("store = 'kafka://h:1/t'", "store", "names no directory for the cache", "an absolute path"),
@@ -131,7 +133,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ("listen.port = true", "listen.port", "true is not a whole number", "without quotes"),
         ("listen.port = 65536", "listen.port", "it cannot be 65536", "at least 0 and at most 65,535"),
         ("sessions = 1025", "sessions", "it cannot be 1025", "at most 1,024"),
-        ("admin.port = 8080", "admin.port", "both listeners use 127.0.0.1:8080", "8081"),
+        ("admin.port = 8080", "admin.port", "both listeners use 127.0.0.1:8080", "listen.port"),
         ("admin.enabled = 1", "admin.enabled", "1 is not true or false", "without quotes"),
         ('default_queue = "inbx"', "default_queue", "the queue 'inbx' does not exist", "Did you mean 'inbox'?"),
         ("limits.max_queues = 1\n" + ROUTE, "queues", "2 queues are configured, but limits.max_queues is 1", "Raise"),
@@ -291,8 +293,8 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             FORWARDER + "security = {username = '', password_env = 'HOME'}",
             "forwarders.a.security.username",
-            '""',
-            "quotes",
+            "the text is empty",
+            "write a value",
         ),
         (FORWARDER + "credentials = {}", "forwarders.a.credentials", "username is missing", "token"),
         (FORWARDER.replace("'orders'", "'ordrs'").replace('"orders"', '"ordrs"'), "forwarders.a.queue", "", "'orders'"),
@@ -594,6 +596,35 @@ def test_every_key_that_there_is_can_be_read() -> None:
             hint = get_type_hints(cls)[field.name]
             is_table = any(dataclasses.is_dataclass(part) for part in [hint, *getattr(hint, "__args__", ())])
             assert kind_of(cls, field.name) is not None or is_table, (cls, field.name)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("none", "none readers 30d"),
+        ("none readers none", "none readers none"),
+        ("none 10GB", "none 10GB readers 30d"),
+        ("1d", "1d readers 30d"),
+    ],
+)
+def test_the_retention_that_is_written_is_kept(text: str, kept: str) -> None:
+    assert str(parse(f"queues.a.retention = '{text}'").queues[0].retention_policy) == kept
+
+
+def test_none_is_no_value_except_for_an_absent_limit() -> None:
+    """A name, a place or a retention that is written as "none" is never read as one that is not written."""
+    fields = 0
+    for cls in every_class(BrokerConfig):
+        for field in dataclasses.fields(cls):
+            hint = get_type_hints(cls)[field.name]
+            members = getattr(hint, "__args__", ())
+            if kind_of(cls, field.name) is None or NoneType not in members or {int, float} & {*members}:
+                continue
+            reading = TableReading("broker.toml", KeyLines(""), HERE)
+            said, _ = reading.read_table(cls, {field.name: "none"}, ())
+            assert said.get(field.name) is not None or reading.mistakes, (cls, field.name)
+            fields += 1
+    assert fields > 20
 
 
 # --- secrets ----------------------------------------------------------------------------------------------------------

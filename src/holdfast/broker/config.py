@@ -47,7 +47,7 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
-from holdfast.settings import Bytes, File, Seconds, SecondsOrZero, Within
+from holdfast.settings import MAX_WORKERS, Bytes, File, Seconds, SecondsOrZero, Within
 from holdfast.store.directory import is_public
 from holdfast.wire import Limits
 
@@ -58,6 +58,8 @@ PARTITIONS = 64
 """Default number of shared partitions of a queue in a new store."""
 SESSIONS = 64
 """Default number of session partitions of a queue in a new store."""
+MAX_PARTITIONS = 1024
+"""Maximum number of shared partitions, as of session partitions: each has its place in memory."""
 
 
 def _users(value: Any, base: Path) -> Users:
@@ -443,9 +445,9 @@ class BrokerConfig:
     store: StorePlace = "broker"
     store_password_file: SecretFile | None = None
     store_password_env: SecretVariable | None = None
-    partitions: int | None = None
+    partitions: Annotated[int, Within(1, MAX_PARTITIONS)] | None = None
     sessions: Annotated[int, Within(0, 1024)] | None = None
-    workers: int = 1
+    workers: Annotated[int, Within(1, MAX_WORKERS)] = 1
     allow_addresses: tuple[Url, ...] = ()
     default_queue: QueueName | None = None
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)

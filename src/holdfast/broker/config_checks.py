@@ -141,7 +141,7 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
     for name, one in (("listen", config.listen), ("admin", config.admin)):
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"
-            yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port, such as 8082."
+            yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port."
     try:
         if cluster.tls is not None:
             cluster.tls.accepting(), cluster.tls.asking()
@@ -161,7 +161,7 @@ def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:
     listen, admin = config.listen, config.admin
     if admin.enabled and listen.port and (listen.host, listen.port) == (admin.host, admin.port):
         what = f"both listeners use {admin.host}:{admin.port}"
-        yield ("admin", "port"), what, "Set admin.port to another port, such as 8081."
+        yield ("admin", "port"), what, "Set admin.port to another port than listen.port."
 
 
 def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:

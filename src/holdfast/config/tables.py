@@ -208,14 +208,14 @@ class TableReading:
         kind = kind_of(cls, name)  # type: ignore[arg-type] # a class can be hashed
         if kind is None:
             return self._table(member, value, path, partly)
-        if value == NONE and NoneType in members:
+        if value == NONE and NoneType in members and _is_number(hint):
             return None
         if get_origin(member) is tuple:
             return self._list(kind, value, path)
         if get_origin(member) is Mapping:
             return self.read_mapping(kind, value, path)
         found = self._read(kind, value, path)
-        told = misfit(cls, name, found) if found is not None and _has_bounds(hint) else ""
+        told = misfit(cls, name, found) if found is not None and _is_number(hint) else ""
         if told:
             self.wrong(path, f"it cannot be {told_value(value)}", f"It may be {told}.")
         return found if not told else None
@@ -380,7 +380,7 @@ def told_values(cls: type[Any], name: str) -> str | None:
     return f"{kind.told}, or a list of them" if tuple in origins else kind.told
 
 
-def _has_bounds(hint: Any) -> bool:
+def _is_number(hint: Any) -> bool:
     """Return whether the values of a field are numbers, with bounds."""
     plain = (get_args(one)[0] if get_origin(one) is Annotated else one for one in _members(hint))
     return any(one in (int, float) for one in plain)

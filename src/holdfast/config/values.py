@@ -117,7 +117,9 @@ def _whole(value: Any, _base: Path) -> int:
 
 
 def _text(value: Any, _base: Path) -> str:
-    if not isinstance(value, str) or not value:
+    if value == "":
+        raise Unfit("the text is empty", "Remove the key, or write a value.")
+    if not isinstance(value, str):
         is_compound = isinstance(value, list | dict)
         raise _unfit(value, "text", "Write a single value in quotes." if is_compound else "Write it in quotes.")
     return value

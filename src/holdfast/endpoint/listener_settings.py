@@ -123,7 +123,7 @@ class Listeners(MessageAddress):
         if self.port and self.admin is not None and (self.host, self.port) == (self.admin.host, self.admin.port):
             raise ConfigurationError(
                 f"both listeners use {self.host}:{self.port}",
-                remedy="Give the admin listener another port, such as 8081.",
+                remedy="Give the admin listener another port.",
             )
 
 

@@ -34,7 +34,7 @@ def test_a_good_file_says_what_would_be_opened(run: Any, tmp_path: Path) -> None
     for told in (
         f"store       {tmp_path / 'data'}, 64 partitions and 64 for sessions in a new store, 1 worker",
         "listens     http://127.0.0.1:8080/",
-        "queue       orders, keeps 7d 10GB readers 30d",
+        "queue       orders, retention 7d 10GB readers 30d",
         "routes      1, else refused",
         "forwarder   orders, orders to https://partner.example/orders, paused",
     ):

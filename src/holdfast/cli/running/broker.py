@@ -245,7 +245,7 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")
     if facts["signature"]:
         lines.append("signatures  the broker refuses messages that no trusted certificate has signed")
-    lines += [f"queue       {name}, keeps {retention}" for name, retention in facts["queues"].items()]
+    lines += [f"queue       {name}, retention {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [
         f"forwarder   {name}, {one['queue']} to {one['to']}{', paused' if one['paused'] else ''}"
