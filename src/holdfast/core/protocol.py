@@ -201,6 +201,11 @@ class RMProtocol:
         self.staging.moves.stop()
         self.inbound.held.stop()
 
+    def save_progress(self, now: float) -> None:
+        """Save what peers have acknowledged, before a stop: the next start neither shows nor sends it again."""
+        for outbox in self.outbound.outboxes.values():
+            outbox.save_progress(now)
+
     def restored(self) -> None:
         """Adapt, after recovery, to a store that was restored from an older copy.
 

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -199,6 +200,31 @@ def test_a_restart_reads_ahead_the_same_whatever_waits() -> None:
         side.again().turn()
         read.append(side.store.records_read)
     assert read[0] == read[1] < 1_200
+
+
+@pytest.mark.parametrize("ranges", [((1, 3),), ((1, 3), (5, 6)), ((2, 4),)])
+def test_after_a_stop_nothing_that_was_acknowledged_waits_or_is_sent_again(ranges: tuple[tuple[int, int], ...]) -> None:
+    side, outbox = waiting(20)
+    side.acknowledge(outbox, *ranges)
+    waits = outbox.records.waiting
+    assert waits == 20 - sum(upper - lower + 1 for lower, upper in ranges)
+    side.protocol.save_progress(side.now)
+    side.settle()
+    restarted = side.again()
+    assert restarted.protocol.outbound.outboxes["a"].records.waiting == waits
+    acknowledged = {number for lower, upper in ranges for number in range(lower, upper + 1)}
+    assert not acknowledged & set(restarted.take())
+
+
+def test_a_stop_writes_nothing_about_sequences_without_news() -> None:
+    side, outbox = waiting(20)
+    side.protocol.save_progress(side.now)
+    assert not side.protocol.wants_commit
+    side.acknowledge(outbox, (1, 3))
+    side.protocol.save_progress(side.now)
+    side.settle()
+    side.protocol.save_progress(side.now)
+    assert not side.protocol.wants_commit
 
 
 def test_what_may_have_been_transmitted_is_at_most_a_window_and_what_is_marked_ahead() -> None:

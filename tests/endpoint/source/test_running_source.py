@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast import ConfigurationError, DeliveryError, Source, SourceHTTP
+from holdfast import (
+    ConfigurationError,
+    DeliveryError,
+    Destination,
+    MessageContext,
+    Processor,
+    Source,
+    SourceHTTP,
+)
+from holdfast.exceptions import MessageFlowError
 
 ACTION = "urn:a"
 NOWHERE = "http://127.0.0.1:9/"
@@ -40,3 +50,23 @@ async def test_a_closed_source_fails_its_waiting_calls_and_can_be_opened_again(t
     await source.open()
     assert source.to == NOWHERE and source.progress.outstanding == 1
     await source.close(timeout=0.0)
+
+
+class NotYet(Processor):
+    """Asks for a later repetition of the fourth message, always."""
+
+    def inbound(self, context: MessageContext) -> None:
+        if context.envelope.sequence is not None and context.envelope.sequence.message_number == 4:
+            raise MessageFlowError("not yet")
+
+
+async def test_a_source_that_is_closed_remembers_which_messages_were_acknowledged(tmp_path: Path, serve: Any) -> None:
+    service = await serve(Destination(tmp_path / "i", processors=[NotYet()]))
+    source = Source(service.url, tmp_path / "o")
+    await source.open()
+    sent = [await source.send(f"<n>{number}</n>", action=ACTION) for number in range(1, 7)]
+    for number in (1, 2, 3, 5, 6):
+        await sent[number - 1].acknowledged(60)
+    await source.close(timeout=0.0)
+    async with Source(None, tmp_path / "o") as again:
+        assert again.progress.outstanding == 1

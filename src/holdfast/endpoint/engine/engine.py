@@ -445,6 +445,8 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
         if self.is_running:
+            if self.failure is None:
+                self.protocol.save_progress(self.clock())
             await self.settled()
             assert self._commits is not None
             self._commits.end_put_off()

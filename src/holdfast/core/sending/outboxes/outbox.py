@@ -429,6 +429,12 @@ class Outbox:
             self.context.marking.save(self.source)
             self.records.save_place(now)
 
+    def save_progress(self, now: float) -> None:
+        """Save the position and the acknowledged ranges, if :meth:`passed` has left that for later."""
+        if self.source is not None and self.records.is_ahead_of_saved(self.source):
+            self._commit.save(self.source.local_id, self.source)
+            self.records.save_place(now)
+
     def receive_reply(self, number: int) -> None:
         """Acknowledge a request (see :meth:`request_of`) with its reply in the open batch."""
         source = self.source

@@ -374,6 +374,11 @@ class OutboxRecords:
             self.skip()
         return self.first - self._cursor.offsets[self.partition] >= SAVE_EVERY or source.is_complete
 
+    def is_ahead_of_saved(self, source: RMSource) -> bool:
+        """Whether messages may be acknowledged that the saved position and ranges do not contain."""
+        has_passed = self.first > self._cursor.offsets[self.partition]
+        return has_passed or source.acknowledged.highest > source.records_done
+
     def save_place(self, now: float) -> None:
         """Save the cursor with the open batch. The queue may then delete the records that it has passed."""
         self.queue.move_cursor(self.cursor, self.partition, self.first, now)
