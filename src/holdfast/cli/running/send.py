@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from mimetypes import guess_type
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 import click
@@ -419,40 +419,67 @@ async def _opened(source: Source) -> AsyncIterator[None]:
         await source.close(0.0)
 
 
-async def _batches(run: Run) -> AsyncIterator[list[Outgoing]]:
+class Batch(NamedTuple):
+    """Messages to store together, and what is wrong with the one after them."""
+
+    messages: list[Outgoing]
+    problem: HoldfastError | None
+
+
+def _next_batch(messages: Iterator[Outgoing], run: Run) -> Batch:
+    """Read until a batch is full. It ends before a message that cannot be sent: none after that one may be stored."""
+    some: list[Outgoing] = []
+    try:
+        for message in islice(messages, TOGETHER):
+            _check(message)
+            some.append(message)
+            if message.attachments or run.attachments:  # which are checked when the message is stored
+                break
+    except HoldfastError as error:
+        return Batch(some, error)
+    return Batch(some, None)
+
+
+def _check(message: Outgoing) -> None:
+    """Raise ConfigurationError if a message cannot be sent."""
+    from holdfast.endpoint.source.outgoing_record import outgoing_record
+
+    identifier = "urn:uuid:0" if message.message_id is None else message.message_id  # the source makes one
+    try:
+        outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
+    except EnvelopeError as error:
+        raise ConfigurationError(f"{message.name} cannot be sent: {error.message}", remedy=error.remedy) from error
+
+
+async def _batches(run: Run) -> AsyncIterator[Batch]:
     """The messages in batches, read in a thread that an interrupted program does not wait for."""
     loop = asyncio.get_running_loop()
     messages = _outgoing(run)
 
-    def read(answer: asyncio.Future[list[Outgoing]]) -> None:
-        try:
-            done = partial(answer.set_result, list(islice(messages, TOGETHER)))
-        except HoldfastError as error:
-            done = partial(answer.set_exception, error)
+    def read(answer: asyncio.Future[Batch]) -> None:
+        done = partial(answer.set_result, _next_batch(messages, run))
         with contextlib.suppress(RuntimeError):  # interrupted: the loop is closed
             loop.call_soon_threadsafe(lambda: answer.cancelled() or done())
 
     while True:
-        answer: asyncio.Future[list[Outgoing]] = loop.create_future()
+        answer: asyncio.Future[Batch] = loop.create_future()
         threading.Thread(target=read, args=(answer,), daemon=True).start()
-        some = await answer
-        if not some:
+        batch = await answer
+        if batch.messages or batch.problem is not None:
+            yield batch
+        if not batch.messages or batch.problem is not None:
             return
-        yield some
 
 
 async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list[Any]]:
     """Give every message to ``take``, a batch at a time, and yield the results."""
-    async for some in _batches(run):
-        run.unstored = some[0].name
+    async for some, problem in _batches(run):
+        run.unstored = some[0].name if some else ""
         results = await asyncio.gather(*(take(message) for message in some), return_exceptions=True)
         for message, result in zip(some, results, strict=True):
             if isinstance(result, EnvelopeError):
-                raise ConfigurationError(
-                    f"{message.name} cannot be sent: {result.message}; {_so_far(run)}",
-                    remedy=result.remedy or "Correct it, then send it and the messages after it again.",
-                ) from result
-            if isinstance(result, PeerFault):
+                problem = ConfigurationError(f"{message.name} cannot be sent: {result.message}", remedy=result.remedy)
+            elif isinstance(result, PeerFault):
                 declared = "" if run.values is None else run.values.fault(result)
                 raise PeerFault(
                     f"the service answered {message.name} with a fault: {result.message}{declared}",
@@ -460,10 +487,23 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
                     detail=result.detail,
                     remedy=result.remedy,
                 ) from result
-            if isinstance(result, BaseException):
+            elif isinstance(result, BaseException):
                 raise result
-        yield results
-    run.unstored = ""
+        run.unstored = ""
+        yield [result for result in results if not isinstance(result, EnvelopeError)]
+        if problem is not None:
+            raise _not_sent(run, problem) from problem
+
+
+def _not_sent(run: Run, problem: HoldfastError) -> ConfigurationError:
+    """Return the error for a message that cannot be sent: those before it are stored, it and those after it are not."""
+    remedy = f"{problem.remedy} " if problem.remedy else ""
+    remedy += "Neither this message nor any after it is stored. Correct it, then send them"
+    if run.source is not None and run.source.progress.outstanding:
+        remedy += f"; do not send the messages before it again.\n  {_how_to_go_on(run)}"
+    else:
+        remedy += "."
+    return ConfigurationError(f"{problem.message}; {_so_far(run)}", remedy=remedy)
 
 
 async def _store(source: Source, run: Run) -> None:
