@@ -146,7 +146,6 @@ class Broker:
             raise ConfigurationError(what, remedy=error.remedy) from error
 
     def _checked_by_one(self) -> list[str]:
-        """Check the configuration in this process, and let the supervisor notify all."""
         assert self._read_again is not None
         new = self._read_again(self.config)
         if self._post is not None and self._post.place.worker.is_gateway:

@@ -99,7 +99,6 @@ class _Route:
         self.asks_more = not (self.header is None and self.user is None and self.xpath is None)
 
     def takes(self, action: str, to: str | None) -> bool:
-        """Return whether Action and To match."""
         return (self._action is None or self._action.take(action)) and (self._to is None or self._to.take(to or ""))
 
 
@@ -222,7 +221,6 @@ class Router:
         return _Choice(routes, self._default, self._program(asking))
 
     def _program(self, asking: list[int]) -> Program | None:
-        """Return the program that decides the XPaths of these routes."""
         if not asking:
             return None
         program = self._programs.get(tuple(asking))

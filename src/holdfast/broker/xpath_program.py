@@ -79,7 +79,6 @@ class _Cost:
         )
 
     def of_attributes(self, attributes: dict[str, str]) -> int:
-        """Return the steps for comparing these attributes."""
         if not attributes or not (self.named or self.every):
             return 0
         looked = sum([min(len(value), LOOKED_AT) for value in attributes.values()]) // TEXT_A_STEP
@@ -114,7 +113,6 @@ class _Tests:
 
     @classmethod
     def of(cls, tests: Sequence[_Test]) -> _Tests:
-        """Combine these tests."""
         return cls(tuple(tests), sum((one.cost for one in tests), _ONE))
 
 
@@ -170,7 +168,6 @@ class Program:
         return self._in_namespace.get(name.rpartition("}")[0] + "}", self._any) if "}" in name else self._any
 
     def _for(self, name: str) -> _Tests:
-        """Return the tests for a name, its namespace, and all names."""
         namespace = name.rpartition("}")[0] + "}" + ANY if "}" in name else ""
         names = dict.fromkeys([name, namespace, ANY])
         return _Tests.of([test for one in names for test in self._named.get(one, ())])
@@ -178,7 +175,6 @@ class Program:
     # --- making it ----------------------------------------------------------------------------------------------------
 
     def _condition(self, one: Condition) -> tuple[_Holds, _Cost]:
-        """Return the check of a condition on an element, and its cost."""
         if isinstance(one, Path):
             return self._path(one)
         if isinstance(one, Not):
@@ -225,7 +221,6 @@ def _has_below(bit: int) -> _Holds:
 
 
 def _end(path: Path) -> tuple[_Holds, _Cost]:
-    """Return the condition on the last element of a path, and its cost."""
     name, compared = path.attribute, path.compared
     if name is None:
         if compared is None:
@@ -248,7 +243,6 @@ def _end(path: Path) -> tuple[_Holds, _Cost]:
 
 
 def _looks(compared: Compared | None) -> int:
-    """Return the cost of a comparison, in multiples of a plain search."""
     if compared is None:
         return 1
     if compared.is_normalized:

@@ -242,7 +242,6 @@ def print_one(one: dict[str, Any]) -> None:
 
 
 def _in_words(value: Any) -> str:
-    """Format a value; an object becomes one line."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items() if part is not None)
     if isinstance(value, float):

@@ -51,7 +51,6 @@ class StoreTransport:
         return self._runner.run(self._answer(Request(method, path, {}, body or b"", None, secure=False)))
 
     def _find(self) -> None:
-        """Find the stores of all workers."""
         from holdfast.endpoint.worker import Worker, stored_workers
 
         count, self._is_cluster = stored_workers(self._location)

@@ -137,7 +137,6 @@ class KeyLines:
         self._at += 1
 
     def _key(self) -> list[str]:
-        """Return a key's names, and skip the blanks that follow."""
         names = []
         while True:
             self._skip(_SPACE)

@@ -189,7 +189,6 @@ class TableReading:
         return said, unread - said.keys()
 
     def _unknown(self, name: str, known: list[str], path: KeyPath) -> str:
-        """Report an unknown key; return the nearest known key, "" if none is near."""
         near = nearest(name, known)
         places = [key for key in known if key.endswith(("_file", "_env"))]
         if places and name.lower() in _SECRETS:
@@ -381,7 +380,6 @@ def told_values(cls: type[Any], name: str) -> str | None:
 
 
 def _is_number(hint: Any) -> bool:
-    """Return whether the values of a field are numbers, with bounds."""
     plain = (get_args(one)[0] if get_origin(one) is Annotated else one for one in _members(hint))
     return any(one in (int, float) for one in plain)
 

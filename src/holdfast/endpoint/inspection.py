@@ -185,7 +185,6 @@ def _places(unpassed: dict[str, list[tuple[int, int]]]) -> set[tuple[int, int]]:
 
 
 def _delivered(found: list[tuple[int, Record]]) -> float | None:
-    """Return when the record was delivered; None if it was deleted."""
     return found[0][1].delivered_at if found else None
 
 

@@ -28,7 +28,6 @@ class WholeExchange(Exchange):
         content_type: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Answer whole."""
         if not self._is_answered:
             self._is_answered = True
             self.answer(status, body, content_type or b"", headers)

@@ -119,7 +119,6 @@ def damaged_event(file: str, why: str) -> dict[str, Any]:
 
 
 def _read_segments(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read segments, in a task."""
     for batch in batches:
         for path in batch.column(0).to_pylist():
             yield from _read_segment(Path(path))

@@ -313,7 +313,6 @@ class _Form:
         return None if found is None else found.groups()
 
     def read(self, block: bytes, texts: tuple[str | None, ...]) -> PlainSecurity:
-        """Return the parts of a header with these texts."""
         texts = (*texts, None)
         stamp = None if self._stamp is None else _known_timestamp(*self._stamp(texts))
         token = None if self._token is None else _token_of(self._kind, *self._token(texts))
@@ -337,13 +336,7 @@ class _Forms:
     def read(
         self, block: bytes, soap: SOAP, known: tuple[bytes, object, tuple[str | None, ...]] | None = None
     ) -> PlainSecurity | None:
-        """Return the parts of a header of a known form, None if it has another.
-
-        Args:
-            block: The header.
-            soap: The version of its envelope.
-            known: What the wire knows of a block, perhaps this one.
-        """
+        """Return the parts of a header of a known form, None if it has another."""
         of_wire = known[1] if known is not None and known[0] is block else None
         form = self._of_wire.get(of_wire)
         if form is not None and known is not None:

@@ -100,7 +100,6 @@ class _Minute:
         self.until = 0.0
 
     def has(self, mark: bytes) -> bool:
-        """Return whether a nonce is in memory."""
         return mark in self._groups.get(_place(mark), b"")
 
     def add(self, mark: bytes, until: float) -> bool:
@@ -135,7 +134,6 @@ class _Minute:
 
     @property
     def exists(self) -> bool:
-        """Whether it has a file."""
         return self._path is not None and self._path.exists()
 
     def refresh(self) -> None:
@@ -164,7 +162,6 @@ class _Minute:
         return self.file
 
     def close(self) -> None:
-        """Close its file."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1

@@ -161,7 +161,6 @@ class Simulator:
     def _forwarded_services(
         self, invariants: tuple[type[Invariant], ...], build: Callable[..., RMProtocol]
     ) -> list[ForwardedService]:
-        """Make the services behind the broker's further queues."""
         made, watching = [], (*invariants, *ROUTED_INVARIANTS)
         for index in range(self.options.broker_queues):
             chance = random.Random(f"service {index} of {self.seed}")
@@ -298,7 +297,6 @@ class Simulator:
         return missing if missing is not None else unsettled(self.world)
 
     def _retry_letters(self, node: Node) -> Node | None:
-        """Act as an operator: retry every dead letter of an endpoint."""
         if not node.is_up:
             return None
         letters = node.giving_up.letters if node.setup.forwards else node.handling.letters
@@ -313,7 +311,6 @@ class Simulator:
         return node
 
     def _resume_forwarders(self) -> None:
-        """Act as the broker's operator: resume forwarders that stopped at a refused message."""
         if self.world.service is None:
             return
         broker = self.world.nodes[1]
@@ -338,7 +335,6 @@ class Simulator:
         world.settle(node)
 
     def _until(self, end: float, is_done: Callable[[], bool]) -> None:
-        """Process events until the true time ``end``, or until ``is_done`` returns true."""
         world, events = self.world, self._events
         while not is_done():
             # The next step is the earliest event or timer; at the same moment, a timer comes first.
@@ -444,7 +440,6 @@ class Simulator:
             self.world.settle(node)
 
     def _node(self, index: int) -> Node:
-        """Return the endpoint with that number in a journey."""
         return self._others.get(index) or self.world.nodes[index]
 
     # --- the applications -----------------------------------------------------------------------------------------

@@ -213,7 +213,6 @@ class _Run:
         self._outbox: Outbox = self._source.protocol.outbound.open("", ADDRESS, [(trial.versions, False)])
 
     def at(self, delay: float, event: Callable[[], None]) -> None:
-        """Schedule ``event`` in ``delay`` seconds."""
         self._scheduled += 1
         heapq.heappush(self._events, (self.now + delay, self._scheduled, event))
 

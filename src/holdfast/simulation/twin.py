@@ -86,7 +86,6 @@ class Twin(SecondWorld):
         self.open()
 
     def request(self, journey: Journey) -> None:
-        """See :class:`Surroundings`."""
         self.first.note(lambda: f"the second destination sends #{self.first.journeys + 1}")
         super().request(journey)
 

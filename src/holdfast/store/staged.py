@@ -75,7 +75,6 @@ class RowEncoder:
 
 
 def _bytes_head(length: int) -> bytes:
-    """Return MessagePack's header for this many bytes."""
     if length < 1 << 8:
         return b"\xc4" + length.to_bytes(1, "big")
     return b"\xc5" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xc6" + length.to_bytes(4, "big")

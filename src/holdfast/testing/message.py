@@ -74,7 +74,6 @@ def message(
 
 
 def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Element]) -> bytes:
-    """Return the header blocks, serialized one after the other."""
     if isinstance(headers, etree._Element):
         headers = [headers]
     if not isinstance(headers, str | bytes):

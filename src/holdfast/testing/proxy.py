@@ -212,7 +212,6 @@ class LossyProxy:
                 await writer.wait_closed()
 
     async def _exchange(self, request: bytes) -> bytes | None:
-        """Carry one request; return the response for the caller, or None if the fault leaves it without one."""
         relayed = await self._carry(request, self._plan())
         counts, fate = self.counts, relayed.fate
         counts.answered += fate is Fate.ANSWERED
@@ -249,7 +248,6 @@ class LossyProxy:
         return Relayed(request, response, Fate.RESPONSE_LOST if plan.lose_response else Fate.ANSWERED, doubled)
 
     async def _ask_target(self, request: bytes) -> bytes | None:
-        """Return the target's response; None if it refused, broke off, or did not speak HTTP."""
         try:
             reader, writer = await asyncio.open_connection(self._target_host, self._target_port, limit=_HEAD_LIMIT)
         except OSError:

@@ -347,7 +347,6 @@ class Description:
 
     @property
     def _attachments(self) -> Attachments:
-        """The policies of all documents."""
         if self._attached is None:
             self._attached = Attachments(self._places)
         return self._attached

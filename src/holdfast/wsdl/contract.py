@@ -295,7 +295,6 @@ class Contract:
     # --- the WSDL -------------------------------------------------------------------------------------------------
 
     def _binding(self, port: str | None) -> tuple[str, Any]:
-        """The port's name and zeep's binding of it."""
         ports = {
             one.name: one.binding
             for service in self._document.services.values()
@@ -403,7 +402,6 @@ def _tag(element: Any) -> str | None:
 
 
 def _shown(element: Any) -> str:
-    """An element's name, for texts."""
     if element is None:
         return "an empty body"
     name = element.qname if hasattr(element, "qname") else etree.QName(element)

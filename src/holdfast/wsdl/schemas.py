@@ -82,7 +82,6 @@ class _Collected(etree.Resolver):
         self._add(f"holdfast:/unit{len(self._units)}.xsd", location, schema, is_included=False)
 
     def compile(self) -> etree.XMLSchema:
-        """Return the compiled schema of all documents."""
         root = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": "urn:holdfast:root"}, nsmap={"xs": SCHEMA})
         for namespace, units in self._of_namespace.items():
             name = _namespace_name(list(self._of_namespace).index(namespace))
@@ -107,7 +106,6 @@ class _Collected(etree.Resolver):
             ) from None
 
     def _add_imported_schema(self, location: str, element: etree._Element) -> None:
-        """Add a schema that a wsdl:import names."""
         if element.get("location"):
             found = self._documents.beside(location, element.get("location", ""))
             if self._documents.root(found).tag == f"{{{SCHEMA}}}schema":

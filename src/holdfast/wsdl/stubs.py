@@ -124,12 +124,10 @@ def _type(shape: Shape) -> str:
 
 
 def _literal(value: str) -> str:
-    """A text of the WSDL as a Python literal."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _identifier(name: str) -> str:
-    """A name of the WSDL as a Python name."""
     text = re.sub(r"\W", "_", name)
     if not text or text[0].isdigit():
         text = f"_{text}"
@@ -137,5 +135,4 @@ def _identifier(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A text of the WSDL for a docstring."""
     return text.replace("\\", "\\\\").replace('"""', "'''").removesuffix('"')

@@ -122,18 +122,7 @@ def drain(cluster: str, node: str, timeout: float) -> int:
 
 
 def _wait_for(end: int, count: Callable[[], int], text: Callable[[int], str], timeout: float, interval: float) -> bool:
-    """Wait until a count is at its end, and print each change of it.
-
-    Args:
-        end: The count to wait for.
-        count: Returns the present count.
-        text: Returns the line for a count.
-        timeout: Maximum seconds to wait.
-        interval: Seconds between two looks.
-
-    Returns:
-        Whether it was reached in time.
-    """
+    """Wait until a count is at its end, and print each change of it."""
     until = time.monotonic() + timeout
     before = None
     while (now := count()) != end:

@@ -171,7 +171,6 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:
-    """Return the client, and the name of the message."""
     client, (name,) = admin_and_rest((store, message), admin)
     if name is None:
         raise click.UsageError("Give the place of the MESSAGE; holdfast outbox list shows the places.")

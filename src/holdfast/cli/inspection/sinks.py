@@ -66,7 +66,6 @@ def _row(one: dict[str, Any]) -> list[str]:
 
 
 def _final(one: dict[str, Any]) -> str:
-    """Return when the final batch was published; "" if the sink has had none."""
     at = one["final_at"]
     return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}"
 

@@ -221,13 +221,7 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 
 def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | None = None) -> list[str]:
-    """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed.
-
-    Args:
-        config: Its configuration.
-        is_old: Whether its store existed before.
-        running: What it has told when it was ready; None if it does not run.
-    """
+    """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed."""
     facts = _facts(config)
     node = facts["cluster"]
     each = (

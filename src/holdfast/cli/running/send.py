@@ -345,7 +345,6 @@ def _lines(name: str, run: Run) -> Iterator[Outgoing]:
 
 
 def _line(where: str, line: bytes) -> dict[str, Any]:
-    """Parse and check one line of JSON."""
     found = json_object(line, partial(_no_message, where))
     for name, value in found.items():
         if name not in KEYS:

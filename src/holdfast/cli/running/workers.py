@@ -147,7 +147,6 @@ def _run_agent(
     trust: Trust,
     link: socket.socket,
 ) -> None:
-    """Be the agent of a node, which listens nowhere."""
     for one in listening:
         one.close()
     run_agent(config, node, url, trust, link, restored=restored)

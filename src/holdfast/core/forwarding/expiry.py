@@ -86,7 +86,6 @@ class Expiry:
         return given_up
 
     def _may_expire(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> bool:
-        """Whether the next record may be too old."""
         if policy.expires is not None:
             return True
         if outbox.lifecycle.is_held_back or start >= outbox.records.durable_end:
@@ -219,7 +218,6 @@ def _late(expired: list[int], unwanted: list[int]) -> list[GivenUp]:
 
 
 def _stopped(outbox: Outbox) -> Fault:
-    """Return the fault for requesters of a stopped outbox."""
     code, words = outbox.lifecycle.stopped, outbox.lifecycle.stopped_for
     why = f"{code}: {words}" if words else code
     return Fault(

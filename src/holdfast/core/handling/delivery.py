@@ -198,7 +198,6 @@ class HandlerSchedule:
             self._held_bytes -= _size_of(record)
 
     def _fill(self, partition: int, now: float) -> None:
-        """Offer the cursor the records in memory, and read the missing ones."""
         cursor, line = self.cursors[partition], self._lines[partition]
         while cursor.next_offset < line.end and cursor.has_room:
             offset = cursor.next_offset
@@ -389,7 +388,6 @@ class HandlerSchedule:
         self._fill_all(partition, now)
 
     def _fill_all(self, partition: int, now: float) -> None:
-        """Fill the partition, and those that wait for the memory it released."""
         self._fill(partition, now)
         while self._starved and self._held_bytes < MAX_HELD_BYTES:
             starved = next(iter(self._starved))

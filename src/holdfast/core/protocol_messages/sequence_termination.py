@@ -220,7 +220,6 @@ class SequenceTermination:
             self._inbound.end(destination, None, partial(self._tell, destination), now)
 
     def _stop_telling(self, identifier: str) -> None:
-        """Stop repeating the notification."""
         self._telling.pop(identifier, None)
         self._deadlines.forget(identifier)
 

@@ -41,7 +41,6 @@ _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 
 def _wants_reply(envelope: Envelope) -> bool:
-    """Whether a message shows that its sender waits for a reply."""
     if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
         return False
     return not envelope.reply_to.is_none
@@ -205,7 +204,6 @@ class Acceptance:
         return refused
 
     def _see_what_it_awaits(self, message: _Message) -> None:
-        """Decide whether the sender waits for a reply, and whether it gets one from here."""
         envelope, destination, is_refused = message.envelope, message.destination, message.refused is not None
         if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
             envelope.reply_to = NONE_EPR  # the operator knows better than the message

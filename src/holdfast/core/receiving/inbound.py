@@ -159,7 +159,6 @@ class Inbound:
         self.sequences.use(policy)
 
     def _full(self, queues: tuple[Queue, ...]) -> QueueLimit | None:
-        """Return the limit of the first of these queues without room."""
         for limit in [self.limits[one.name] for one in queues if one.name in self.limits]:
             has_room = limit.has_room()
             if (news := limit.news()) is not None:

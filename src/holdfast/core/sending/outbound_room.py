@@ -194,7 +194,6 @@ class OutboundRoom:
         self._wake()
 
     def _wake(self) -> None:
-        """Let the first outbox of each line retry if there is room for it."""
         if self._next is not None:
             self._try(self._lines[self._next])
             return

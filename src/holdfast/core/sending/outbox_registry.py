@@ -116,7 +116,6 @@ class OutboxRegistry:
         return outbox
 
     def _grown(self, key: str, offset: int, record: Record | None, _now: float) -> None:
-        """Handle a record that became durable in the queue of an outbox."""
         outbox = self.outboxes[key]
         if record is not None:
             outbox.records.keep(offset, record)

@@ -91,7 +91,6 @@ class ServedPolls:
         return [key for key in box.outboxes if poll.keys is None or key in poll.keys]
 
     def _transmitted(self, outbox: Outbox, now: float) -> Transmit | None:
-        """Let an outbox transmit one message, and return that; None if it has none to transmit now."""
         effects, mailboxes = self._context.effects, self._context.mailboxes
         told = len(effects)
         mailboxes.serving = outbox.key

@@ -158,7 +158,6 @@ class Admin:
         await self._do(route, exchange, url.query, names)
 
     async def _do_joined(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
-        """Run the request in all workers, or in the worker that owns the resource."""
         assert self._joined is not None
         try:
             route.read(exchange, query)  # what is wrong with it is said once
@@ -173,7 +172,6 @@ class Admin:
             return report_bug(exchange, error)
 
     async def _do(self, route: Route, exchange: Exchange, query: str, names: dict[str, str]) -> int:
-        """Handle the request, and respond; return the status."""
         if not route.is_large:
             return await respond(route, exchange, query, names)
         async with self._large:

@@ -138,7 +138,6 @@ class ServiceDescription:
         return True
 
     def _write(self, key: str, address: str) -> bytes:
-        """Write a document for clients that reach the service at that address."""
         data = self._documents[key]
         root = parse_element(data)
         is_changed = False

@@ -329,7 +329,6 @@ class Engine:
             tell(done)
 
     def _wake(self) -> None:
-        """Wake every caller that waits until there is nothing left to commit."""
         if self._idle is not None:
             self._idle.set()
             self._idle = None

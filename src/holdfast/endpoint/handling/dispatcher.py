@@ -124,7 +124,6 @@ class Dispatcher:
         self._wake()
 
     def _returned(self, handle: Handle, running: asyncio.Future[Any]) -> None:
-        """Process the end of a plain handler."""
         self._running.discard(running)
         if not running.cancelled():
             error = running.exception()
@@ -158,7 +157,6 @@ class Dispatcher:
         return result, transaction
 
     def _returned_within(self, handle: Handle, running: asyncio.Future[tuple[Any, Transaction]]) -> None:
-        """Process the end of a handler with a transaction."""
         self._running.discard(running)
         if not running.cancelled():
             error = running.exception()
@@ -244,7 +242,6 @@ class Dispatcher:
             raise error
 
     def _decided(self, handle: Handle, fault: ApplicationFault) -> None:
-        """Process the decision of a handler to reply with a fault."""
         record = handle.record
         if not record.wants_reply:
             log.warning(

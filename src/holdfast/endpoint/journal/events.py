@@ -153,7 +153,6 @@ class Collector:
                     self._unqueued.setdefault(name, {})[number] = why
 
     def _moved(self, name: str, state: State, batch: Batch, at: float) -> None:
-        """Record a new Sequence, or the new state of one."""
         known = self._states.get(name)
         if state["role"] == "source":
             if known is None:
@@ -182,7 +181,6 @@ class Collector:
         self._row(at, event, name, detail=_short(", ".join([*said, *([fault] if fault else [])])) or None)
 
     def _address(self, state: State) -> str | None:
-        """Return the address of an outbound Sequence: its own for a Sequence of replies, otherwise its outbox's."""
         address: str | None = state["to"] or self._addresses.get(state["outbox"])
         return address
 
@@ -239,7 +237,6 @@ class Collector:
             self._row(self._clock(), "replied", one.identifier, one.message_number, 1)
 
     def _answers(self, envelope: Envelope) -> None:
-        """Record the acknowledgements and the fault in an outgoing envelope."""
         if envelope.acknowledgements:
             if not self._said:
                 self._said_at = self._clock()
@@ -311,7 +308,6 @@ class Collector:
         self._row(self._clock(), event, fault.identifier or None, detail=detail)
 
     def _tell_said(self) -> None:
-        """Record the newly acknowledged numbers of every Sequence."""
         rows: list[tuple[str, int, int]] = []
         told = self._told
         newest = {one.identifier: one.ranges for one in self._said if one.ranges}  # of each Sequence, the last said
@@ -442,7 +438,6 @@ class Collector:
 
 
 def _peer(state: State) -> str:
-    """Return the peer of an inbound Sequence."""
     peer: str = state.get("party") or state["acks_to"][0]
     return peer
 

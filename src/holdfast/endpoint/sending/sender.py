@@ -196,7 +196,6 @@ class Sender:
             self._write_and_post(sent, is_last=True)
 
     def _post_extra(self, asked: Transmit, content: bytes, told: Callable[[Outcome], None]) -> None:
-        """Post a request of a processor's own."""
         way = self.ways.get(asked.to, self._usual)
         way.http.request("POST", asked.to, content, self._fields_of(asked.envelope, way), told)
 

@@ -190,7 +190,6 @@ class RunningSource:
             engine.check()
 
     async def _listen(self) -> str:
-        """Listen for answers if the settings say so, and return the address that they go to."""
         http = self._settings.http
         if http.listen is None:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
@@ -295,12 +294,6 @@ class RunningSource:
 
 def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound) -> str:
     """Check that a store belongs to a source of this destination, and return the destination's address.
-
-    Args:
-        location: The location of the store.
-        to: The destination's address; None: the one in the store.
-        snapshot: The contents of the store.
-        outbound: Of the source: outboxes with nothing left are directed to another address.
 
     Raises:
         ConfigurationError: It belongs to another destination, or to none.

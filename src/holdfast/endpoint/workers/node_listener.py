@@ -226,5 +226,4 @@ class _SealedExchange(WholeExchange):
         exchange.on_close = self.lose
 
     def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """Answer the node."""
         self._sealed(Response(status, response_headers(content_type, headers), body))

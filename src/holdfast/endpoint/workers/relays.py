@@ -182,7 +182,6 @@ class Relays:
         asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, relay)
 
     def _end(self, relay: _Relay) -> None:
-        """Forget a request."""
         self._open.discard(relay)
         if relay.key is not None and self._large.get(relay.key) is relay:
             del self._large[relay.key]
@@ -284,7 +283,6 @@ def _passed(response: Response) -> list[tuple[bytes, bytes]]:
 
 
 async def _respond_spooled(exchange: Exchange, response: Response, spool: PackageSpool) -> None:
-    """The same if the answer is too large for memory."""
     try:
         content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
     except (EnvelopeError, MessageFlowError) as error:

@@ -476,13 +476,11 @@ class Neighbours:
             exchange.respond(MISDIRECTED)
 
     def _handle(self, exchange: Exchange, request: Request) -> None:
-        """Process a message that another process received."""
         exchange.request = request
         exchange.is_passed_on = True
         self._app.reception.handle(exchange)
 
     def _adopt(self) -> None:
-        """Accept connections from other workers."""
         while True:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._place.taking, MOST_GIVEN + HEAD_ROOM, 1)

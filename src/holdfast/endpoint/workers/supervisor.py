@@ -278,7 +278,6 @@ class Supervisor:
         self._hang_ups += 1
 
     def _start(self, process: _Process) -> Post | None:
-        """Start a worker; in it, its side of everything."""
         process.start_at = None
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
@@ -454,7 +453,6 @@ class Supervisor:
             self._died(process, os.waitstatus_to_exitcode(status))
 
     def _hear(self, process: _Process) -> None:
-        """Process what a worker reports."""
         if process.control is None:
             return
         try:

@@ -322,7 +322,6 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _limit(self) -> int:
-        """The largest content of the answer."""
         return self._shared.max_response if self._spooled.spool is None else MAX_ATTACHMENTS
 
     def _flushed(self, spool: Spool) -> None:

@@ -113,7 +113,6 @@ class Pool:
         self._free.append(connection)
 
     def _remove(self, connection: ClientConnection) -> None:
-        """Remove a closed connection."""
         self._connections.discard(connection)
         if connection in self._free:
             self._free.remove(connection)

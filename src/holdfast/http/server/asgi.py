@@ -292,7 +292,6 @@ class _Content:
             raise _Refused(NO_SPACE)
 
     def release(self) -> None:
-        """Stop counting the content."""
         self._buffered.held -= self._size
         self._size = 0
 

@@ -407,7 +407,6 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         return not self.host or held <= self._limits.max_buffered // 2 or held <= length
 
     def _let_go(self, size: int) -> None:
-        """Stop counting a buffered content of that size."""
         server = self.server
         server.buffered -= size
         if size > LARGE_BODY:
@@ -548,7 +547,6 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self.transport.abort()
 
     def make_room(self) -> None:
-        """Close, to make room for another connection."""
         self._time_out("room")
 
     def sweep(self, now: float, before: float) -> None:

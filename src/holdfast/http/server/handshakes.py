@@ -178,7 +178,6 @@ class Handshake(Peer):
         return self._since - USELESS
 
     def make_room(self) -> None:
-        """Close, to make room for another connection."""
         self._server.counters.timeouts["room"] += 1
         self.abort()
 
@@ -187,7 +186,6 @@ class Handshake(Peer):
         self.abort()
 
     def abort(self) -> None:
-        """Close at once."""
         self._task.cancel()
 
     def sweep(self, now: float, before: float) -> None:

@@ -219,7 +219,6 @@ def _of(worker: str) -> Column:
 
 
 def _decide(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the deciders, in a task."""
     things = decide(chain.from_iterable(map(_events, batches)))
     schema = _schema()
     while some := list(islice(things, _ROWS)):

@@ -126,7 +126,6 @@ def audit(journal: DataFrame) -> Audit:
 
 
 def _only(things: DataFrame, kind: str) -> DataFrame:
-    """Return the findings of one kind."""
     return things.where(f"{kind} IS NOT NULL").select(f"{kind}.*")
 
 

@@ -193,7 +193,6 @@ class _Sequences:
         return sequence if id is None else Link(str(sequence), id)
 
     def parts(self) -> Iterator[Part]:
-        """Yield a table for each role."""
         for role, table in self._tables.items():
             if table.rows:
                 yield Heading(_ROLES[role].capitalize(), level=3)
@@ -223,14 +222,7 @@ def _holes(audited: Audit) -> Iterator[Part]:
 
 
 def _table(table: DataFrame, columns: Mapping[str, str], *order: str, link: _Sequences | None = None) -> Table:
-    """Select and rename columns of a table.
-
-    Args:
-        table: The table.
-        columns: Name in the page -> SQL expression.
-        order: Expressions to order the rows by.
-        link: Adds links from a Sequence to its row.
-    """
+    """Select and rename columns of a table."""
     from pyspark.sql import functions as F
 
     ordered = table.orderBy(*map(F.expr, order)).limit(MOST_ROWS + 1)
@@ -251,7 +243,6 @@ def _table(table: DataFrame, columns: Mapping[str, str], *order: str, link: _Seq
 
 
 def _zone(table: DataFrame) -> ZoneInfo:
-    """Return the time zone of Spark's session."""
     try:
         return ZoneInfo(str(table.sparkSession.conf.get("spark.sql.session.timeZone")))
     except (ZoneInfoNotFoundError, ValueError):  # an offset, such as +02:00
@@ -280,7 +271,6 @@ def _over_time(audited: Audit, zone: ZoneInfo) -> list[Plot | Text]:
 
 
 def _gaps_over_time(audited: Audit, zone: ZoneInfo) -> list[Plot]:
-    """Draw the number of missing numbers in open gaps, for each minute."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

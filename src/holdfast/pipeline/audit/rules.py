@@ -426,7 +426,6 @@ class OfPlace:
         self._next = max(self._next or 0, offset + 1)
 
     def _skipped(self) -> None:
-        """Report the skipped offsets that no record used."""
         for begin, told in self._jumped:
             assert told.offset is not None
             for lower, upper in Ranges([(begin + 1, told.offset)]).outside(self._used[told.epoch]):

@@ -137,7 +137,6 @@ class _Problems:
             self._more += 1
 
     def prefix(self, since: int, prefix: str) -> None:
-        """Add a prefix to the texts from position ``since`` on."""
         self.texts[since:] = [prefix + text for text in self.texts[since:]]
 
     def told(self) -> str:

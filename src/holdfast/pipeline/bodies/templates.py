@@ -308,7 +308,6 @@ class _Column:
             self._convert = column_converter(kind, arrow, lenient)
 
     def nulls(self, rows: int) -> pa.Array:
-        """Return this many nulls."""
         import pyarrow as pa
 
         return pa.nulls(rows, self._many or self._arrow)
@@ -316,14 +315,7 @@ class _Column:
     def assembled(
         self, texts: _Texts | None, places: Places, bodies: np.ndarray[Any, Any], misfit: np.ndarray[Any, Any]
     ) -> pa.Array:
-        """Return the column of some values.
-
-        Args:
-            texts: The texts of the bodies.
-            places: Where the values' texts are.
-            bodies: The body of each value.
-            misfit: Set for bodies with a text that is not plain.
-        """
+        """Return the column of some values."""
         import numpy as np
         import pyarrow as pa
 

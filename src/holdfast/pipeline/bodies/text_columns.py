@@ -69,7 +69,6 @@ def _lenient(convert: ColumnConvert) -> ColumnConvert:
 
 
 def _where(taken: pa.BooleanArray, texts: pa.Array) -> pa.Array:
-    """Return the converted texts; null for the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -240,7 +240,6 @@ def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
 
 
 def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collector: PipelineCollector) -> None:
-    """Print the finished batches and add them up, each query's rows separately."""
     while not batches.empty():
         batch = batches.get()
         collector.add(batch)
@@ -390,7 +389,6 @@ def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:
 
 
 def _facts(plan: PipelinePlan) -> dict[str, Any]:
-    """Return the facts to print about the pipeline, without secrets."""
     from holdfast.pipeline.mediation.definition.graph import Graph
 
     graph = Graph(plan)

@@ -159,7 +159,6 @@ def _follow(spark: SparkSession, arguments: dict[str, Any], stop: threading.Even
 
 
 def _tell(query: StreamingQuery, last: int) -> int:
-    """Print a line for each non-empty batch after ``last``; return the last batch."""
     for batch in list(query.recentProgress):
         if batch["batchId"] > last and batch["numInputRows"]:
             last = batch["batchId"]

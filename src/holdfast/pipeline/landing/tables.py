@@ -163,7 +163,6 @@ def land(
 
 
 def _prepare(spark: SparkSession, targets: Collection[_Target], checkpoint: str) -> None:
-    """Check that the batches of this checkpoint can be landed in each table."""
     for one in targets:
         # A new type has no table yet. The table OTHER shows that the checkpoint and the directory go together.
         every = one.name in ("", OTHER) or bool(one.table.begun())
@@ -232,14 +231,7 @@ def _batch_writer(
     checkpoint: str,
     on_batch: Callable[[LandedBatch], None] | None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return the function that lands a batch.
-
-    Args:
-        targets: The tables.
-        divided: Element -> table, if each message type has its own table; None: there is one table.
-        checkpoint: Checkpoint directory of the query.
-        on_batch: Called after each batch.
-    """
+    """Return the function that lands a batch."""
 
     def write(batch: DataFrame, batch_id: int) -> None:
         told = origin(batch.sparkSession, checkpoint, batch_id)
@@ -267,7 +259,6 @@ def _landed_in(target: _Target, messages: DataFrame, batch: int, told: str) -> L
 
 
 def _together(batch: int, landed: Mapping[str, LandedBatch]) -> LandedBatch:
-    """Return the totals of a batch over all tables."""
     rows = {name: one.rows for name, one in landed.items()}
     first = next((one.first_flagged for one in landed.values() if one.first_flagged), None)
     return LandedBatch(batch, sum(rows.values()), sum(one.flagged for one in landed.values()), first, rows)
@@ -282,7 +273,6 @@ def _there(table: Table, batch: int) -> LandedBatch:
 def _write(
     messages: DataFrame, table: Table, batch: int, parser: BodyColumns, layout: Layout, told: str
 ) -> LandedBatch:
-    """Land messages as one batch."""
     from pyspark.sql import Observation
 
     counts = Observation()

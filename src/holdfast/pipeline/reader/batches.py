@@ -54,7 +54,6 @@ class WsrmReader(PortableReader, DataSourceReader):
         return plane.partition_of(self._options.sequence) if self._options.sequence else None
 
     def _ranges(self, plane: DataPlane, ends: Ends, home: int | None) -> list[QueueRange]:
-        """Return the ranges to read of one queue."""
         options = self._options
         start, end = bounds.start_of(plane, options, ends), bounds.end_of(plane, options, ends)
         if strange := sorted(options.partitions - set(end)):

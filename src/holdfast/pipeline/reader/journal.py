@@ -127,7 +127,6 @@ class JournalReader(PortableReader, DataSourceReader):
 
     @property
     def _needed(self) -> frozenset[str]:
-        """Return the columns of the result, and those that filters use."""
         options = self._options
         is_by = {
             "at": (options.starting_at, options.ending_at) != (None, None),
@@ -149,7 +148,6 @@ class JournalReader(PortableReader, DataSourceReader):
         return True
 
     def _narrowed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Select the requested rows and columns."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -169,7 +167,6 @@ class JournalReader(PortableReader, DataSourceReader):
 
 
 def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the event that reports a damaged file."""
     import pyarrow as pa
 
     from holdfast.endpoint.journal.parquet import arrow_schema

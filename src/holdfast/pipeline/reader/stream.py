@@ -312,7 +312,6 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
     def _is_early(self, start: Places, end: Places, lost: Sequence[QueueRange]) -> bool:
-        """Whether a batch should wait for more rows."""
         rows = sum(part.rows for _, part in offsets.ranges_between(start, end))
         if self._target is not None or lost or rows >= self._options.min_rows:
             return False

@@ -131,7 +131,6 @@ def _batches(options: ReadOptions, owners: OwnerPlanes, patience: Patience, part
 
 
 def _narrowed(batch: pa.RecordBatch, options: ReadOptions, part: Part) -> pa.RecordBatch:
-    """Select the requested rows and columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -115,7 +115,6 @@ def _key(sequence: str, rm: str) -> str:
 
 
 def _of(key: str) -> tuple[str, str]:
-    """Return the Identifier and the version."""
     rm, _, sequence = key.partition(" ")
     return sequence, rm
 

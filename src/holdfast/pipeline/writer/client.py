@@ -145,7 +145,6 @@ class SinkPlane(Connection):
             self._checked(status, answer)
 
     def _taken(self, status: int, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer, or raise the error that it reports."""
         if status == 422 and "row" in answer:
             with understood(self._broker):
                 says = (str(answer.get(name) or "") for name in ("error", "column", "remedy"))

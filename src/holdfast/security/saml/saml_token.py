@@ -252,7 +252,6 @@ class SamlTokenValidator(Processor):
         context.session = f"urn:holdfast:saml:{hashlib.sha256(assertion.issuer.encode()).hexdigest()}"
 
     def _security(self, context: MessageContext, now: float) -> tuple[etree._Element, Security]:
-        """Return the message, and its Security header."""
         soap = context.envelope.soap
         try:
             envelope = parse_element(as_utf8(context.data))
@@ -334,7 +333,6 @@ class SamlTokenValidator(Processor):
 
 
 def _assertion_in(security: Security) -> Assertion:
-    """Return the only assertion of a Security header."""
     found = [one for one in security.element if one.tag in ASSERTIONS]
     if len(found) != 1:
         raise Invalid(f"{len(found)} assertions, not 1")

@@ -70,7 +70,6 @@ class Reader:
 
     @property
     def _ends(self) -> list[int]:
-        """The end of each partition according to the disk."""
         queues = self._world.ledger.disks[self._node.index].queues
         return [len(queues[partition]) for partition in range(self._node.setup.partitions)]
 

@@ -99,7 +99,6 @@ class Explorer:
         return {key for key, number in self._numbers.items() if number in good}
 
     def _expand(self, number: int, situation: Situation) -> None:
-        """Try every action in one state."""
         actions = list(situation.actions())
         if not any(action[0] != "crash" for action in actions):
             missing = self._memory.missing(situation)

@@ -141,7 +141,6 @@ class Memory:
         return self._views.setdefault(view, len(self._views))
 
     def _load(self, index: int, endpoint: Remembered) -> None:
-        """Put the endpoint on the stage."""
         stage, world = self.stage, self.stage.world
         node, disk, words, watch, arrivals, now, told = self._loads(endpoint.saved)
         world.nodes = (node, world.nodes[1]) if index == 0 else (world.nodes[0], node)

@@ -160,7 +160,6 @@ class _Walk:
         """Every object met. The reference keeps it alive, so that no other object reuses its id."""
 
     def of(self, value: Any) -> Any:
-        """Reduce a value to plain values."""
         kind = type(value)
         if value is None or kind is int or kind is bool or kind is bytes:
             return value

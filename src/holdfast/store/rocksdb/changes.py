@@ -203,7 +203,6 @@ class RocksDBChanges(Changes[bytes]):
             self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _prefix(self, where: Where) -> bytes:
-        """Return the prefix of the keys of a partition's records."""
         there = self._content.partitions.get(where)
         if there is not None:
             return there.records

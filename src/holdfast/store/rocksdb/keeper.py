@@ -102,11 +102,7 @@ class Keeper:
             self._wanted.clear()
 
     def _give_back(self, tables: list[Table]) -> bool:
-        """Compact the trimmed ranges if that is worthwhile; return False if it is impossible now.
-
-        Args:
-            tables: The engine's tables as of this check.
-        """
+        """Compact the trimmed ranges if that is worthwhile; return False if it is impossible now."""
         with self._lock:
             ranges, trimmed = list(self._ranges), self.trimmed  # the list may grow during the compaction
         # If space is low, every byte counts; otherwise small amounts do not justify a compaction.

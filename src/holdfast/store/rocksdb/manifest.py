@@ -77,7 +77,6 @@ class _Edit:
         self._at = 0
 
     def apply(self, tables: set[int]) -> None:
-        """Apply the edit to the numbers of the tables."""
         while self._at < len(self._data):
             tag = self._number()
             if tag == _DELETED:

@@ -153,7 +153,6 @@ def _has_bytes(file: Path) -> bool:
 
 
 def _save(path: Path) -> int:
-    """Save every readable record as a line; return their number."""
     lines = Lines(path)
     engine = path / directory.ENGINE
     serial = 0

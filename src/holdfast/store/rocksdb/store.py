@@ -47,7 +47,6 @@ _VIEW_PAUSE = 0.02
 
 
 def _records_of(where: Where) -> bytes:
-    """Return the prefix of the keys of a partition's records."""
     return layout.partition_key(layout.RECORD, *where)
 
 
@@ -191,7 +190,6 @@ class RocksDBStore(Reads):
         return WriteBatch(raw_mode=True)
 
     def _write(self, write: Any) -> None:
-        """Make a batch durable."""
         self._db.write(write)
         self._db.flush_wal(True)
 
@@ -214,7 +212,6 @@ class RocksDBStore(Reads):
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """See :meth:`Store.read_encoded`."""
         found = self._read_dense((queue, partition), start, end, max_bytes)
         if found is None:
             # A commit that deletes records publishes this only after it is durable. Damage remains afterwards.
@@ -412,7 +409,6 @@ class RocksDBStore(Reads):
         self.trouble = why
 
     def _count(self) -> int:
-        """Return the number of records."""
         return sum(one.end - one.first for one in list(self.content.partitions.values()))
 
     @property
@@ -561,7 +557,6 @@ class RocksDBStore(Reads):
         )
 
     def _publish(self, changes: RocksDBChanges) -> None:
-        """Make the durable content visible to readers."""
         changes.take_over()
         self.contents.no_longer_named(changes.unnamed)
         self._unkept += changes.size + _BATCH_BYTES

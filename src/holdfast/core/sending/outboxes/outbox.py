@@ -289,7 +289,6 @@ class Outbox:
         return False
 
     def _proceed(self, source: RMSource, now: float) -> None:
-        """Take the next step towards the end of the Sequence, if it is due."""
         if self.source is not source:
             return  # it is over
         if source.end is EndState.OPEN and self.lifecycle.is_ending:
@@ -543,7 +542,6 @@ class Outbox:
         self.ready()
 
     def _lose(self, source: RMSource, now: float, why: Why) -> None:
-        """Handle the loss of a Sequence with unacknowledged messages."""
         doubtful, late = self.records.doubtful(source), self.late(source)
         in_doubt = str(doubtful)
         if len(late) and not len(doubtful) and not source.doubt.is_open:

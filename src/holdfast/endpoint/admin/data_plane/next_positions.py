@@ -189,7 +189,6 @@ class _Reading:
 
     @property
     def waiting(self) -> int:
-        """Return how many records the reader has not read."""
         ends = self._ends()
         return sum(ends.values()) - sum(self._since(ends).values())
 
@@ -199,7 +198,6 @@ class _Reading:
         return any(self.stands.get(one, 0) < at for one, at in self._since(self._ends()).items())
 
     def see(self) -> None:
-        """Take the snapshot that the answer describes."""
         self.ends = dict(self._ends())
         self.since = self._since(self.ends)
         self.shown |= {"epoch": self.queue.description.epoch, "partitions": self.numbers.bounds(self.queue)}
@@ -207,5 +205,4 @@ class _Reading:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the batch contains or skips records of the queue."""
         return any(at != self.stands.get(one, 0) for one, at in self.ends.items())

@@ -133,7 +133,6 @@ class RecordStream:
         return these
 
     async def _write(self, exchange: Exchange, these: Range) -> None:
-        """Write the block of these records piece by piece; returns when its last one has left."""
         sent, size = 0, -1
         try:
             while sent < size or size < 0:

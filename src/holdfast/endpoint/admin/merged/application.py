@@ -59,7 +59,6 @@ class _Request:
 
     @property
     def target(self) -> str:
-        """Path and query, below the listener's root."""
         path = _NAME.sub(lambda found: quote(self.names[found[1]], safe=""), self.route.path)
         return f"{path}?{urlencode(self.query)}" if self.query else path
 
@@ -72,7 +71,6 @@ class _Request:
         return said if isinstance(said, dict) else {}
 
     def change(self, name: str, value: object) -> None:
-        """Set one field of the content."""
         self.body = json.dumps(self.content() | {name: value}).encode()
 
 
@@ -88,7 +86,6 @@ class _Answer:
         return json.loads(self.response.body) if self.response.body else {}
 
     def refusal(self) -> dict[str, Any]:
-        """Return the error in a response, from any layer of the worker."""
         try:
             told = self.json()
         except ValueError:
@@ -167,7 +164,6 @@ class JoinedAdmin:
         return f"{'cluster partition' if self._neighbours.is_in_cluster else 'worker'} {worker}"
 
     def _away(self, worker: int, why: str) -> Refused:
-        """Return the refusal of a request that a worker has not answered."""
         placement = self._neighbours.place.placements.now
         remedy = "The process is started again; repeat the request."
         if worker in placement.starting:
@@ -180,7 +176,6 @@ class JoinedAdmin:
         return Refused(503, what, remedy, ((b"Retry-After", b"1"),))
 
     def _misdirected(self, worker: int) -> Refused:
-        """Return the refusal of a request that a process may not answer."""
         if trouble := self._neighbours.place.placements.now.trouble:
             return Refused(503, _NO_CONTACT.format(trouble), _CONTACT)
         what = f"{self._name(worker)} does not answer: it is moving to another node"
@@ -204,7 +199,6 @@ class JoinedAdmin:
         return joining.merge([one.json() for one in there])
 
     def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
-        """Return a worker's refusal, which names the worker."""
         more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
         return Refused(status, f"{told.get('error')} ({self._name(worker)})", told.get("remedy", ""), headers, more)
 
@@ -310,7 +304,6 @@ class JoinedAdmin:
     # --- ways of their own ----------------------------------------------------------------------------------------
 
     async def _pages(self, request: _Request) -> Any:
-        """Answer with a page of the rows of one worker, then of the next one."""
         is_numbered = request.target.startswith("dead-letters")  # each worker knows where the page begins
         begun, place = (0, "") if is_numbered else _marked(request.query.pop("after", ""))
         left = min(PAGE, int(request.query.get("limit", PAGE // 10)))

@@ -122,7 +122,6 @@ class NextOfAll:
         return [self._fetch(worker, "POST", "next-positions", one) for worker, one in enumerate(contents)]
 
     def _asked(self, until: Mapping[str, Mapping[str, int]] | None = None, wait: float = 0.0) -> list[dict[str, Any]]:
-        """Return the request to each worker, with the epochs of its queues."""
         content = self._content
         general = {name: content[name] for name in ("others", "least", "guess") if content.get(name) is not None}
         asked: list[dict[str, Any]] = [general | {"queues": {}, "wait": wait} for _ in range(self._workers)]

@@ -76,7 +76,6 @@ class TicketExchange(Exchange):
         content_type: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        """Answer whole."""
         self._asked.respond(status, body, content_type, headers)
 
     def start(

@@ -213,7 +213,6 @@ class _CallLines:
         self._lines: dict[KeyPath, int] = {}
 
     def note(self, path: KeyPath) -> None:
-        """Remember the line of the current call in the running file."""
         frame = inspect.currentframe()
         while frame is not None and frame.f_code.co_filename != self.file:
             frame = frame.f_back

@@ -190,7 +190,6 @@ class _Expression:
         self._held = held
 
     def wrong_in(self, tree: Node) -> list[tuple[str, str]]:
-        """Return the mistakes in an expression, or in a plan."""
         self._look(tree)
         return list(self.wrong)
 
@@ -205,7 +204,6 @@ class _Expression:
                 self._look(one)
 
     def type_of(self, node: Node) -> T.DataType | None:
-        """Return the type of an expression; None if it is unknown."""
         if node.kind == "UnresolvedAttribute":
             return self._walked(*self.resolved(node.names("nameParts")))
         if node.kind != "UnresolvedExtractValue":

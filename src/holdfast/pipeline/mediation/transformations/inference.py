@@ -114,7 +114,6 @@ def _field(place: str, tag: str, kind: T.DataType, others: list[T.StructField]) 
 
 
 def _kind_of(text: str) -> int:
-    """Return the first kind that fits a text."""
     text = text.strip()
     for index, kind in enumerate(_KINDS):
         if isinstance(kind, T.BooleanType) and text not in ("true", "false"):
@@ -130,7 +129,6 @@ def _kind_of(text: str) -> int:
 
 
 def _one_kind(found: set[int]) -> T.DataType:
-    """Return the narrowest kind that fits all of these."""
     string = len(_KINDS) - 1
     if not found:
         return _KINDS[string]

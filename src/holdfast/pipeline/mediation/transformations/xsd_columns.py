@@ -141,7 +141,6 @@ class _Fields:
 
 
 def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
-    """Return the Spark type of an element."""
     if not isinstance(element.type, XsdComplexType):
         return _simple(element.type)
     struct = _fields(element, above).struct()
@@ -150,7 +149,6 @@ def _kind(element: Any, above: tuple[Any, ...]) -> T.DataType:
 
 
 def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
-    """Return the fields of an element with a complex type."""
     kind = element.type
     if any(kind is one for one in above):
         raise ConfigurationError(
@@ -173,7 +171,6 @@ def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
 
 
 def _may_be_empty(element: Any, kind: Any) -> bool:
-    """Whether an element is valid without text."""
     return element.default is not None or element.fixed is not None or bool(kind.is_valid(""))
 
 
@@ -206,7 +203,6 @@ def _children(group: Any, fields: _Fields, above: tuple[Any, ...], *, many: bool
 
 
 def _simple(kind: Any) -> T.DataType:
-    """Return the Spark type of a simple type's text."""
     one = kind
     while one is not None:
         if one.target_namespace == _XS[1:-1] and one.local_name in _TYPES:
