@@ -125,7 +125,6 @@ class AssertionCheck(Processor):
         self._checks.remember_with(other._checks)
 
     def policy(self, *, is_https: bool) -> str:
-        """Return the assertions of a policy."""
         return self._checks.policy(is_https=is_https)
 
     def inbound(self, context: MessageContext) -> None:
@@ -158,7 +157,6 @@ class ForwarderTokens(Processor):
         self._tokens = tokens
 
     def of(self, address: str) -> SentToken | None:
-        """Return the token of an address."""
         return self._tokens.get(address)
 
     def outbound(self, context: MessageContext) -> None:

@@ -96,7 +96,6 @@ class Commands(click.Group):
         return [name for name, (module, _, _) in COMMANDS.items() if find_spec(module) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return a command."""
         if cmd_name not in self.list_commands(ctx):
             return None
         module, attribute, _ = COMMANDS[cmd_name]

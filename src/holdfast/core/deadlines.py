@@ -26,7 +26,6 @@ class Deadlines:
             heapq.heappush(self._heap, (time, key))
 
     def forget(self, key: str) -> None:
-        """Remove the deadline of a key."""
         self._times.pop(key, None)
 
     def next(self) -> float | None:

@@ -105,7 +105,6 @@ class Run:
 
 
 def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
-    """Pack rows into one block."""
     names: dict[str, int] = {}
     entries: list[bytes] = []
     pieces: list[bytes] = []

@@ -41,7 +41,6 @@ def _behind_ours(error: BaseException) -> TracebackType | None:
 
 
 def brief(error: BaseException) -> str:
-    """Return the error in one line."""
     text = _told(lambda: repr(error), error)
     return text if len(text) <= MAX_BRIEF else f"{text[:MAX_BRIEF]}…"
 

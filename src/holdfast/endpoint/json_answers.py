@@ -8,5 +8,4 @@ from holdfast.http.exchange import Exchange
 
 
 def json_answer(exchange: Exchange, status: int, value: object, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Answer an exchange with JSON."""
     exchange.respond(status, json.dumps(value).encode() + b"\n", b"application/json", headers)

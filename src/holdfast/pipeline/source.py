@@ -46,7 +46,6 @@ class WsrmDataSource(DataSource):
         return _READERS[options.read](options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A stream."""
         spare_collections()
         try:
             options = self._checked(schema)

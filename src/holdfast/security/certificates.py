@@ -145,7 +145,6 @@ class Certificate:
         return KeyReference(kind, hashlib.sha1(self.der).digest())
 
     def is_named_by(self, reference: KeyReference) -> bool:
-        """Whether a name is its name."""
         if reference.kind != "issuer-serial":
             return bool(reference.value) and self.reference(reference.kind).value == reference.value
         is_its_number = reference.serial == self.found.serial_number
@@ -191,7 +190,6 @@ class Credential:
         self._key = private
 
     def sign(self, data: bytes, algorithm: str) -> bytes:
-        """Return the signature of some bytes."""
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
 
     def unwrap(self, wrapped: bytes, *lengths: int, digest: str = SHA1, mask: str = SHA1) -> bytes:

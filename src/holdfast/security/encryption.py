@@ -189,7 +189,6 @@ class EncryptedMessage:
 
     @property
     def hides_signature(self) -> bool:
-        """Whether the signature is encrypted."""
         return any(part.place == "signature" for part in self.parts)
 
     def decrypt(self, message: SecuredMessage, credential: Credential) -> Decrypted:
@@ -510,7 +509,6 @@ class Replacing:
         self._names: list[str] = []
 
     def body(self, envelope: etree._Element, soap: SOAP) -> None:
-        """Replace the content of the Body."""
         body = envelope.find(f"{{{SOAP_NS[soap]}}}Body")
         assert body is not None
         plain = escape(body.text or "").encode() + b"".join(_written(child, with_tail=True) for child in body)
@@ -519,7 +517,6 @@ class Replacing:
         body.append(self._data_of(plain, "body"))
 
     def header(self, block: etree._Element, soap: SOAP) -> None:
-        """Replace a header block."""
         wrapper = etree.Element(ENCRYPTED_HEADER, nsmap={"wsse11": WSSE11, "wsu": WSU})
         wrapper.set(ID, block.get(ID) or f"{self._mark}-h{len(self._names)}")
         for name in (f"{{{SOAP_NS[soap]}}}mustUnderstand", f"{{{ROLE_ATTRIBUTE[soap]}"):
@@ -537,7 +534,6 @@ class Replacing:
         parent.replace(part, self._data_of(_written(part), place))
 
     def list(self) -> str:
-        """Return the list of what was replaced."""
         named = "".join(f'<xenc:DataReference URI="#{name}"/>' for name in self._names)
         return f'<xenc:ReferenceList xmlns:xenc="{XENC}">{named}</xenc:ReferenceList>'
 

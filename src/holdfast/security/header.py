@@ -403,7 +403,6 @@ def add_security(context: MessageContext, content: str) -> None:
 
 
 def security_block(soap: SOAP, content: str, *, must_understand: bool) -> bytes:
-    """Return a Security header."""
     must = f' xmlns:e="{SOAP_NS[soap]}" e:mustUnderstand="1"' if must_understand else ""
     return f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}"{must}>{content}</wsse:Security>'.encode()
 

@@ -113,7 +113,6 @@ class SecuredMessage:
 
     @property
     def timestamp(self) -> etree._Element:
-        """The Timestamp."""
         assert self.security.timestamp is not None and self.security.timestamp.element is not None
         return self.security.timestamp.element
 
@@ -130,7 +129,6 @@ class SignedMessage(SecuredMessage):
 
     @property
     def value(self) -> bytes:
-        """The value of the signature."""
         return decoded(only(self.signature, DS, "SignatureValue"))
 
 

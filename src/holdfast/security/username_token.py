@@ -407,10 +407,8 @@ def refused(context: MessageContext, code: str, reason: str, why: str, user: str
 
 
 def tell_refusal(context: MessageContext, why: str, user: str) -> None:
-    """Log why a message is refused."""
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
 
 
 def supporting(kind: str, token: str) -> str:
-    """Return the assertion of a supporting token."""
     return f'<sp:{kind} xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>{token}</wsp:Policy></sp:{kind}>'

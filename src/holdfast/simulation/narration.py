@@ -40,7 +40,6 @@ class Runs:
     failures: list[SimulationFailed] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
-        """Add the report of a run."""
         self.runs += 1
         self.events += report.events
         self.seconds += report.seconds

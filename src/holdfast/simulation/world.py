@@ -114,14 +114,12 @@ class World:
     # --- told by the driver ---------------------------------------------------------------------------------------
     # --- called by the driver -------------------------------------------------------------------------------------
     def start(self, node: Node) -> None:
-        """Start an endpoint."""
         self.note(lambda: f"{node.name} starts")
         self.ledger.disks[node.index].outcomes.clear()
         node.start()
         self.settle(node)
 
     def crash(self, node: Node, survivors: int) -> None:
-        """Crash an endpoint."""
         self.count("crashes")
         self.note(lambda: f"{node.name} crashes; {survivors} of {len(node.store.pending)} pending batches are durable")
         node.crash(survivors)

@@ -58,7 +58,6 @@ class HeldContent:
         contents.holds(name)
 
     def open(self) -> BinaryIO:
-        """Return the content as a file."""
         return self._contents.open(self.name)
 
     def __del__(self) -> None:

@@ -214,7 +214,6 @@ def number(value: int) -> bytes:
 
 
 def last_number(key: bytes) -> int:
-    """Return the number at the end of a key."""
     return int.from_bytes(key[-8:], "big")
 
 
@@ -225,7 +224,6 @@ def name_key(tag: bytes, name: str) -> bytes:
 
 
 def key_name(key: bytes) -> str:
-    """Return the name in a key."""
     return key[5 : 5 + int.from_bytes(key[1:5], "big")].decode()
 
 
@@ -235,7 +233,6 @@ def home_key(sequence: str, queue: str, partition: int) -> bytes:
 
 
 def piece_key(name: bytes, piece: int) -> bytes:
-    """Return the key of a piece of a content."""
     return PIECE + name + number(piece)
 
 
@@ -272,7 +269,6 @@ def partition_key(tag: bytes, queue: str, partition: int) -> bytes:
 
 
 def retag(key: bytes, tag: bytes) -> bytes:
-    """Return the same key with another tag."""
     return tag + key[1:]
 
 

@@ -234,7 +234,6 @@ def encode_ack_requested(header: AckRequested, dialect: Dialect) -> str:
 
 
 def encode_terminate_header(identifier: str, dialect: Dialect) -> str:
-    """Encode a SequenceTerminate header (2003/03)."""
     local = dialect.terminate_header
     return f"<wsrm:{local}>{write_identifier(identifier, dialect)}</wsrm:{local}>"
 

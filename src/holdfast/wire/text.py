@@ -199,7 +199,6 @@ class Declaration:
     written: bytes
 
     def needed_by(self, raw: bytes) -> bool:
-        """Whether ``raw`` uses it."""
         return raw.find(self.sign) >= 0 and (not self.sign or self.use.search(raw) is not None)
 
 

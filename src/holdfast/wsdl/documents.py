@@ -71,11 +71,9 @@ class Documents:
         return self._parsed[location] if location in self._parsed else parse_element(data)
 
     def roots(self) -> list[etree._Element]:
-        """Return the root elements of all documents that are loaded."""
         return list(self._parsed.values())
 
     def beside(self, location: str, imported: str) -> str:
-        """Return the location of a document that the document at ``location`` imports."""
         if location.startswith(_WEB) or "://" in imported:
             return urljoin(location, imported)
         return os.path.realpath(os.path.join(os.path.dirname(location), imported))

@@ -78,7 +78,6 @@ class _Collected(etree.Resolver):
         return self.resolve_string(self._units.get(system_url or "", b""), context, base_url=system_url)
 
     def add_inline(self, location: str, schema: etree._Element) -> None:
-        """Add a schema element of the document at ``location``."""
         self._add(f"holdfast:/unit{len(self._units)}.xsd", location, schema, is_included=False)
 
     def compile(self) -> etree.XMLSchema:

@@ -103,7 +103,6 @@ def to_journal(given: str | None) -> bool | JournalPolicy | None:
 
 
 def queue_options(command: Any) -> Any:
-    """Add the options of the queue."""
     for option in reversed(
         [
             click.option(

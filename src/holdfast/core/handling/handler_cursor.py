@@ -222,5 +222,4 @@ class HandlerCursor:
         return min((entry.due for entry in self._delayed), default=None)
 
     def to_state(self) -> State:
-        """Return the state to save."""
         return {"done": self._done.to_state()}

@@ -70,7 +70,6 @@ class QueueDescription:
         self._records.save_description(self.to_state)
 
     def to_state(self) -> State:
-        """Return the state to save."""
         state: State = {"kind": self.kind, "partitions": len(self._records.partitions)}
         if self.sessions:
             state["sessions"] = self.sessions

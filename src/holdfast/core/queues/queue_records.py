@@ -130,7 +130,6 @@ class QueueRecords:
         return found[0][1] if found else None
 
     def tell(self, incident: Incident) -> None:
-        """Report an incident."""
         self.effects.append(incident)
 
     def tell_aside(self, what: str, so: str, state: State) -> None:

@@ -194,7 +194,6 @@ class Sizes:
         return self.total - self.marks[0][1]
 
     def to_state(self) -> State:
-        """Return the state to save."""
         return {"marks": [list(mark) for mark in self.marks]}
 
 

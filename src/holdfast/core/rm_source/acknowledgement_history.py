@@ -63,5 +63,4 @@ class AcknowledgementHistory:
         return lost
 
     def to_state(self) -> list[int]:
-        """Return the state to save."""
         return self._heard.to_state()

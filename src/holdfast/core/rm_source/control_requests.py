@@ -43,7 +43,6 @@ class ControlRequests:
         return None if self.open_creations else self.due
 
     def is_due(self, now: float) -> bool:
-        """Whether the request leaves now."""
         due = self.deadline
         return due is not None and due <= now
 

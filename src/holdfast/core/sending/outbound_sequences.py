@@ -33,7 +33,6 @@ class OutboundSequences:
         return [self.by_local_id[local_id] for local_id in self._by_identifier.get(identifier, ())]
 
     def has(self, identifier: str) -> bool:
-        """Whether a Sequence has that Identifier."""
         return identifier in self._by_identifier
 
     def remove(self, source: RMSource) -> None:

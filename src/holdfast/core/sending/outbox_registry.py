@@ -176,5 +176,4 @@ class OutboxRegistry:
             self._queues.delete(outbox.records.queue)
 
     def queue(self, name: str) -> Queue | None:
-        """Return the queue with that name."""
         return self._queues.get(name)

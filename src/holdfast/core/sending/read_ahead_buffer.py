@@ -65,7 +65,6 @@ class Here(dict[int, Record]):
         return self.bytes >= MOST_BYTES or self._buffers.bytes >= MOST_OF_ALL
 
     def put(self, offset: int, record: Record) -> None:
-        """Add a record."""
         if offset not in self:
             if not self:
                 self._buffers.has_records(self)

@@ -41,7 +41,6 @@ class ServedPolls:
         self._polls = context.polls
 
     def serve(self, now: float) -> None:
-        """Answer the polls that can be answered."""
         if self._polls.waiting:
             is_recovering = self._context.reading.is_recovering
             waiting, self._polls.waiting = self._polls.waiting, []

@@ -211,7 +211,6 @@ class Sink:
 
     @property
     def staged(self) -> list[Part]:
-        """The parts that are not published."""
         return [one for one in self.parts.values() if one.first_number is None]
 
     @property
@@ -242,7 +241,6 @@ class Sink:
         return Incident(what, self.identifier, level=level, detail={"sink": self.name, **detail})
 
     def to_state(self) -> State:
-        """Return the state to save."""
         return {
             "name": self.name,
             "identifier": self.identifier,

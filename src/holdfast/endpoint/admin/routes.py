@@ -237,7 +237,6 @@ def _parts(path: str) -> Parts:
 
 
 def named_parts(path: str) -> Parts:
-    """Return the named parts of a path."""
     return [(name, words) for name, words in _parts(path) if name]
 
 

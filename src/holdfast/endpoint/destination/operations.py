@@ -39,7 +39,6 @@ class OperationHandler:
         self._check_parameters()
 
     def as_handler(self) -> Callable[..., Any]:
-        """Return the handler to register."""
         if inspect.iscoroutinefunction(self._handler):
 
             async def handle(message: Message) -> Any:

@@ -29,7 +29,6 @@ class Unanswered:
         return len(self._since)
 
     def add(self, exchange: Exchange) -> None:
-        """Add a waiting exchange."""
         self._count += 1
         self._since[exchange] = 0.0 if self._count % MEASURED else perf_counter()
 

@@ -77,7 +77,6 @@ class Commits:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether there are changes to commit."""
         return bool(self._taken or self._alone) or self._protocol.wants_commit
 
     @property
@@ -127,7 +126,6 @@ class Commits:
         return self._taken.popleft() if self._taken else _Taken(self._protocol.take_batch())
 
     def take_durable(self) -> Batch | None:
-        """Return the batch that has become durable."""
         batch, self._under_way = self._under_way, None
         return batch
 

@@ -266,7 +266,6 @@ def _raw(one: Attachment) -> bytes:
 
 
 def decode_attachments(data: bytes) -> list[Attachment]:
-    """Return the attachments of a record."""
     if not data:
         return []
     found = []

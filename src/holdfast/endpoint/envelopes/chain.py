@@ -73,7 +73,6 @@ class Chain:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no processors."""
         return not self.processors
 
     # --- in -------------------------------------------------------------------------------------------------------

@@ -275,7 +275,6 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        """The number of running handlers."""
         return len(self._running)
 
     @property

@@ -188,7 +188,6 @@ class HandlerTable:
         return not self.handlers or self.replies(action)
 
     def replies(self, action: str) -> bool:
-        """Whether a handler can reply to an action."""
         return action in self.handlers or "" in self.handlers
 
     def described(self) -> list[GeneratedOperation]:

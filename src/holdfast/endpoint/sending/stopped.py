@@ -111,7 +111,6 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
 
 
 def nothing_to_resume(store: str) -> ConfigurationError:
-    """Return the error for resuming a store without messages."""
     return ConfigurationError(
         f"there is nothing to resume in {store}: no source has stored messages there",
         remedy="Name the store with the messages, or give the destination for new ones.",

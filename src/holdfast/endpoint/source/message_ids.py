@@ -29,7 +29,6 @@ class MessageIds:
         self._reading: asyncio.Future[None] | None = None
 
     def add(self, message_id: str, offset: int) -> None:
-        """Add a submitted message."""
         if self._offsets is not None:
             self._offsets[message_id] = offset
             if len(self._offsets) > REMEMBERED:

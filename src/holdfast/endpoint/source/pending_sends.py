@@ -169,7 +169,6 @@ def named(outbox: Outbox) -> str:
 
 
 def fail(futures: Iterable[asyncio.Future[Any]], error: BaseException) -> None:
-    """Fail those that are not done."""
     for future in futures:
         if not future.done():
             future.set_exception(error)

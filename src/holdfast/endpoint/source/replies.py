@@ -118,7 +118,6 @@ class Replies:
         self._came(*found[0])
 
     def has(self, request: str) -> bool:
-        """Whether the reply to that request is stored."""
         return request in self._offsets
 
     async def kept(self, request: str) -> Reply | None:

@@ -98,7 +98,6 @@ class NodeListener:
         await self._server.adopt(connection, request)
 
     def use(self, limits: HTTPLimits) -> None:
-        """Replace the limits."""
         self._server.use(limits, None)
 
     async def close(self) -> None:

@@ -55,7 +55,6 @@ class Placements:
         self.set(self._known)
 
     def set(self, placement: Placement) -> None:
-        """Publish a placement."""
         self._known = placement
         remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
         parts = [sorted(placement.local), remote, sorted(placement.starting), nodes, placement.trouble]
@@ -95,7 +94,6 @@ class Loads:
             self.set(number, AWAY)
 
     def set(self, number: int, connections: int) -> None:
-        """Set the number of connections of a worker."""
         _NUMBER.pack_into(self._memory, _NUMBER.size * number, connections)
 
     def of(self, number: int) -> int:

@@ -61,7 +61,6 @@ class RequestFreshness:
         self._present, self._before = _Challenge(), _Challenge()
 
     def challenge(self, now: float) -> str:
-        """Return the present challenge."""
         if now - self._present.since >= PERIOD:
             is_recent = now - self._present.since < 2 * PERIOD
             self._renew(now, self._present if is_recent else _Challenge())

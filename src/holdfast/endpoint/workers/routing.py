@@ -369,7 +369,6 @@ class Neighbours:
 
     @property
     def workers(self) -> WorkerClient:
-        """Client for requests to the other workers."""
         assert self._workers is not None
         return self._workers
 

@@ -145,7 +145,6 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Decode a relayed request."""
     (length,) = struct.unpack_from(">I", data)
     encoded = data[4 : 4 + length]
     head = _known_head(encoded) if length <= SMALL_HEAD else _decode(encoded)
@@ -170,7 +169,6 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def origin(self) -> Origin:
-        """Origin of the envelope."""
         return Origin(secret=self.secret, party=self.party, names=self.names)
 
     def envelope(self) -> Envelope:

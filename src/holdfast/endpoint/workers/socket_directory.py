@@ -32,7 +32,6 @@ class SocketDirectory:
         os.rename(made, self.path)
 
     def delete(self) -> None:
-        """Delete it, with what is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

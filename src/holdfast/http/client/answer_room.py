@@ -113,7 +113,6 @@ class AnswerRoom:
         self._grant()
 
     def end(self, claim: Claim) -> None:
-        """End a claim."""
         self._waiting.pop(claim, None)
         if claim.is_granted:
             self._give_back(claim.origin, claim.size)

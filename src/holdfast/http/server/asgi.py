@@ -178,7 +178,6 @@ class ASGIExchange(Exchange):
 
     @property
     def answered(self) -> bool:
-        """Whether an answer was begun."""
         return self._answered
 
     def _begin(self, status: int, content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:

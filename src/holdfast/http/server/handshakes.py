@@ -95,7 +95,6 @@ class TLSListener:
                 self.take(connection)
 
     def take(self, connection: socket.socket) -> None:
-        """Begin the handshake of a connection."""
         Handshake(self._server, self.context, connection)
 
     def _resume(self, listener: socket.socket) -> None:
@@ -182,7 +181,6 @@ class Handshake(Peer):
         self.abort()
 
     def close_if_idle(self) -> None:
-        """Close: it is idle."""
         self.abort()
 
     def abort(self) -> None:

@@ -126,7 +126,6 @@ class OpenConnections:
         self._unsent_bytes -= self._unsent.pop(connection, 0)
 
     def remove(self, connection: Peer) -> None:
-        """Forget a connection that is lost."""
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()

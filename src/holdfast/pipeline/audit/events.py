@@ -204,5 +204,4 @@ class Latencies:
         return (Latency(*key, messages) for key, messages in counts.items())
 
     def __len__(self) -> int:
-        """Return the number of distinct latencies."""
         return len(self._counts)

@@ -86,7 +86,6 @@ class Audit:
     found: DataFrame
 
     def tables(self) -> Iterator[tuple[str, DataFrame]]:
-        """Yield all tables by name."""
         for field in fields(self):
             if field.name not in ("summed", "found"):
                 yield field.name, getattr(self, field.name)

@@ -83,7 +83,6 @@ class DeltaTable:
         return next((str(one) for one in told if one), "")
 
     def there(self) -> bool:
-        """Whether the table exists."""
         return LOG in files.names(self._spark, self._out)
 
     def numbers(self) -> list[int]:

@@ -60,7 +60,6 @@ def chosen(table: Iterable[Typed], names: Collection[str]) -> list[Typed]:
 
 
 def spark_struct(columns: Iterable[Typed]) -> StructType:
-    """Return the columns as Spark's type."""
     from pyspark.sql.types import (
         BooleanType,
         DataType,
@@ -83,7 +82,6 @@ def spark_struct(columns: Iterable[Typed]) -> StructType:
 
 
 def arrow_struct(columns: Iterable[Typed]) -> pa.Schema:
-    """Return the columns as Arrow's schema."""
     import pyarrow as pa
 
     types = {

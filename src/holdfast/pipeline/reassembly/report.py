@@ -136,7 +136,6 @@ def _places(bad: DataFrame) -> list[dict[str, Any]]:
 
 
 def as_json(gathered: Report) -> str:
-    """Return the report as JSON."""
     return json.dumps(asdict(gathered), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -117,7 +117,6 @@ class Grid:
 
     @property
     def total(self) -> int:
-        """Number of Sequences."""
         return len(self.cells) * self.sequences
 
 

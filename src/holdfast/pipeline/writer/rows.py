@@ -169,7 +169,6 @@ class Part:
         self.rows += 1
 
     def encoded(self) -> bytes:
-        """Return the whole part in its encoded form."""
         return bytes(self._data) + _END.pack(0xFFFFFFFF, self.rows)
 
     def refused(self, row: int, reason: str, column: str = "") -> Refused:

@@ -106,5 +106,4 @@ class SourceTokens:
         self._db.run(_SCHEMA, _USE, usage=use, identifier=identifier)
 
     def forget(self, identifier: str) -> None:
-        """Forget a token with all its uses."""
         self._db.run(_SCHEMA, _DROP_USES, _DROP_TOKEN, identifier=identifier)

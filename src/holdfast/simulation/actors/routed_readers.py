@@ -265,7 +265,6 @@ class RoutedReaders:
         ]
 
     def begin(self) -> None:
-        """Start all of them."""
         for reader in self._readers:
             reader.begin()
 

@@ -80,7 +80,6 @@ class Budget:
     late: int
 
     def copy(self) -> Budget:
-        """Return a copy."""
         return Budget(self.losses, self.duplicates, self.crashes, self.early, self.late)
 
 
@@ -160,7 +159,6 @@ class Packet:
 
     @property
     def form(self) -> Form:
-        """Its canonical form."""
         if self._form is None:
             transmit = self.transmit
             content = (transmit.source, transmit.envelope, self.envelope)
@@ -175,7 +173,6 @@ class Packet:
 
     @property
     def name(self) -> str:
-        """Its name in the trace."""
         return f"the answer to #{self.number}" if self.is_response else f"#{self.number}"
 
 

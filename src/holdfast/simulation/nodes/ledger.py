@@ -101,7 +101,6 @@ class DurableState:
     """Its further queues."""
 
     def apply(self, batch: Batch) -> None:
-        """Apply a durable batch."""
         placed = []
         for queue, partition, offset, record in appended(batch):
             if queue == INBOX:

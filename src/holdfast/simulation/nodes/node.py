@@ -299,7 +299,6 @@ class Node:
 
     @property
     def handling(self) -> HandlerSchedule:
-        """Its handlers."""
         assert self.protocol.handling is not None
         return self.protocol.handling
 
@@ -344,7 +343,6 @@ class Node:
             self.outbox.want_end(self.now)
 
     def receive(self, arrival: Arrival) -> None:
-        """Receive a request."""
         journey = arrival.journey
         envelope = replace(journey.transmit.envelope)
         service = self.world.service

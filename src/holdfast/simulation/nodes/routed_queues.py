@@ -36,7 +36,6 @@ def service_address(queue: str) -> str:
 
 
 def is_routed(queue: str) -> bool:
-    """Whether the queue is a further queue."""
     return queue.startswith(PREFIX)
 
 

@@ -78,7 +78,6 @@ class Invariant:
 
 
 def numbers_of(acknowledgement: SequenceAcknowledgement) -> list[int]:
-    """Return every number that an acknowledgement names."""
     return [number for lower, upper in acknowledgement.ranges for number in range(lower, upper + 1)]
 
 

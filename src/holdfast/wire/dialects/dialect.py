@@ -123,7 +123,6 @@ class Dialect:
 
     @cached_property
     def identifier_name(self) -> str:
-        """The full name of Identifier."""
         return f"{self.identifier_namespace or self.namespace}}}Identifier"
 
     @cached_property

@@ -146,7 +146,6 @@ class Doubt:
             self.held.add(number)
 
     def to_state(self) -> State:
-        """Return the state to save."""
         ranges = {name: getattr(self, name).to_state() for name in ("numbers", "behind", "held")}
         return {"start": self.start, "code": self.code, "reason": self.reason} | ranges
 

@@ -120,7 +120,6 @@ class OutboxLifecycle:
         return pause
 
     def to_state(self) -> State:
-        """Return the state to save."""
         choices = [[v.rm.value, v.addressing.value, v.soap.value, offer] for v, offer in self.choices]
         state: State = {"choices": choices, "stopped": self.stopped}
         if self.stopped_for:
@@ -128,7 +127,6 @@ class OutboxLifecycle:
         return state if self.suspended is None else state | {"suspended": self.suspended}
 
     def restore(self, state: State) -> None:
-        """Restore a saved state."""
         if state.get("stopped"):
             self.stop(state["stopped"], state.get("stopped_for", ""))
         elif isinstance(state.get("suspended"), str):

@@ -173,7 +173,6 @@ class Mailboxes:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def polled(self, box: Mailbox, now: float) -> None:
-        """Record a poll."""
         box.polled_at = now
 
     def deadline(self) -> float | None:

@@ -32,7 +32,6 @@ class Rates:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from now on."""
         self.look()
         self._timer = asyncio.get_running_loop().call_later(EVERY, self.start)
 
@@ -41,7 +40,6 @@ class Rates:
             self._timer.cancel()
 
     def look(self) -> None:
-        """Look now."""
         now = self._clock()
         ends, places = {}, {}
         for queue in self._queues():

@@ -43,7 +43,6 @@ class LargeAnswers:
         return answer is not None
 
     def close(self) -> None:
-        """Forget all of them."""
         for ticket in list(self._waiting):
             self._expire(ticket)
 
@@ -81,7 +80,6 @@ class TicketExchange(Exchange):
     def start(
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        """Begin a large answer."""
         self._head = (status, content_type, headers)
         self._asked.on_close = None
         self._asked.respond(LARGE, self._answers.add(self).encode())
@@ -100,12 +98,10 @@ class TicketExchange(Exchange):
             await self._target.result().drain()
 
     def finish(self) -> None:
-        """End the answer."""
         if not self.closed:
             self._target.result().finish()
 
     def fetched(self, exchange: Exchange) -> None:
-        """Send the answer here."""
         exchange.on_close = self._lose
         exchange.start(*self._head)
         for piece in self._pieces:

@@ -72,7 +72,6 @@ class SealedTransport(asyncio.Transport, asyncio.Protocol):
     # --- the protocol's side --------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes."""
         for start in range(0, len(data), PIECE):
             self._transport.write(self._writer.pack(((0, bytes(data[start : start + PIECE])),)))
 

@@ -57,7 +57,6 @@ class NodeStream(asyncio.Protocol):
         self.is_over = False
 
     def use_keys(self, requests: bytes, answers: bytes) -> None:
-        """Set the keys of the requests, and of the answers."""
         self._writer, self._reader = FrameWriter(requests), FrameReader(answers, MOST_ANSWERS)
 
     def send(self, content: bytes, done: Done) -> None:
@@ -107,7 +106,6 @@ class NodeStream(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it has its connection."""
         return self._transport is not None
 
     @property

@@ -96,7 +96,6 @@ class Settled:
         return settled
 
     def read(self, name: str) -> DataFrame:
-        """Return an output."""
         told = json.loads(files.read_text(self.spark, f"{self._place}/{_MARKER}"))
         reader = self.spark.read
         if schema := told.get(_SCHEMAS, {}).get(name):  # otherwise Spark reads the files, in a job
