@@ -153,8 +153,8 @@ def _derived(module: str, node: ast.ClassDef) -> list[ast.stmt]:
     theirs = {one.name: one for one in methods if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
     body: list[ast.stmt] = []
     for one in node.body:
-        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
-            one.args = theirs["__init__"].args
+        if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "send"):
+            one.args = theirs[one.name].args
         elif isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
             name = one.targets[0].id
             same = theirs[name]

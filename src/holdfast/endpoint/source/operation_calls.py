@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
 from holdfast.endpoint.source.http_settings import SourceHTTP
@@ -23,10 +23,10 @@ _OPTIONS: Final = ("sequence_key", "message_id", "headers", "attachments", "time
 """Options of :meth:`OperationCalls.call`, without the underscore that separates them from fields."""
 
 
-class MessageFields(TypedDict):
+class MessageFields(TypedDict, total=False):
     """The keyword arguments that ``send`` and ``request`` have in common."""
 
-    action: str
+    action: Required[str]
     sequence_key: str
     message_id: str | None
     headers: bytes

@@ -38,7 +38,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.operation_calls import OperationCalls
+from holdfast.endpoint.source.operation_calls import MessageFields, OperationCalls
 from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
 from holdfast.endpoint.source.pending_sends import Progress, named
 from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
@@ -302,28 +302,11 @@ class Source(OperationCalls):
     # --- sending --------------------------------------------------------------------------------------------------
 
     @overload
-    def send(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        attachments: Sequence[Attachment] = (),
-    ) -> Coroutine[Any, Any, Sent]: ...
+    def send(self, body: Body, **fields: Unpack[MessageFields]) -> Coroutine[Any, Any, Sent]: ...
 
     @overload
     def send(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        attachments: Sequence[Attachment] = (),
-        connection: Connection | DBConnection,
+        self, body: Body, *, connection: Connection | DBConnection, **fields: Unpack[MessageFields]
     ) -> Enqueued: ...
 
     def send(

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import SourcePolicy
-from holdfast.endpoint.envelopes.attachments import Attachment
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.handling.dispatcher import HandlerT
 from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
+from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.pending_sends import Progress
 from holdfast.endpoint.source.sent import Enqueued
 from holdfast.endpoint.source.wsdl import SourceOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast.store.sql.outgoing import DBConnection
 
+F = TypeVar("F", bound=Callable[..., object])
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -91,6 +93,17 @@ def _arguments_of(
 
     def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Source, P], None]:
         return wraps(asynchronous.Source.__init__)(constructor)
+
+    return decorate
+
+
+def _shown_as(method: Callable[..., object]) -> Callable[[F], F]:
+    """Give a method the arguments of another for editors and ``inspect``; type checkers know them already."""
+
+    def decorate(function: F) -> F:
+        returned = signature(function).return_annotation
+        function.__signature__ = signature(method).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        return function
 
     return decorate
 
@@ -271,61 +284,21 @@ class Source:
             thread.stop()
 
     @overload
-    def send(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        attachments: Sequence[Attachment] = (),
-    ) -> Sent: ...
+    def send(self, body: Body, **fields: Unpack[MessageFields]) -> Sent: ...
 
     @overload
     def send(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        attachments: Sequence[Attachment] = (),
-        connection: Connection | DBConnection,
+        self, body: Body, *, connection: Connection | DBConnection, **fields: Unpack[MessageFields]
     ) -> Enqueued: ...
 
+    @_shown_as(asynchronous.Source.send)
     def send(
-        self,
-        body: Body,
-        *,
-        action: str,
-        sequence_key: str = "",
-        message_id: str | None = None,
-        headers: bytes = b"",
-        attachments: Sequence[Attachment] = (),
-        connection: Connection | DBConnection | None = None,
+        self, body: Body, *, connection: Connection | DBConnection | None = None, **fields: Unpack[MessageFields]
     ) -> Sent | Enqueued:
         """See :meth:`holdfast.Source.send`."""
         if connection is not None:
-            return self._source.send(
-                body,
-                action=action,
-                sequence_key=sequence_key,
-                message_id=message_id,
-                headers=headers,
-                attachments=attachments,
-                connection=connection,
-            )
-        sending = self._source.send(
-            body,
-            action=action,
-            sequence_key=sequence_key,
-            message_id=message_id,
-            headers=headers,
-            attachments=attachments,
-        )
-        return Sent(self, self._run(sending))
+            return self._source.send(body, connection=connection, **fields)
+        return Sent(self, self._run(self._source.send(body, **fields)))
 
     call = _blocking(asynchronous.Source.call)
     request = _blocking(asynchronous.Source.request)
