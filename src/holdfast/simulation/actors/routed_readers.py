@@ -9,15 +9,12 @@ must then have reported how many.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from holdfast.core.queues.queue import Queue
-from holdfast.core.records import Record
-from holdfast.simulation.actors.reader import At
+from holdfast.simulation.actors.reader import At, QueueReader
 from holdfast.simulation.nodes.node import Node
-from holdfast.simulation.promises.invariant import InvariantViolation
+from holdfast.simulation.nodes.routed_queues import Kept
 
 if TYPE_CHECKING:
     from holdfast.simulation.world import World
@@ -28,8 +25,6 @@ LATENCY = {FAST: 0.1, SLOW: 4.0, BACK: 1.0, FORGOTTEN: 1.0}
 """The longest time that a request of each reader takes, seconds."""
 PAUSE = 1.0
 """Seconds before a reader that has read everything asks again."""
-MOST_AT_ONCE = 4
-"""The most records a reader requests at a time."""
 SHORT_AGE = 60.0
 """Seconds. The endpoint deletes records with this retention or a shorter one while the world heals."""
 LARGEST_RECORD = 300
@@ -38,7 +33,7 @@ MOST_RETURNS = 2
 """How many times a reader rewinds."""
 
 
-class RoutedReader:
+class RoutedReader(QueueReader):
     """One reader of one further queue.
 
     Args:
@@ -50,31 +45,16 @@ class RoutedReader:
         chance: Chooses delays, losses and deaths.
     """
 
+    invariant = INVARIANT
+
     def __init__(self, world: World, node: Node, queue: str, name: str, at: At, chance: random.Random) -> None:
-        self._world = world
-        self._node = node
-        self._name = name
-        self._at = at
-        self._chance = chance
-        self._queue_name = queue
-        self._life = 0
+        super().__init__(world, node, queue, name, f"the reader {name!r} of {queue}", at, chance, LATENCY[name])
         self._era = 0
         """Number of rewinds. Late settlements from an earlier era are dropped, because the reader has rewound since."""
         self._returns = 0
         self._is_returning = False
         self._missed: dict[int, int] = {}
         """Partition -> records deleted before the reader requested them."""
-        self._is_storm = True
-        self.is_gone = False
-        """Whether the reader has stopped and its cursor may be deleted."""
-        self.landed: list[int] | None = None
-        """For each partition, the offset up to which records are landed. None: the cursor does not exist yet. On a
-        disk."""
-
-    def begin(self) -> None:
-        """Start, or restart after a death."""
-        self._life += 1
-        self._later(self._go_on)
 
     def heal(self) -> None:
         """Stop losses and deaths. The forgotten reader stops, and an operator deletes its cursor."""
@@ -90,70 +70,23 @@ class RoutedReader:
         self._queue.drop_cursor(self._name, self._node.now)
         return self._node
 
-    @property
-    def _queue(self) -> Queue:
-        return self._node.protocol.inbound.queues[self._queue_name]
+    def _truth(self, partition: int) -> list[Kept]:
+        return self._world.ledger.disks[self._node.index].routed.records[self._queue_name, partition]
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the queue has records that the reader has not landed."""
-        if self.is_gone:
-            return False
-        return self.landed is None or any(at < end for at, end in zip(self.landed, self._ends, strict=True))
-
-    @property
-    def _ends(self) -> list[int]:
-        records = self._world.ledger.disks[self._node.index].routed.records
-        return [len(records[self._queue_name, number]) for number in range(self._node.setup.partitions)]
-
-    # --- its life -------------------------------------------------------------------------------------------------
-
-    def _later(self, call: Callable[[], Node | None], least: float = 0.001) -> None:
-        """Schedule a call that is dropped if the reader dies first."""
-        delay = least + self._chance.random() * LATENCY[self._name]
-        self._at(delay, partial(self._if_alive, self._life, call))
-
-    def _if_alive(self, life: int, call: Callable[[], Node | None]) -> Node | None:
-        return call() if life == self._life and not self.is_gone else None
-
-    def _dies(self) -> bool:
-        if not self._is_storm or self._chance.random() >= 0.1:
-            return False
-        self._world.count("reader died")
-        self.begin()
-        return True
-
-    def _go_on(self) -> Node | None:
-        """Request more records; create the cursor first, or rewind."""
-        node = self._node
-        if not node.is_up:
-            self._later(self._go_on)
-            return None
-        if self.landed is None:
-            stands = self._queue.advance(self._name, {}, node.now)
-            node.protocol.commit.then(partial(self._begun, [*stands.values()]))
-            self._later(self._go_on)
-            return node
-        cursor = self._queue.cursors.get(self._name)
-        if cursor is None:
+    def _request(self, landed: list[int]) -> Node | None:
+        """Request more records, or rewind."""
+        if self._name not in self._queue.cursors:
             self._broken("its cursor, which was durable, is gone")
         if self._name == BACK and self._returns < MOST_RETURNS and self._chance.random() < 0.1:
             return self._go_back()
-        for partition, (at, one) in enumerate(zip(self.landed, self._queue.partitions, strict=True)):
-            if at < one.first:
-                self._skip(partition, one.first)
-            elif at < one.durable_end:
-                end = min(one.durable_end, at + self._chance.randint(1, MOST_AT_ONCE))
-                self._later(partial(self._read, node.run, partition, at, end))
-                return None
-        self._later(self._go_on, PAUSE)
-        if any(cursor.offsets[number] < at for number, at in enumerate(self.landed)):
-            return self._settle(dict(enumerate(self.landed)))  # the last settlement was lost
-        return None
+        return super()._request(landed)
 
-    def _begun(self, stands: list[int], now: float) -> None:
-        if self.landed is None:
-            self.landed = stands
+    def _rest(self, landed: list[int]) -> Node | None:
+        self._later(self._go_on, PAUSE)
+        offsets = self._queue.cursors[self._name].offsets
+        if any(offsets[number] < at for number, at in enumerate(landed)):
+            return self._settle(dict(enumerate(landed)))  # the last settlement was lost
+        return None
 
     def _go_back(self) -> Node:
         """Rewind: stop the reader and move its cursor to an earlier record."""
@@ -194,41 +127,17 @@ class RoutedReader:
         self._world.count("records missed, and reported")
         self.landed[partition] = first
 
-    def _read(self, run: int, partition: int, start: int, end: int) -> Node | None:
-        node = self._node
-        self._later(self._go_on)
+    def _is_outdated(self, partition: int, start: int) -> bool:
+        """Whether the reader has rewound, or the retention deleted the records: the next request skips them."""
         assert self.landed is not None
-        if not node.is_up or node.run != run or self.landed[partition] != start:
-            return None
-        if start < self._queue.partitions[partition].first:
-            return None  # the retention deleted them meanwhile: the next request skips them
-        found = node.store.read(self._queue_name, partition, start, end)
-        if [offset for offset, _ in found] != list(range(start, end)):
-            # The endpoint may delete a record only after the deletion is durable and reported; the next request then
-            # skips it.
-            self._broken(f"it asked for {start} to {end} of partition {partition} and got {[at for at, _ in found]}")
-        if self._dies():
-            return None
-        self._land(partition, found)
-        if self._dies():
-            return None
-        return self._settle(dict(enumerate(self.landed)))
-
-    def _land(self, partition: int, found: list[tuple[int, Record]]) -> None:
-        truth = self._world.ledger.disks[self._node.index].routed.records[self._queue_name, partition]
-        assert self.landed is not None
-        for offset, record in found:
-            if offset >= len(truth) or (truth[offset].sequence, truth[offset].body) != (record.sequence, record.body):
-                self._broken(f"it reads {record.body.decode()} at offset {offset} of partition {partition}")
-        self.landed[partition] += len(found)
-        self._world.count("records read")
+        return self.landed[partition] != start or start < self._queue.partitions[partition].first
 
     def _settle(self, offsets: dict[int, int]) -> Node | None:
         """Move the cursor: immediately, late, twice or, during the storm, never."""
         # Below 0.3, a late settlement follows. From 0.1 to 0.2 it is the only one; otherwise the cursor moves now, too.
         chance = self._chance.random() if self._is_storm else 1.0
         if chance < 0.3:
-            delay = self._chance.random() * 2 * LATENCY[self._name]
+            delay = self._chance.random() * 2 * self._latency
             self._at(delay, partial(self._settled_late, self._era, offsets))
         if 0.1 < chance < 0.2:
             return None
@@ -241,9 +150,6 @@ class RoutedReader:
         self._world.count("settlements that came late")
         self._queue.advance(self._name, offsets, self._node.now)
         return self._node
-
-    def _broken(self, what: str) -> NoReturn:
-        raise InvariantViolation(INVARIANT, f"the reader {self._name!r} of {self._queue_name}: {what}")
 
 
 class RoutedReaders:
