@@ -501,11 +501,7 @@ class BrokerConfig:
 
 
 def public_secrets(table: Any) -> list[str]:
-    """Return the files with secrets that every user of the machine can read, in the order of the keys.
-
-    Args:
-        table: The configuration, or a table of it.
-    """
+    """Return the files with secrets that every user of the machine can read, in the order of the keys."""
     if isinstance(table, Secret | Users):
         file = table.origin if isinstance(table, Secret) else table.file
         return [file] if is_public(Path(file)) else []

@@ -109,11 +109,7 @@ class UserValidator(UsernameTokenValidator):
 
 
 class AssertionCheck(Processor):
-    """Accepts the assertions of senders. What destinations answer does not concern it.
-
-    Args:
-        checks: Checks an assertion.
-    """
+    """Accepts the assertions of senders. What destinations answer does not concern it."""
 
     understands = (SECURITY,)
 
@@ -146,9 +142,6 @@ class ForwarderTokens(Processor):
 
     The Security header is for the next hop: the sender's does not leave with a message, and the destination's does not
     return to the sender.
-
-    Args:
-        tokens: Address -> its token.
     """
 
     understands = (SECURITY,)

@@ -97,12 +97,7 @@ class StoreTransport:
 
 
 class _WorkerStore:
-    """The store of one worker.
-
-    Args:
-        location: Its location.
-        worker: The worker; None: it is the only one.
-    """
+    """The store of one worker."""
 
     def __init__(self, location: str | Path, worker: Worker | None) -> None:
         self._location = location

@@ -67,12 +67,7 @@ _FORMS: Final = {EXCLUSIVE_C14N: False, EXCLUSIVE_C14N_WITH_COMMENTS: True}
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Algorithms of a signature.
-
-    Args:
-        signature: Of the signature.
-        digest: Of each part.
-    """
+    """Algorithms of a signature."""
 
     signature: str
     digest: str
@@ -256,11 +251,6 @@ def check_value(message: SignedMessage, certificate: Certificate, suite: SuiteNa
     """Check that a certificate's key made the signature, whatever it is over.
 
     The algorithms are those of the suite alone (SecurityPolicy 1.2, section 6.1), whatever the message names.
-
-    Args:
-        message: The message.
-        certificate: The certificate, which is trusted.
-        suite: What is accepted.
 
     Returns:
         The signature's algorithm.

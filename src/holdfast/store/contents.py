@@ -43,12 +43,7 @@ def require_room(place: Path | int, size: int) -> None:
 
 
 class HeldContent:
-    """Keeps a content as long as the object lives; see :class:`~holdfast.core.records.Hold`.
-
-    Args:
-        contents: Has the content.
-        name: Its name.
-    """
+    """Keeps a content as long as the object lives; see :class:`~holdfast.core.records.Hold`."""
 
     __slots__ = ("_contents", "name")
 
@@ -66,9 +61,6 @@ class HeldContent:
 
 class Writer(ABC):
     """A :class:`~holdfast.core.records.ContentWriter` of a store.
-
-    Args:
-        hold: Keeps the content.
 
     Attributes:
         size: Bytes written.

@@ -37,10 +37,6 @@ def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict
 class OperationValues:
     """The values of one operation.
 
-    Args:
-        contract: The contract that has it.
-        operation: Its name.
-
     Raises:
         ConfigurationError: The contract has no such operation.
     """

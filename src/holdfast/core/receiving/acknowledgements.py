@@ -32,13 +32,7 @@ def asks(envelope: Envelope, destination: RMDestination) -> bool:
 
 
 class Acknowledgements:
-    """Sends stand-alone acknowledgements, and answers requests for one.
-
-    Args:
-        sequences: The Sequences.
-        answering: Sends answers.
-        effects: The list that collects acknowledgements.
-    """
+    """Sends stand-alone acknowledgements, and answers requests for one."""
 
     def __init__(self, sequences: InboundSequences, answering: AnswerSender, effects: list[Effect]) -> None:
         self._sequences = sequences

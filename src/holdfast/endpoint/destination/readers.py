@@ -11,12 +11,7 @@ from holdfast.endpoint.engine.engine import Engine
 
 
 class Readers:
-    """External readers of one queue.
-
-    Args:
-        engine: The running engine.
-        queue: The queue.
-    """
+    """External readers of one queue."""
 
     def __init__(self, engine: Engine, queue: Queue):
         self._engine = engine

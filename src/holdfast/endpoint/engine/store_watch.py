@@ -16,12 +16,7 @@ _WATCH_SECONDS = 1.0
 
 
 class StoreWatch:
-    """Logs, checking once a second, when a problem of the store begins and when it ends.
-
-    Args:
-        store: The store.
-        commits: What is on its way to it.
-    """
+    """Logs, checking once a second, when a problem of the store begins and when it ends."""
 
     def __init__(self, store: Store, commits: Commits) -> None:
         self._store = store

@@ -331,12 +331,7 @@ def _listed(directory: Path) -> list[Path]:
 
 
 def open_segment(directory: Path, file: str) -> IO[bytes] | None:
-    """Open the unchanged bytes of a segment; they stay readable if it is renamed or deleted. None if it does not exist.
-
-    Args:
-        directory: Of the journal.
-        file: As :attr:`Segment.file` has it.
-    """
+    """Open the unchanged bytes of a segment, which stay readable if it is renamed or deleted; None without one."""
     name, suffix = os.path.splitext(file)
     if suffix not in (OPEN, PARQUET) or not _NAME.fullmatch(name):
         return None

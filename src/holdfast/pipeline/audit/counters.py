@@ -32,10 +32,6 @@ MOST_LATENCIES = 100_000
 class OfOutbound:
     """Count the outcomes of one outbound Sequence.
 
-    Args:
-        name: Its Identifier.
-        latencies: Not used.
-
     Attributes:
         found: Findings so far; the caller removes them.
     """

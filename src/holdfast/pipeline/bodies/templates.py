@@ -282,14 +282,7 @@ def _of_text(element: Any) -> Plan:
 
 
 class _Column:
-    """Builds a field's column.
-
-    Args:
-        field: The field.
-        kind: Its type.
-        arrow: The same type in Arrow.
-        lenient: From ``leniencies.LENIENCIES``.
-    """
+    """Builds a field's column."""
 
     def __init__(self, field: Field, kind: T.DataType, arrow: pa.DataType, lenient: frozenset[str]) -> None:
         self._many = arrow if field.many else None

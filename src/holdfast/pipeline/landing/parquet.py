@@ -157,12 +157,7 @@ def only_grows(out: str) -> ConfigurationError:
 
 
 class ParquetTable:
-    """Landed rows as Parquet directories, each with one batch, published once and permanently.
-
-    Args:
-        spark: A classic session.
-        out: The directory.
-    """
+    """Landed rows as Parquet directories, each with one batch, published once and permanently."""
 
     kind = "parquet"
 

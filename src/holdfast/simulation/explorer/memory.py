@@ -29,12 +29,7 @@ from holdfast.simulation.promises.invariants import ALL_INVARIANTS
 
 
 class Memory:
-    """Every endpoint that a search has met, and every step taken.
-
-    Args:
-        bounds: Of the search.
-        invariants: Invariants of each state.
-    """
+    """Every endpoint that a search has met, and every step taken."""
 
     def __init__(self, bounds: Bounds, invariants: Iterable[type[Invariant]] = ALL_INVARIANTS) -> None:
         self.stage = stage = Stage(bounds, invariants)

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 class InvariantViolation(AssertionError):
-    """An invariant does not hold.
-
-    Args:
-        invariant: The name of the invariant.
-        what: What happened.
-    """
+    """An invariant does not hold."""
 
     def __init__(self, invariant: str, what: str) -> None:
         super().__init__(f"{invariant}: {what}")

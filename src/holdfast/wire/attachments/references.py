@@ -132,10 +132,6 @@ def check_references(content: bytes, content_ids: Collection[str]) -> None:
 def extracted(body: etree._Element, contents: Iterable[bytes]) -> list[tuple[str, bytes]]:
     """Replace each text below an element that is one of the contents in base64 by an ``xop:Include``.
 
-    Args:
-        body: The element, which changes.
-        contents: The contents to replace.
-
     Returns:
         The Content-ID and the content of each part, one for each ``xop:Include``.
     """

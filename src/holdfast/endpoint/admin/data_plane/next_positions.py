@@ -40,11 +40,7 @@ Search = Generator[Probe[Where], Mapping[Where, int], tuple[dict[Where, int], Gu
 
 
 class NextRoute:
-    """The route, for one destination.
-
-    Args:
-        app: The destination, started.
-    """
+    """The route, for one destination."""
 
     def __init__(self, app: RunningDestination) -> None:
         self._app = app

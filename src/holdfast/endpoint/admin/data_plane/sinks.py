@@ -30,11 +30,7 @@ LONGEST_REASON = 500
 
 
 class SinkRoutes:
-    """Answers for one destination.
-
-    Args:
-        app: The destination, started.
-    """
+    """Answers for one destination."""
 
     def __init__(self, app: RunningDestination) -> None:
         self._app = app

@@ -61,11 +61,6 @@ def epoch_of(epochs: Iterable[str]) -> str:
 def check_epoch(queue: str, epochs: Iterable[str], epoch: str) -> None:
     """Check that a reader's epoch is the common epoch of a queue that several workers have.
 
-    Args:
-        queue: Its name.
-        epochs: The epochs of the workers.
-        epoch: The epoch of the reader.
-
     Raises:
         Refused: 409 if the common epoch differs from the reader's.
     """

@@ -25,11 +25,7 @@ PIECE = 1 << 18
 
 
 class JournalRoutes:
-    """Answers for one destination.
-
-    Args:
-        app: The destination, started.
-    """
+    """Answers for one destination."""
 
     def __init__(self, app: RunningDestination) -> None:
         self._app = app

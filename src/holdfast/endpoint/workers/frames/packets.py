@@ -45,11 +45,7 @@ class FramesError(Exception):
 
 
 class FrameWriter:
-    """Makes the packets of one direction of a connection.
-
-    Args:
-        key: Of this direction.
-    """
+    """Makes the packets of one direction of a connection."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -140,13 +140,7 @@ def write_table(
 
 
 def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> DataFrame:
-    """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON.
-
-    Args:
-        rows: The rows.
-        step: The step that failed.
-        reasons: The reasons; None: their column ``problems``.
-    """
+    """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON."""
     from pyspark.sql import functions as F
 
     kept = [F.col(f"`{name}`") for name in rows.columns if name not in (PROBLEMS, "body")]
