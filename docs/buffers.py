@@ -224,7 +224,7 @@ WORKER = [
         "`endpoint.workers.frames.large_answers.MOST_WAITING`",
     ),
     Buffer(
-        "answers to large messages whose sender did not wait for them",
+        "answers to large messages for which the sender did not wait",
         relays.MOST_BYTES, relays.MOST_KEPT, "the first one is dropped; a repeat goes to the owner",
         "`endpoint.workers.relays.MOST_BYTES`, `endpoint.workers.relays.MOST_KEPT`",
     ),
@@ -258,7 +258,7 @@ NO_BUFFERS = {
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.rm_destination.saved_state": {"UNKNOWN_BYTES": "counted, not held"},
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
-    "endpoint.admin.data_plane.record_stream": {"CONTENT_BYTES": "read in place of a block"},
+    "endpoint.admin.data_plane.record_stream": {"CONTENT_BYTES": "read instead of a block"},
     "endpoint.admin.numbering": {"LETTERS": "no bytes"},
     "endpoint.admin.resources.journal": {"PIECE": "of a connection's buffer"},
     "endpoint.envelopes.attachments": {

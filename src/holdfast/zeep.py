@@ -162,7 +162,7 @@ class _Reliable(zeep.transports.Transport):
         Args:
             sequence_key: Messages with equal keys share a Sequence and its order.
             message_id: The wsa:MessageID. If the program may repeat a call after a crash, give the same one: the
-                service receives the request once, and a reply that is stored already is returned.
+                service receives the request once, and the call returns the stored reply if there is one.
             timeout: Seconds to wait for the reply; None: the transport's ``reply_timeout``.
             attachments: Files that travel with the request, as for :meth:`holdfast.Source.send`. Binary values need
                 none: :attr:`holdfast.SourceHTTP.mtom` says how they travel.
@@ -336,7 +336,7 @@ class Transport(_Reliable):
 
 
 class AsyncTransport(_Reliable):
-    """Carries the calls of a ``zeep.AsyncClient`` reliably; see :class:`Transport`, whose arguments it takes.
+    """Carries the calls of a ``zeep.AsyncClient`` reliably. It takes the arguments of :class:`Transport`.
 
     The first call opens the source, or :meth:`open`, or entering the transport's ``async with`` block after the client
     is created.

@@ -135,7 +135,7 @@ class SecurityConfig:
             and signs its answers.
         assertions: SAML assertions. With it, the broker refuses every request without a valid one.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
-            for all workers; nonces and signatures are in a directory beside it, which has its name and ``-nonces``. The
+            for all workers; the directory with its name and ``-nonces``, next to it, has nonces and signatures. The
             default is ``security.db`` in the store's directory; without one, it is in memory. The nodes of a cluster
             remember them in their database, or in a topic of Kafka.
     """
@@ -418,8 +418,8 @@ class BrokerConfig:
         partitions: Number of partitions of each queue for one-way messages. A Sequence stays in one partition, which
             keeps its order. The number is fixed when the store is created: 64 by default.
         sessions: Number of further partitions of each queue, each for one client that sends requests. Such a client
-            gets an outbound Sequence of its own. You can raise the number later, but not lower it. A new store has 64
-            by default.
+            gets a separate outbound Sequence. You can raise the number later, but not lower it. A new store has 64 by
+            default.
         workers: Number of processes that share the Sequences.
         allow_addresses: URLs at or below which a peer may name its reply and acknowledgement addresses, as in
             ``DestinationHTTP(allow_addresses=...)``.

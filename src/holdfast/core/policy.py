@@ -90,7 +90,7 @@ class DestinationPolicy:
         max_ranges: Number of acknowledgement ranges of one Sequence (WCF's own quota). A message that would need one
             more is not accepted yet.
         max_message_number: Highest message number. A higher one gets the fault MessageNumberRollover.
-        max_open_requests: Number of requests of one Sequence whose reply is not sent or not acknowledged. The
+        max_open_requests: Number of requests of one Sequence with a reply that is not sent or not acknowledged. The
             destination does not accept a further request yet. If replies travel outside a Sequence, it keeps this many
             of them. Sources have some tens in flight.
         remember_terminated: Seconds for which the destination remembers an ended Sequence to answer repeats correctly.
@@ -280,7 +280,7 @@ class ForwardingPolicy:
         sending: Limits and timers of the Sequences; None uses those of all other Sequences of the broker.
         refusals: Number of refusals after which a message is finally refused.
         patience: Seconds since the first refusal after which a message is finally refused. The default is ten minutes,
-            since a service whose database is away answers everything with faults. If replies go to an address, this is
+            since a service without its database answers everything with faults. If replies go to an address, this is
             also the time, at least 60 seconds, in which the destination must reply to an acknowledged request. After it
             the requester receives a fault.
         on_refused: What happens to a finally refused one-way message. "dead-letter" moves it to the dead letters with
@@ -289,7 +289,7 @@ class ForwardingPolicy:
         circuit: When the forwarder pauses sending to its destination, and how often it retries a destination that
             grants no Sequence. If several forwarders have the same address, the newest one's policy applies.
         expires: Seconds since a message was received after which the forwarder does not send it for the first time.
-            None means 50 for a request whose requester waits for the answer, since clients wait for a minute, and
+            None means 50 for a request if its requester waits for the answer, since clients wait for a minute, and
             never for others. A stopped forwarder returns such a request with a fault at once.
         on_expired: What happens to an expired message.
 

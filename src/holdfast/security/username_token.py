@@ -152,8 +152,8 @@ class UsernameTokenValidator(Processor):
             belong together. It runs in the event loop (with ``nonces`` at a URL: in another thread), so it must not
             wait; what it accepts is remembered for ``remember`` seconds, so a slow password hash runs once a minute for
             each user.
-        nonces: A file that remembers tokens over restarts. Nonces are in a directory beside it, which has its name and
-            ``-nonces``. Several processes may share both. Or the URL of a PostgreSQL database, which several hosts may
+        nonces: A file that remembers tokens over restarts. The directory with its name and ``-nonces``, next to it, has
+            the nonces. Several processes may share both. Or the URL of a PostgreSQL database, which several hosts may
             share. None: in memory, so that a restart ends the sessions of WCF's clients. File and database contain
             keys.
         require_digest: Refuse passwords in plain text.

@@ -116,7 +116,7 @@ def replay(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Adm
 @yes_option
 @steer_options
 def delete(queue: str, cursor: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
-    """Delete the cursor of a reader that will not return. It then protects no more records.
+    """Delete the cursor of a reader that will not return. It then no longer protects records.
 
     \b
     holdfast cursors delete --admin http://127.0.0.1:8081 orders audit

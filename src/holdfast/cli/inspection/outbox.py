@@ -111,8 +111,8 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
     holdfast outbox discard outbox orders/17
     holdfast outbox discard outbox orders/17 --yes
 
-    A message that was never sent is skipped. The number of a message that was sent, or may have been, cannot be
-    skipped, so its Sequence ends as well. Acknowledged messages of that Sequence are not sent again. Messages that were
+    The command skips a message that never left. If the message left or may have left, the command cannot skip its
+    number, so its Sequence ends as well. Acknowledged messages of that Sequence are not sent again. Messages that were
     sent without an acknowledgement may have arrived: they are sent again in a new Sequence, but only after `holdfast
     outbox retry`.
 

@@ -124,7 +124,7 @@ class Run:
 )
 @click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for every request.")
 @click.option("--username", metavar="NAME", help="User name for WS-Security; needs --password-file.")
-@click.option("--password-file", metavar="FILE", help="File whose first line is the password of --username.")
+@click.option("--password-file", metavar="FILE", help="File with the password of --username in its first line.")
 @click.option("--password-digest", is_flag=True, help="Send a digest of the password instead of the password.")
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON at the end.")
 @peer_options

@@ -14,7 +14,7 @@ from holdfast.exceptions import ConfigurationError
 
 @click.command()
 @click.argument("location", metavar="URL|FILE")
-@click.option("--port", metavar="NAME", help="The wsdl:port whose operations to show.  [default: the reliable one]")
+@click.option("--port", metavar="NAME", help="Show the operations of this wsdl:port.  [default: the reliable one]")
 @click.option("--stubs", metavar="FILE", help="Write a typed Python module for the operations.")
 @click.option(
     "--allow-import", "allow", multiple=True, metavar="URL", help="Also load documents that begin with this URL."
@@ -39,7 +39,7 @@ def wsdl(
     holdfast wsdl orders.wsdl --stubs orders_client.py
 
     Documents that the WSDL imports are loaded from its own host or directory only. The module of --stubs has a class
-    whose methods are the operations, and a TypedDict for each structure, for editors and type checkers.
+    with a method for each operation, and a TypedDict for each structure, for editors and type checkers.
     """
     from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.endpoint.source.operation_calls import load_contract

@@ -65,15 +65,15 @@ class Source(OperationCalls):
     promises.
 
     An async context manager. Entering it resumes the store: messages that an earlier process stored without an
-    acknowledgement are sent automatically. Leaving it ends the Sequences whose messages are all acknowledged; the
-    others stay in the store for the next time.
+    acknowledgement are sent automatically. Leaving it ends every Sequence without unacknowledged messages; the others
+    stay in the store for the next time.
 
     Args:
         to: The destination's URL; None: the one in the store (to resume).
         store: The directory of its store, the URL of a database, ":memory:", or an open store.
         versions: The versions to use, or to try, in order; detected if None.
         profile: Instead of versions, the name of a known peer: "wcf", "wcf-2007", "cxf".
-        offer: Whether CreateSequence offers a Sequence for replies; detected if None. WCF services whose operations
+        offer: Whether CreateSequence offers a Sequence for replies; detected if None. WCF services with operations that
             reply require it.
         assurance: Words such as "exactly-once in-order".
         policy: Limits and timers. Or a list of :class:`Policy`, each for some of the Sequences; then the other settings
@@ -289,7 +289,7 @@ class Source(OperationCalls):
         self.to = self._opened.calls.to
 
     async def close(self, timeout: float = 10.0) -> None:
-        """End every Sequence whose messages are all acknowledged, wait up to ``timeout`` seconds for the destination's
+        """End every Sequence without unacknowledged messages, wait up to ``timeout`` seconds for the destination's
         answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them.
 
         Raises:

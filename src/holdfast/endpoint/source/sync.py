@@ -193,7 +193,7 @@ class Source:
         self._source.use(policy)
 
     def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
-        """See :meth:`holdfast.Source.on`. A plain handler runs in a thread of its own and may call the source."""
+        """See :meth:`holdfast.Source.on`. A plain handler runs in a separate thread and may call the source."""
         return self._source.on(action)
 
     @property

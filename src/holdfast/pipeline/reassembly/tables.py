@@ -172,7 +172,7 @@ def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
     """Return the tables that :func:`reassemble` wrote.
 
     Raises:
-        ConfigurationError: There are none, or the run did not finish.
+        ConfigurationError: The directory contains no tables, or the run did not finish.
     """
     there = files.names(spark, f"{out}/unplaced")  # the last table to be written
     if LOG in there:

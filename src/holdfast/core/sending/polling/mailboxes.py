@@ -43,7 +43,7 @@ class Mailbox:
         self.outboxes: dict[str, None] = {}
         """Keys of the outboxes that send there, the next one to serve first."""
         self.sequences: set[str] = set()
-        """Identifiers of the inbound Sequences whose AcksTo it is."""
+        """Identifiers of the inbound Sequences with this address as AcksTo."""
         self.messages: list[Envelope] = []
         self.size = 0
         self.polled_at: float | None = None
@@ -123,7 +123,7 @@ class Mailboxes:
     def put(self, address: str, envelope: Envelope) -> None:
         """Keep a message for the next poll. It replaces an earlier one with the same meaning.
 
-        A peer whose address is unknown gets nothing: it has no Sequence here.
+        A peer with an unknown address gets nothing: it has no Sequence here.
         """
         box = self._boxes.get(address)
         if box is None:
@@ -180,7 +180,7 @@ class Mailboxes:
         return self._deadlines.next()
 
     def abandoned(self, timeout: float | None, is_open: Callable[[str], bool], now: float) -> list[Mailbox]:
-        """Return the mailboxes without an open Sequence that nobody has polled for ``timeout`` seconds."""
+        """Return the mailboxes without an open Sequence and without a poll in the last ``timeout`` seconds."""
         found = []
         for address in self._deadlines.due(now):
             box = self._boxes[address]
