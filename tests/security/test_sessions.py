@@ -15,11 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
+import served_destination
 from lxml import etree
 
-from holdfast import ConfigurationError, Destination, Message, UsernameTokenValidator
-from holdfast.endpoint.listener_settings import Listeners
-from holdfast.endpoint.serve import Service
+from holdfast import ConfigurationError, Destination, UsernameTokenValidator
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.header import Token, write_timestamp, write_token
 from holdfast.security.names import DS, EXCLUSIVE_C14N, WSSE, WSU
@@ -94,31 +93,15 @@ async def test_the_recorded_messages_of_wcf_are_answered_and_handled(tmp_path: P
 # --- a scripted client -----------------------------------------------------------------------------------------------
 
 
-class Served:
+class Served(served_destination.Served):
     """A destination at a socket. The test sets its clock."""
 
     def __init__(self, store: Path, **options: Any) -> None:
         self.now = NOW
-        self.got: list[Message] = []
         self.passwords = {"alice": "secret", "bob": "hunter2"}
         options.setdefault("passwords", self.passwords)
         self.validator = UsernameTokenValidator(clock=lambda: self.now, **options)
-        self.app = Destination(store, processors=[self.validator])
-        self.app.on()(self.got.append)
-        self.service = Service(self.app, Listeners(port=0))
-
-    async def __aenter__(self) -> Served:
-        await self.service.start()
-        self._client = httpx.AsyncClient(timeout=60, verify=False)  # making a context for TLS takes long
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._client.aclose()
-        await self.service.close()
-
-    async def post(self, body: bytes | str) -> httpx.Response:
-        kind = {"Content-Type": "application/soap+xml; charset=utf-8"}
-        return await self._client.post(self.service.url, content=body, headers=kind)
+        super().__init__(Destination(store, processors=[self.validator]))
 
 
 class Client:

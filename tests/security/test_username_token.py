@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+import served_destination
 from click.testing import CliRunner
 from lxml import etree
 
@@ -36,8 +36,6 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.envelopes.chain import REFUSED
-from holdfast.endpoint.listener_settings import Listeners
-from holdfast.endpoint.serve import Service
 from holdfast.security.database import open_database
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
@@ -67,32 +65,14 @@ def recorded_at(body: bytes) -> float:
     return NOW if found is None else read_time(found[1].decode()) or NOW
 
 
-class Served:
+class Served(served_destination.Served):
     """A destination at a socket. The test sets its clock."""
 
     def __init__(self, store: Path, **options: Any) -> None:
         self.now = NOW
-        self.got: list[Message] = []
         options.setdefault("passwords", SECRETS)
         self.validator = UsernameTokenValidator(clock=lambda: self.now, **options)
-        self.app = Destination(store, processors=[self.validator])
-        self.app.on()(self._take)
-        self.service = Service(self.app, Listeners(port=0))
-
-    def _take(self, message: Message) -> None:
-        self.got.append(message)
-
-    async def __aenter__(self) -> Served:
-        await self.service.start()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.service.close()
-
-    async def post(self, body: bytes, headers: dict[str, str] | None = None) -> httpx.Response:
-        async with httpx.AsyncClient(timeout=240) as client:
-            kinds = headers or {"Content-Type": "text/xml"}
-            return await client.post(self.service.url, content=body, headers=kinds)
+        super().__init__(Destination(store, processors=[self.validator]), "text/xml")
 
 
 def create(security: str, soap: str = "http://schemas.xmlsoap.org/soap/envelope/") -> bytes:

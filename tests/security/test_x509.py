@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import served_destination
 from lxml import etree
 from signers import Issued, authority, issue
 from waiting import until
@@ -36,8 +37,6 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, SOAP
-from holdfast.endpoint.listener_settings import Listeners
-from holdfast.endpoint.serve import Service
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
 from holdfast.security.nonces import FileNonces
@@ -61,39 +60,16 @@ def of(one: Issued, directory: Path, *trusted: Issued, **options: Any) -> X509:
     return X509(*one.files(directory), trusted=files, **options)
 
 
-class Served:
-    """A destination at a socket."""
+class Served(served_destination.Served):
+    """A destination at a socket, which answers."""
 
     def __init__(self, directory: Path, processor: Processor | None, **options: Any) -> None:
-        self.got: list[Message] = []
         processors = [] if processor is None else [processor]
-        self.app = Destination(directory / "inbox", processors=processors, **options)
-        self.app.on()(self._take)
-        self.service = Service(self.app, Listeners(port=0))
+        super().__init__(Destination(directory / "inbox", processors=processors, **options))
 
-    def _take(self, message: Message) -> str:
-        self.got.append(message)
+    def take(self, message: Message) -> str:
+        super().take(message)
         return "<taken/>"
-
-    async def __aenter__(self) -> Served:
-        await self.service.start()
-        self.client = httpx.AsyncClient(timeout=30, verify=False)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.client.aclose()
-        await self.service.close()
-
-    @property
-    def url(self) -> str:
-        return self.service.url
-
-    @property
-    def sequences(self) -> list[str]:
-        return list(self.app.running.engine.protocol.inbound.destinations)
-
-    async def post(self, body: bytes, media: str = "application/soap+xml", to: str = "") -> httpx.Response:
-        return await self.client.post(to or self.url, content=body, headers={"Content-Type": media})
 
 
 def envelope(action: str, body: str, headers: str = "", number: int = 1) -> bytes:
@@ -625,7 +601,7 @@ async def test_an_encrypted_envelope_may_be_the_only_part_of_a_package(tmp_path:
             + b"\r\n--b--\r\n"
         )
         media = 'multipart/related; type="application/xop+xml"; boundary="b"; start="<r>"; start-info="{}"'
-        answer = await served.post(package, media.format("application/soap+xml"))
+        answer = await served.post(package, {"Content-Type": media.format("application/soap+xml")})
         assert answer.status_code == 200
         assert len(served.sequences) == 1
 
@@ -648,7 +624,7 @@ async def test_a_message_with_attachments_is_neither_sent_nor_accepted(tmp_path:
             + b"\r\n--b\r\nContent-ID: <x>\r\n\r\ndata\r\n--b--\r\n"
         )
         media = 'multipart/related; type="application/xop+xml"; boundary="b"; start="<r>"; start-info="{}"'
-        answer = await served.post(package, media.format("application/soap+xml"))
+        answer = await served.post(package, {"Content-Type": media.format("application/soap+xml")})
         assert "processing the Security header" in fault_of(answer)
     assert not served.got
 

@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import served_destination
 from signers import issue
 
 from holdfast import Destination, Message, Processor, SymmetricBindingValidator, UsernameTokenValidator
 from holdfast.core.versions import SOAP
-from holdfast.endpoint.listener_settings import Listeners
-from holdfast.endpoint.serve import Service
 from holdfast.security.certificates import Certificate
 from holdfast.security.encryption import key_in_message, write_encrypted_key
 from holdfast.security.header import Token
@@ -35,7 +33,7 @@ ENVELOPE: Final = (
 ANONYMOUS: Final = "<a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address>"
 
 
-class Served:
+class Served(served_destination.Served):
     """A destination at a socket.
 
     Args:
@@ -44,38 +42,15 @@ class Served:
     """
 
     def __init__(self, directory: Path, *, clock: Callable[[], float] = lambda: NOW, **options: Any) -> None:
-        self.got: list[Message] = []
         self.users = UsernameTokenValidator({"alice": "secret", "bob": "hidden"}, clock=clock)
         self.files = SHOP.files(directory)
         self.validator = SymmetricBindingValidator(*self.files, users=self.users, **options)
         processors: list[Processor] = [self.validator]
-        self.app = Destination(directory / "inbox", processors=processors)
-        self.app.on()(self._take)
-        self.service = Service(self.app, Listeners(port=0))
+        super().__init__(Destination(directory / "inbox", processors=processors), "application/soap+xml")
 
-    def _take(self, message: Message) -> str:
-        self.got.append(message)
+    def take(self, message: Message) -> str:
+        super().take(message)
         return "<taken/>"
-
-    async def __aenter__(self) -> Served:
-        await self.service.start()
-        self.client = httpx.AsyncClient(timeout=60)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.client.aclose()
-        await self.service.close()
-
-    @property
-    def url(self) -> str:
-        return self.service.url
-
-    @property
-    def sequences(self) -> list[str]:
-        return list(self.app.running.engine.protocol.inbound.destinations)
-
-    async def post(self, data: bytes) -> httpx.Response:
-        return await self.client.post(self.url, content=data, headers={"Content-Type": "application/soap+xml"})
 
 
 def creation(more: str = "", headers: str = "") -> bytes:
