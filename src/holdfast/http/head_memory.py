@@ -1,11 +1,17 @@
-"""HeadMemory: heads of HTTP messages seen before. Peers repeat theirs byte for byte, and finding one is cheap.
+"""Heads of HTTP messages seen before. Peers repeat theirs byte for byte, and finding one is cheap.
 
-Owns what may be remembered, and its bounds. Knows no connection.
+Owns which heads may be remembered, and their bounds. Knows no connection; ``connection`` of the client and the server
+says when a message begins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from holdfast.http.exchange import Request
+from holdfast.http.outcome import Response
 
 MAX_HEAD_BYTES: Final = 2048
 
@@ -13,18 +19,36 @@ Head = TypeVar("Head")
 """Result of parsing a head, which is the same for equal bytes at the start of any message."""
 
 
+@dataclass(frozen=True, slots=True)
+class KnownHead:
+    """The head of a request."""
+
+    method: str
+    target: str
+    headers: Mapping[bytes, bytes]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAnswer:
+    """The head of an answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    length: int
+
+
 class HeadMemory(Generic[Head]):
     """Heads of messages that came whole with their content, of a length that the head declares.
-
-    Args:
-        most: Heads that are remembered at a time.
 
     Attributes:
         found: By the head's bytes, the empty line included.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    most: int
+    """Heads that are remembered at a time."""
+
+    def __init__(self) -> None:
         self.found: dict[bytes, Head] = {}
 
     def remember(self, data: bytes, length: int, declared: str | None, head: Head) -> None:
@@ -39,6 +63,33 @@ class HeadMemory(Generic[Head]):
         end = data.find(b"\r\n\r\n") + 4
         if end > MAX_HEAD_BYTES or len(data) - end != length or declared != str(length):
             return
-        if len(self.found) >= self._most:
+        if len(self.found) >= self.most:
             self.found.clear()
         self.found[data[:end]] = head
+
+
+class KnownHeads(HeadMemory[KnownHead]):
+    """Heads of requests."""
+
+    most = 256
+
+    def learn(self, data: bytes, request: Request) -> None:
+        """Remember the head of the one request that the parser made of ``data``; the connection continues after it."""
+        headers, length = request.headers, len(request.body)
+        if b"expect" in headers or b"transfer-encoding" in headers or b"upgrade" in headers:
+            return
+        declared = headers.get(b"content-length", b"0").decode("latin-1")
+        self.remember(data, length, declared, KnownHead(request.method, request.target, headers, length))
+
+
+class KnownAnswers(HeadMemory[KnownAnswer]):
+    """Heads of answers."""
+
+    most = 64
+
+    def learn(self, data: bytes, response: Response) -> None:
+        """Remember the head of the one answer that the parser made of ``data``; the connection continues after it."""
+        headers, length = response.headers, len(response.body)
+        if "transfer-encoding" not in headers and "upgrade" not in headers:
+            known = KnownAnswer(response.status, headers, length)
+            self.remember(data, length, headers.get("content-length"), known)

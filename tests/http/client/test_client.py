@@ -1,6 +1,6 @@
 """The HTTP client against real sockets: what it brings back, and what each failure says was sent.
 
-Covers http/client/connection.py, http/client/known_answers.py, http/client/pool.py and http/reasons.py.
+Covers http/client/connection.py, http/client/pool.py and http/reasons.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from examples import examples
 from holdfast.http.client.answer_room import AnswerRoom
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.client.connection import MAX_HEAD_BYTES, REDIRECTS, Call, ClientConnection, OriginAnswers
-from holdfast.http.client.known_answers import MAX_HEADS, KnownAnswers
 from holdfast.http.client.pool import Pool
+from holdfast.http.head_memory import KnownAnswers
 from holdfast.http.outcome import Outcome, Response, TransportError
 from holdfast.http.server.server import Exchange, Handler, HTTPServer
 from holdfast.http.urls import Origin
@@ -564,12 +564,12 @@ async def test_the_second_answer_of_a_kind_is_not_parsed_and_what_is_remembered_
     connection._parser = None
     connection.data_received(HEADS[0] + b"xyz")
     assert [outcome.body for outcome in told if isinstance(outcome, Response)] == [b"abc", b"xyz"]
-    for number in range(2 * MAX_HEADS):
+    for number in range(2 * KnownAnswers.most):
         connection, _ = connected(told, known)
         connection.data_received(b"HTTP/1.1 200 OK\r\nX: %d\r\nContent-Length: 3\r\n\r\nabc" % number)
     connection, _ = connected(told, known)
     connection.data_received(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 3000 + b"\r\nContent-Length: 3\r\n\r\nabc")
-    assert 0 < len(known.found) <= MAX_HEADS
+    assert 0 < len(known.found) <= KnownAnswers.most
     assert max(map(len, known.found)) <= 2048
 
 

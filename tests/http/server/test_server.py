@@ -1,7 +1,7 @@
 """The HTTP server over real sockets: framing, order, limits, timeouts, TLS and an orderly end.
 
 Covers http/exchange.py, http/head_memory.py, http/server/connection.py, http/server/handshakes.py,
-http/server/known_heads.py, http/server/open_connections.py, http/server/request_head.py and
+http/server/open_connections.py, http/server/request_head.py and
 http/server/server_exchange.py.
 """
 
@@ -19,10 +19,9 @@ import pytest
 import trustme
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.head_memory import MAX_HEAD_BYTES
+from holdfast.http.head_memory import MAX_HEAD_BYTES, KnownHeads
 from holdfast.http.server.connection import BODY, HEADER, NEW
 from holdfast.http.server.descriptors import overflow
-from holdfast.http.server.known_heads import MAX_HEADS
 from holdfast.http.server.refusals import NEEDS_TLS
 from holdfast.http.server.server import (
     Exchange,
@@ -201,7 +200,7 @@ async def test_a_known_head_whose_content_comes_later_or_with_another_request_is
 
 async def test_known_heads_are_bounded_and_only_those_that_say_their_length() -> None:
     async with serving() as server:
-        for number in range(MAX_HEADS + 2):
+        for number in range(KnownHeads.most + 2):
             async with connected(server) as peer:
                 peer.send(post(b"x", b"X-Trace: %d" % number))
                 await peer.answer()

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from holdfast.http.head_memory import KnownHeads
 from holdfast.http.server.connection import Connection
-from holdfast.http.server.known_heads import KnownHeads
 from holdfast.http.server.server import Exchange, HTTPLimits, HTTPServer, Request
 
 LIMITS = HTTPLimits(max_body=2000, max_header_bytes=1000, max_pipelined=4, max_buffered=10_000)

@@ -13,9 +13,9 @@ from typing import Any, cast
 import httptools
 
 from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
-from holdfast.http.client.known_answers import KnownAnswers
 from holdfast.http.content_spool import SPOOL_FROM, ContentSpool
 from holdfast.http.exchange import HTTPLimits, Spool
+from holdfast.http.head_memory import KnownAnswers
 from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.reasons import why_not_answered
 from holdfast.http.urls import Origin

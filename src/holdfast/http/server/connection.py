@@ -16,9 +16,9 @@ import httptools
 
 from holdfast.http.content_spool import ContentSpool
 from holdfast.http.exchange import Request, Spool
+from holdfast.http.head_memory import KnownHead
 from holdfast.http.server import refusals
 from holdfast.http.server.descriptors import overflow
-from holdfast.http.server.known_heads import KnownHead
 from holdfast.http.server.open_connections import OpenConnections, Peer
 from holdfast.http.server.refusals import Refusal
 from holdfast.http.server.request_head import origin_form, refusal_of

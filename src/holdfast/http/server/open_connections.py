@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Final
 
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Spooling, check_headers
-from holdfast.http.server.known_heads import KnownHeads
+from holdfast.http.head_memory import KnownHeads
 from holdfast.http.server.refusals import Refusing
 
 HEAD_CACHE: Final = 256
