@@ -7,7 +7,7 @@ from typing import Any
 
 from reads import take_effects
 
-from holdfast.core.events import Effect, Stopped, Transmit
+from holdfast.core.events import Effect, Incident, Stopped, Transmit
 from holdfast.core.messages import (
     ANONYMOUS,
     Acknowledge,
@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     Fault,
     SequenceAcknowledgement,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.protocol_settings import Environment, MessageRules, Policies
@@ -75,6 +76,17 @@ class Sending:
             self.protocol.submit(outbox, record, self.now)
         self.settle()
 
+    def creating(self, key: str = "a", to: str = TO) -> tuple[Outbox, Transmit]:
+        """An outbox with two messages, and its CreateSequence, of one version only."""
+        outbox = self.open(key, to)
+        outbox.lifecycle.choices = outbox.lifecycle.choices[:1]
+        self.submit(outbox, f"{key}1", f"{key}2")
+        (create,) = self.take()
+        return outbox, create
+
+    def incidents(self, name: str) -> list[Incident]:
+        return [one for one in self.told if isinstance(one, Incident) and one.name == name]
+
     def settle(self) -> None:
         self.protocol.pump(self.now)
         while True:
@@ -103,13 +115,33 @@ class Sending:
         self.protocol.failed(sent, self.now)
         self.settle()
 
-    def answer(self, sent: Transmit, **fields: Any) -> None:
-        envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
-        envelope.relates_to = sent.envelope.message_id
-        for name, value in fields.items():
-            setattr(envelope, name, value)
-        self.protocol.received(sent, envelope, self.now)
+    def answer(self, sent: Transmit | None, **fields: Any) -> None:
+        """The peer answers a message; None: it posts one of its own."""
+        if sent is None:
+            envelope = Envelope(NEW.soap, NEW.addressing, NEW.rm, **fields)
+            self.protocol.receive(envelope, None, self.now, origin=Origin(TO))
+        else:
+            versions = sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm
+            envelope = Envelope(*versions, relates_to=sent.envelope.message_id)
+            for name, value in fields.items():
+                setattr(envelope, name, value)
+            self.protocol.received(sent, envelope, self.now)
         self.settle()
+
+    def post_acknowledgement(self, outbox: Outbox, *ranges: tuple[int, int]) -> None:
+        """The peer posts an acknowledgement for an outbox."""
+        assert outbox.source is not None and outbox.source.identifier is not None
+        acknowledgement = SequenceAcknowledgement(outbox.source.identifier, ranges)
+        self.answer(None, control=Acknowledge(), acknowledgements=(acknowledgement,))
+
+    def take_granting(self) -> list[Transmit]:
+        """The messages that were sent since the last call; CreateSequence is granted."""
+        self.settle()
+        taken, self.transmitted = self.transmitted, []
+        for sent in taken:
+            if isinstance(sent.envelope.control, CreateSequence):
+                self.grant(sent, f"urn:s:{sent.source}")
+        return [one for one in taken if one.number] + (self.take_granting() if self.transmitted else [])
 
     def grant(self, sent: Transmit, identifier: str) -> None:
         assert isinstance(sent.envelope.control, CreateSequence)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sending import Sending
 
 from examples import examples
 from holdfast.core.events import Delivered, ReadWanted, Stopped, Submitted, Transmit
@@ -21,14 +22,12 @@ from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
-    Acknowledge,
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     Envelope,
     Sequence,
-    SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
@@ -153,18 +152,7 @@ class Relay:
                 messages.append(sent)
         return messages
 
-    def answer(self, sent: Transmit, **fields: Any) -> None:
-        envelope = Envelope(sent.envelope.soap, sent.envelope.addressing, sent.envelope.rm)
-        envelope.relates_to = sent.envelope.message_id
-        for name, value in fields.items():
-            setattr(envelope, name, value)
-        self.protocol.received(sent, envelope, self.now)
-        self.settle()
-
-    def acknowledge(self, sent: Transmit, *ranges: tuple[int, int]) -> None:
-        assert sent.envelope.sequence is not None
-        acknowledgement = SequenceAcknowledgement(sent.envelope.sequence.identifier, ranges)
-        self.answer(sent, control=Acknowledge(), acknowledgements=(acknowledgement,))
+    answer, acknowledge = Sending.answer, Sending.acknowledge
 
     def handle(self, offset: int) -> None:
         self.queue.move_cursor(HANDLER, 0, offset, self.now, {"done": [1, offset] if offset else []})

@@ -7,10 +7,9 @@ import random
 import pytest
 from sending import TO, Sending
 
-from holdfast.core.events import Incident, Stopped, Transmit
+from holdfast.core.events import Stopped
 from holdfast.core.messages import CreateSequenceResponse
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier, IdentifierClaims
-from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.states.outbound import SourceState
 from holdfast.endpoint.workers import identifier_table
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
@@ -28,34 +27,22 @@ def workers(count: int = 2) -> list[Sending]:
     return [worker(table, number) for number in range(count)]
 
 
-def creating(sending: Sending, key: str = "a", to: str = TO) -> tuple[Outbox, Transmit]:
-    outbox = sending.open(key, to)
-    outbox.lifecycle.choices = outbox.lifecycle.choices[:1]
-    sending.submit(outbox, f"{key}1", f"{key}2")
-    (create,) = sending.take()
-    return outbox, create
-
-
-def incidents(sending: Sending, name: str) -> list[Incident]:
-    return [one for one in sending.told if isinstance(one, Incident) and one.name == name]
-
-
 def reason_of_refusal(sending: Sending) -> str:
-    (refused,) = incidents(sending, "sequence.refused")
+    (refused,) = sending.incidents("sequence.refused")
     assert refused.detail is not None
     return str(refused.detail["reason"])
 
 
 def is_refused(sending: Sending) -> bool:
-    outbox, create = creating(sending)
+    outbox, create = sending.creating()
     sending.grant(create, "urn:x")
     return outbox.source is None and "urn:x" in reason_of_refusal(sending)
 
 
 def test_an_identifier_that_another_worker_was_granted_by_this_peer_is_refused() -> None:
     one, other = workers()
-    first, create = creating(one)
-    second, create_other = creating(other)
+    first, create = one.creating()
+    second, create_other = other.creating()
     one.grant(create, "urn:x")
     other.grant(create_other, "urn:x")
     assert first.source is not None and first.source.state is SourceState.CREATED
@@ -66,8 +53,8 @@ def test_an_identifier_that_another_worker_was_granted_by_this_peer_is_refused()
 
 def test_two_peers_may_grant_one_identifier_to_two_workers() -> None:
     one, other = workers()
-    _, create = creating(one)
-    second, create_other = creating(other, "b", OTHER)
+    _, create = one.creating()
+    second, create_other = other.creating("b", OTHER)
     one.grant(create, "urn:x")
     other.grant(create_other, "urn:x")
     assert second.source is not None and second.source.state is SourceState.CREATED
@@ -75,11 +62,11 @@ def test_two_peers_may_grant_one_identifier_to_two_workers() -> None:
 
 def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:
     one, other = workers()
-    outbox, create = creating(one)
+    outbox, create = one.creating()
     one.grant(create, "urn:x")
     assert outbox.source is not None
     outbox.drop(one.now)
-    second, create_other = creating(other)
+    second, create_other = other.creating()
     second.lifecycle.choices *= 2  # so that the first refusal does not stop it
     other.grant(create_other, "urn:x")
     assert second.source is None, "a crash of the other worker would bring its Sequence back"
@@ -94,7 +81,7 @@ def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_when_it_is_back
     table = IdentifierTable(2)
     one = worker(table, 0)
     worker(table, 1)
-    _, create = creating(one)
+    _, create = one.creating()
     one.grant(create, "urn:x")
     store = one.store
     del one
@@ -107,10 +94,10 @@ def test_an_identifier_stays_in_use_while_its_worker_is_dead_and_when_it_is_back
 def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
     table = IdentifierTable(2)
     one, other = worker(table, 0), worker(table, 1)
-    _, create = creating(one)
+    _, create = one.creating()
     envelope = create.envelope
     one.protocol.outbound.creation.receive(CreateSequenceResponse("urn:x"), envelope.message_id, one.now)
-    second, create_other = creating(other)
+    second, create_other = other.creating()
     assert table.of(1).claim(GrantedIdentifier("another", TO, "urn:x")) is ClaimResult.IN_USE
     one = worker(table, 0, one.store)
     other.grant(create_other, "urn:x")
@@ -123,10 +110,10 @@ def test_a_grant_that_was_not_durable_when_its_worker_died_is_free() -> None:
 def test_a_grant_before_every_worker_has_started_is_asked_for_again() -> None:
     table = IdentifierTable(2)
     one = worker(table, 0)
-    outbox, create = creating(one)
+    outbox, create = one.creating()
     one.grant(create, "urn:x")
     assert outbox.source is not None and outbox.source.state is SourceState.CREATING
-    assert incidents(one, "sequence.grant_ignored")
+    assert one.incidents("sequence.grant_ignored")
     worker(table, 1)
     (again,) = one.wait(2.0)
     assert again.envelope.message_id == create.envelope.message_id
@@ -137,10 +124,10 @@ def test_a_grant_before_every_worker_has_started_is_asked_for_again() -> None:
 def test_a_grant_is_refused_if_the_table_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identifier_table, "MOST_CLAIMS", 1)
     one, _ = workers()
-    _, create = creating(one)
+    _, create = one.creating()
     one.grant(create, "urn:x")
     one.take()
-    second, create = creating(one, "b")
+    second, create = one.creating("b")
     one.grant(create, "urn:y")
     assert second.source is None and "as many" in reason_of_refusal(one)
 

@@ -13,60 +13,38 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sending import NEW as VERSIONS
+from sending import Sending as HalfOfSending
 
 from examples import examples
-from holdfast.core.events import Acknowledged, Effect, ReadWanted, Stopped, Transmit
+from holdfast.core.events import Acknowledged, ReadWanted, Stopped, Transmit
 from holdfast.core.messages import (
-    Acknowledge,
-    CreateSequence,
-    CreateSequenceResponse,
-    Envelope,
     Fault,
-    SequenceAcknowledgement,
 )
-from holdfast.core.origin import Origin
-from holdfast.core.policy import SourcePolicy
-from holdfast.core.protocol import RMProtocol
-from holdfast.core.protocol_settings import Environment, Policies
-from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import READ_AHEAD
-from holdfast.core.versions import Versions
 from holdfast.store import MemoryStore
-
-TO = "http://d/"
 
 
 def anybody(_outbox: Outbox) -> bool:
     return True
 
 
-VERSIONS = Versions("1.1")
 STEADY = RetransmissionPolicy(initial=10.0, floor=10.0, cap=10.0, jitter=0.0)
 
 
-class Sending:
+class Sending(HalfOfSending):
     """A sending half whose reads are answered when the test says so."""
 
     def __init__(self, store: MemoryStore | None = None, window: int = 32, now: float = 100.0) -> None:
-        self.store = store or MemoryStore()
-        self.now = now
-        self.window = window
         self.reads: deque[ReadWanted] = deque()
-        self.transmitted: list[Transmit] = []
-        self.told: list[Effect] = []
-        count = itertools.count(1)
-        self.protocol = RMProtocol(
-            Queue("replies"),
-            Environment(self.store.read, lambda: f"urn:id:{id(self)}:{next(count)}", lambda: 0.0),
-            policies=Policies(source=SourcePolicy(retransmission=STEADY, initial_window=window, window=window)),
-        )
-        self.protocol.recover(self.store.load(), self.now)
+        super().__init__(store, now=now, retransmission=STEADY, initial_window=window, window=window)
+        self.choices = [(VERSIONS, False)]
 
     def open(self, key: str = "a") -> Outbox:
-        outbox = self.protocol.outbound.open(key, TO, [(VERSIONS, False)])
+        outbox = super().open(key)
         self.settle()
         return outbox
 
@@ -77,20 +55,12 @@ class Sending:
             self.protocol.submit(outbox, record, self.now)
         self.settle()
 
-    def settle(self) -> None:
-        self.protocol.pump(self.now)
-        while True:
-            for effect in self.protocol.take_effects():
-                if isinstance(effect, ReadWanted):
-                    self.reads.append(effect)
-                elif isinstance(effect, Transmit):
-                    self.transmitted.append(effect)
-                else:
-                    self.told.append(effect)
-            if not self.protocol.wants_commit:
-                return
-            self.store.commit(self.protocol.take_batch())
-            self.protocol.batch_durable(self.now)
+    def _see_to_effects(self) -> None:
+        for effect in self.protocol.take_effects():
+            if isinstance(effect, ReadWanted):
+                self.reads.append(effect)
+            else:
+                (self.transmitted if isinstance(effect, Transmit) else self.told).append(effect)
 
     def read(self) -> None:
         """The oldest read is answered."""
@@ -103,28 +73,8 @@ class Sending:
         while self.reads:
             self.read()
 
-    def take(self) -> list[Transmit]:
-        """What was sent since the last call; CreateSequence is granted."""
-        self.settle()
-        taken, self.transmitted = self.transmitted, []
-        for sent in taken:
-            if isinstance(sent.envelope.control, CreateSequence):
-                self.answer(sent, control=CreateSequenceResponse(f"urn:s:{sent.source}"))
-        return [one for one in taken if one.number] + (self.take() if self.transmitted else [])
-
-    def answer(self, sent: Transmit | None, **fields: Any) -> None:
-        envelope = Envelope(VERSIONS.soap, VERSIONS.addressing, VERSIONS.rm, **fields)
-        if sent is None:
-            self.protocol.receive(envelope, None, self.now, origin=Origin(TO))
-        else:
-            envelope.relates_to = sent.envelope.message_id
-            self.protocol.received(sent, envelope, self.now)
-        self.settle()
-
-    def acknowledge(self, outbox: Outbox, *ranges: tuple[int, int]) -> None:
-        assert outbox.source is not None and outbox.source.identifier is not None
-        acknowledgement = SequenceAcknowledgement(outbox.source.identifier, ranges)
-        self.answer(None, control=Acknowledge(), acknowledgements=(acknowledgement,))
+    take = HalfOfSending.take_granting
+    acknowledge = HalfOfSending.post_acknowledgement
 
     @property
     def acknowledged(self) -> list[int]:

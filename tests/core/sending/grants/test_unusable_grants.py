@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from sending import TO, Sending
+from sending import Sending
 
-from holdfast.core.events import Incident, Stopped, Transmit
+from holdfast.core.events import Stopped
 from holdfast.core.messages import (
     Acknowledge,
     CreateSequence,
@@ -17,31 +17,18 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.policy import Assurance
-from holdfast.core.sending.outboxes.outbox import Outbox
 
 OTHER = "http://other/"
 
 
-def creating(sending: Sending, key: str, to: str = TO) -> tuple[Outbox, Transmit]:
-    outbox = sending.open(key, to)
-    outbox.lifecycle.choices = outbox.lifecycle.choices[:1]
-    sending.submit(outbox, f"{key}1", f"{key}2")
-    (create,) = sending.take()
-    return outbox, create
-
-
-def incidents(sending: Sending, name: str) -> list[Incident]:
-    return [one for one in sending.told if isinstance(one, Incident) and one.name == name]
-
-
 def test_an_identifier_granted_twice_is_refused_and_the_first_keeps_its_messages() -> None:
     sending = Sending(initial_window=2)
-    first, create = creating(sending, "a")
+    first, create = sending.creating("a")
     sending.grant(create, "urn:x")
     on_their_way = sending.take()
-    second, create = creating(sending, "b")
+    second, create = sending.creating("b")
     sending.grant(create, "urn:x")
-    (refused,) = incidents(sending, "sequence.refused")
+    (refused,) = sending.incidents("sequence.refused")
     assert refused.detail is not None and "urn:x" in refused.detail["reason"]
     assert second.source is None
     (stopped,) = [one for one in sending.told if isinstance(one, Stopped)]
@@ -53,10 +40,10 @@ def test_an_identifier_granted_twice_is_refused_and_the_first_keeps_its_messages
 
 def test_two_peers_may_grant_one_identifier_and_each_acknowledges_its_own() -> None:
     sending = Sending(initial_window=2)
-    first, create = creating(sending, "a")
+    first, create = sending.creating("a")
     sending.grant(create, "urn:x")
     sending.take()
-    second, create = creating(sending, "b", OTHER)
+    second, create = sending.creating("b", OTHER)
     sending.grant(create, "urn:x")
     (message, _) = sending.take()
     acknowledgement = SequenceAcknowledgement("urn:x", ((1, 2),))
@@ -68,7 +55,7 @@ def test_two_peers_may_grant_one_identifier_and_each_acknowledges_its_own() -> N
 
 def test_an_identifier_may_be_granted_again_once_its_sequence_is_over() -> None:
     sending = Sending(initial_window=2)
-    outbox, create = creating(sending, "a")
+    outbox, create = sending.creating("a")
     sending.grant(create, "urn:x")
     sending.take()
     outbox.drop(sending.now)  # type: ignore[arg-type]
@@ -81,16 +68,16 @@ def test_an_identifier_may_be_granted_again_once_its_sequence_is_over() -> None:
 def test_the_identifier_of_the_offered_sequence_is_no_other_sequence_s() -> None:
     sending = Sending()
     sending.choices = [(sending.choices[0][0], True)]
-    outbox, create = creating(sending, "a")
+    outbox, create = sending.creating("a")
     assert isinstance(create.envelope.control, CreateSequence) and create.envelope.control.offer is not None
     sending.grant(create, create.envelope.control.offer.identifier)
-    assert outbox.source is None and incidents(sending, "sequence.refused")
+    assert outbox.source is None and sending.incidents("sequence.refused")
 
 
 @pytest.mark.parametrize(("expires", "is_usable"), [(0.001, False), (0.0, False), (1.0, True), (None, True)])
 def test_a_life_too_short_for_a_message_is_a_refusal(expires: float | None, is_usable: bool) -> None:
     sending = Sending()
-    outbox, create = creating(sending, "a")
+    outbox, create = sending.creating("a")
     sending.answer(create, control=CreateSequenceResponse("urn:x", expires))
     assert (outbox.source is not None) is is_usable
     assert bool(outbox.lifecycle.stopped) is not is_usable
@@ -99,7 +86,7 @@ def test_a_life_too_short_for_a_message_is_a_refusal(expires: float | None, is_u
 @pytest.mark.parametrize("how", ["TerminateSequence", "UnknownSequence"])
 def test_sequences_that_end_unacknowledged_are_created_at_growing_intervals(how: str) -> None:
     sending = Sending(initial_window=1, assurance=Assurance.parse("at-least-once in-order"))
-    _, create = creating(sending, "a")
+    _, create = sending.creating("a")
     times: list[float] = []
     for number in range(8):
         times.append(sending.now)
@@ -115,4 +102,4 @@ def test_sequences_that_end_unacknowledged_are_created_at_growing_intervals(how:
         (create,) = found
     gaps = [after - before for before, after in pairwise(times)]
     assert gaps == [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert len(incidents(sending, "sequence.creation_delayed")) == 7
+    assert len(sending.incidents("sequence.creation_delayed")) == 7
