@@ -9,25 +9,13 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from holdfast.client.admin import Access
     from holdfast.core.records import Record
-
-
-class Place(Protocol):
-    """Target of exported records."""
-
-    def take(self, partition: int, offset: int, record: Record) -> None:
-        """Keep one."""
-        ...
-
-    def close(self) -> None:
-        """Make what was taken durable."""
-        ...
 
 
 class Files:
@@ -156,7 +144,7 @@ def export(
     queue: str,
     partitions: Iterable[int] | None,
     bounds: tuple[int | None, int | None],
-    place: Place,
+    place: Files | JSONLines,
     taken: Callable[[int, int], None],
 ) -> int:
     """Export the current records.
