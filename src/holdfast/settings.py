@@ -131,7 +131,6 @@ def misfit(cls: type[Any], name: str, value: object) -> str:
 
 @cache
 def _annotated(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
-    """Return the types and the bounds of each field."""
     hints, plain = get_type_hints(cls, include_extras=True), get_type_hints(cls)
     return {
         one.name: (

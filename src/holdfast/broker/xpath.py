@@ -301,7 +301,6 @@ class _Reading:
     # --- paths ------------------------------------------------------------------------------------------------------
 
     def _operand(self, depth: int, *, single: bool = False) -> tuple[Path, bool]:
-        """Return a path, and whether its text is normalized."""
         if depth > MAX_NESTING:
             raise Unfit(f"brackets are nested more than {MAX_NESTING} deep", "Use fewer levels.")
         if self._peek() == ("name", "normalize-space") and self._peek(1) == ("sign", "("):

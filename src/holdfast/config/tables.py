@@ -227,7 +227,6 @@ class TableReading:
             return None
 
     def _list(self, kind: Kind, value: Any, path: KeyPath) -> tuple[Any, ...] | None:
-        """Return one value, or a list of different values."""
         if not isinstance(value, list):
             found = self._read(kind, value, path)
             return (found,) if found is not None else None
@@ -389,7 +388,6 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _element_class(hint: Any) -> type[Any] | None:
-    """Return the class of a field's elements, None if they are no tables."""
     if get_origin(hint) is tuple and is_dataclass(get_args(hint)[0]):
         element: type[Any] = get_args(hint)[0]
         return element

@@ -91,7 +91,6 @@ class RM(str, Enum):
     can: Capabilities
 
     def __new__(cls, value: str, can: Capabilities) -> RM:
-        """Create a version from its name and its capabilities."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.can = can

@@ -148,7 +148,6 @@ def _unacknowledged(state: State, outbox: StoredOutbox, snapshot: Snapshot) -> i
 
 
 def _describe_outbox(outbox: StoredOutbox, waiting: int) -> dict[str, Any]:
-    """Messages that wait for a Sequence to be asked for."""
     shown: dict[str, Any] = {"identifier": "", "role": "source", "state": SourceState.NONE.value, "versions": ""}
     shown |= {"last_fault": "", "waiting": waiting, "age": None, "expires_at": None}
     shown |= {"key": outbox.key, "to": outbox.about["to"], "start": None}

@@ -167,7 +167,6 @@ def _cluster_partitions(location: str | Path) -> int | None:
 
 
 def _last_store(location: str | Path, least: int) -> int:
-    """Return the number of the last worker that has a store; at least ``least``."""
     if is_remote(location):
         last = least
         while store_exists(_place(location, last + 1)):
@@ -178,7 +177,6 @@ def _last_store(location: str | Path, least: int) -> int:
 
 
 def _place(location: str | Path, number: int) -> str | Path:
-    """Return the location of a worker's store."""
     if location == IN_MEMORY or number == 0:
         return location
     if is_kafka(location):

@@ -174,7 +174,6 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         self._transport.close()
 
     def _send_pending(self) -> None:
-        """Send the messages of TLS itself."""
         if self._outgoing.pending:
             self._transport.write(self._outgoing.read())
 

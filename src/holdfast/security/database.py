@@ -115,7 +115,6 @@ class _ClusterDatabase:
         self._away = away
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
-        """See :class:`Database`."""
         try:
             return self._run(schema, *statements, **values)
         except self._away as error:

@@ -397,7 +397,6 @@ def _read_data(
     ciphers: Collection[str],
     check_key: Callable[[etree._Element | None], None],
 ) -> tuple[str, bytes]:
-    """Return the cipher and the bytes of an EncryptedData."""
     if data.get("Type") != _TYPES[place]:
         raise Invalid(f"an encrypted part of the type {data.get('Type', '')[:100]!r}")
     names = (_METHOD, _KEY_INFO, _CIPHER_DATA) if data.find(_KEY_INFO) is not None else (_METHOD, _CIPHER_DATA)

@@ -212,7 +212,6 @@ class _Parts:
         return self._found.get(name)
 
     def text(self, name: str) -> str | None:
-        """Return the text of the only child with a name, None without one."""
         found = self.get(name)
         if found is None:
             return None
@@ -336,7 +335,6 @@ class _Forms:
     def read(
         self, block: bytes, soap: SOAP, known: tuple[bytes, object, tuple[str | None, ...]] | None = None
     ) -> PlainSecurity | None:
-        """Return the parts of a header of a known form, None if it has another."""
         of_wire = known[1] if known is not None and known[0] is block else None
         form = self._of_wire.get(of_wire)
         if form is not None and known is not None:

@@ -222,7 +222,6 @@ def read_key_reference(named: etree._Element, security: etree._Element) -> KeyRe
 
 
 def _token(uri: str, security: etree._Element) -> bytes:
-    """Return the certificate in the BinarySecurityToken with that Id."""
     found = [one for one in security.findall(f"{{{WSSE}}}BinarySecurityToken") if uri == f"#{one.get(ID, '')}"]
     if len(found) != 1 or uri == "#":
         raise Invalid(f"{len(found)} tokens have the name of the certificate")
@@ -355,7 +354,6 @@ def _check_ids(envelope: etree._Element, referenced: Mapping[str, int]) -> None:
 
 
 def _check_reference(reference: etree._Element, part: etree._Element, digests: frozenset[str]) -> str:
-    """Check one part, and return the algorithm of its digest."""
     transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
     (transform,) = children(transforms, "Transform")
     used = algorithm(method, {one: one for one in digests})

@@ -345,7 +345,6 @@ class X509(Processor):
     def _open_signed(
         self, context: MessageContext, secured: SecuredMessage, encrypted: EncryptedMessage
     ) -> tuple[_Proof, bytes]:
-        """The same for a message with a readable signature."""
         now, soap, own = time.time(), context.envelope.soap, self._decrypting
         message = read_signature(secured)
         signer = self._signer(context, message, now)
@@ -428,7 +427,6 @@ class X509(Processor):
         return MessageFlowError("The message was received before. Sign it again.")
 
     def _check(self, context: MessageContext, now: float) -> _Proof:
-        """Check a message that is not encrypted."""
         secured = read_secured(context.data, context.envelope.soap)
         if context.envelope.attachments:
             raise Invalid("the attachments are not signed")

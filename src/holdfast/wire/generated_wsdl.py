@@ -74,7 +74,6 @@ def _message(kind: str, action: str) -> str:
 
 
 def _named(operations: Iterable[GeneratedOperation]) -> dict[str, GeneratedOperation]:
-    """Name operations after the ends of their actions."""
     named: dict[str, GeneratedOperation] = {}
     for one in operations:
         words = [word for word in _NOT_IN_NAMES.split(one.action) if word]

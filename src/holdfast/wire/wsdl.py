@@ -327,7 +327,6 @@ class Description:
             yield from root.iterfind(steps)
 
     def _definition(self, kind: str, user: etree._Element, qname: str) -> etree._Element:
-        """Return the definition that an attribute of ``user`` names."""
         found = self._find(kind, user, qname)
         if found is None:
             raise ConfigurationError(

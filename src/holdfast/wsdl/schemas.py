@@ -144,7 +144,6 @@ class _Collected(etree.Resolver):
             units.append(name)
 
     def _complete_imports(self) -> None:
-        """Give every import the document of its namespace."""
         namespaces = list(self._of_namespace)
         for name, data in self._units.items():
             root = etree.fromstring(data)

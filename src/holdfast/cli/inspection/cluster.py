@@ -122,7 +122,6 @@ def drain(cluster: str, node: str, timeout: float) -> int:
 
 
 def _wait_for(end: int, count: Callable[[], int], text: Callable[[int], str], timeout: float, interval: float) -> bool:
-    """Wait until a count is at its end, and print each change of it."""
     until = time.monotonic() + timeout
     before = None
     while (now := count()) != end:

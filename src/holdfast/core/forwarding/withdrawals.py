@@ -88,7 +88,6 @@ class Withdrawals:
             _DO[action](self, outbox, withdrawal, now)
 
     def _event(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> WithdrawalEvent:
-        """Return what the facts of this turn mean."""
         source, flight = withdrawal.source, withdrawal.source.flight
         if outbox.source is not source or not source.is_open:
             return _V.SEQUENCE_OVER

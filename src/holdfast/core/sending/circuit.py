@@ -114,7 +114,6 @@ class Circuits:
             self._wake_first(circuit)
 
     def __getitem__(self, to: str) -> Circuit:
-        """Return the circuit of an address that a forwarder sends to."""
         return self._circuits[to]
 
     def paused_until(self, to: str) -> float:
@@ -203,7 +202,6 @@ class Circuits:
             self._pass_on(circuit, outbox.key)
 
     def _pass_on(self, circuit: Circuit, key: str) -> None:
-        """Release a prober that does not probe."""
         if circuit.prober == key and not circuit.has_tried and circuit.state is CircuitState.PROBING:
             circuit.handle(CircuitEvent.PROBE_UNUSED)
             circuit.prober, circuit.probe_at = None, 0.0  # at once, as soon as an outbox has a message

@@ -350,7 +350,6 @@ class Sinks:
             self._queues.delete(sink.queue)
 
     def _emptied(self, sink: Sink) -> None:
-        """Delete the state of a forgotten sink."""
         del self._forgotten[sink.identifier]
         self._queues.delete(sink.queue)
 

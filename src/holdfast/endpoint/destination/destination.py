@@ -150,7 +150,6 @@ class Destination(HandlerRegistration, ASGIApplication):
         return self
 
     def _generated_wsdl(self, address: str) -> bytes:
-        """Return the WSDL of a destination that was given none."""
         is_https = address.startswith("https://")
         demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
         binds_sequences = any(one.binds_sequences for one in self._processors)

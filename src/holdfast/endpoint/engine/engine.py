@@ -303,7 +303,6 @@ class Engine:
         return journal
 
     def _end_journal(self, error: Exception) -> None:
-        """Stop the journal after an error in it, so that messages continue."""
         assert self.journal is not None
         log.error("journal.ended", what="messages continue without a journal; this is a bug", exc_info=error)
         self.journal.broken = f"an event could not be recorded: {error!r}"

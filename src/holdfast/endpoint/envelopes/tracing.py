@@ -191,5 +191,4 @@ def _read(blocks: bytes) -> dict[str, str]:
 
 
 def _without(blocks: bytes) -> bytes:
-    """Return the header blocks without the blocks of a context."""
     return _STATE.sub(b"", _PARENT.sub(b"", blocks)) if b"trace" in blocks else blocks

@@ -139,7 +139,6 @@ def _fits(pattern: str, text: str) -> bool:
 
 
 def _replaced(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """Return settings with some of them changed, also those within others."""
     names = [one.name for one in fields(settings)]
     changed = {}
     for name, value in changes.items():

@@ -112,7 +112,6 @@ class OperationCalls:
         return value
 
     async def _described(self) -> Contract:
-        """Return the contract, which the first call loads."""
         if self._contract is not None:
             return self._contract
         if self._wsdl is None:

@@ -171,7 +171,6 @@ class Relays:
             put_off(exchange)
 
     def _keep(self, relay: _Relay, key: RepeatKey, answer: Response) -> None:
-        """Keep an answer for which the peer did not wait."""
         kept = [one for one in self._large.values() if one.answer is not None]
         if len(answer.body) > MOST_BYTES:
             return

@@ -117,7 +117,6 @@ def owner_of(envelope: Envelope, count: int) -> Named:
 
 
 def _worker_of_poller(address: str, count: int) -> int:
-    """Return the worker that has every Sequence of a client that polls."""
     return zlib.crc32(address.encode()) % count
 
 

@@ -55,7 +55,6 @@ def _delete_if_abandoned(directory: Path) -> None:
 
 
 def _is_locked(lock: int) -> bool:
-    """Whether the lock is ours now."""
     import fcntl  # where there are workers, there is this
 
     try:

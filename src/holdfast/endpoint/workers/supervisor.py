@@ -513,7 +513,6 @@ class Supervisor:
             self._has_failed(process, code)
 
     def _has_failed(self, process: _Process, code: int) -> None:
-        """Start a worker again that has failed."""
         self._place()
         how = signal.Signals(-code).name if code < 0 else code
         if not self._are_ready and (self._agent is None or process.number == self._count):
@@ -554,7 +553,6 @@ class Supervisor:
 
 
 def _inbox(path: str) -> socket.socket:
-    """Return a socket that listens at a path for the other workers' requests."""
     inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     inbox.bind(path)
     inbox.listen(1024)

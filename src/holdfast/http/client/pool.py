@@ -103,7 +103,6 @@ class Pool:
         self._connect_if_wanted()
 
     def _offer(self, connection: ClientConnection) -> None:
-        """Make a connection available after its call has ended."""
         while self._waiting:
             call = self._waiting.popleft()
             if not call.is_over:

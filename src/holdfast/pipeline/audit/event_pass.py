@@ -166,7 +166,6 @@ def _order(kind: str) -> tuple[Column, Column]:
 
 
 def _known(journal: DataFrame, summed: DataFrame) -> DataFrame:
-    """Add facts of the same run to each event."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

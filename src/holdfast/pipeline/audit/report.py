@@ -222,7 +222,6 @@ def _holes(audited: Audit) -> Iterator[Part]:
 
 
 def _table(table: DataFrame, columns: Mapping[str, str], *order: str, link: _Sequences | None = None) -> Table:
-    """Select and rename columns of a table."""
     from pyspark.sql import functions as F
 
     ordered = table.orderBy(*map(F.expr, order)).limit(MOST_ROWS + 1)

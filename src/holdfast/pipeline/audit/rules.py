@@ -186,7 +186,6 @@ class OfInbound:
         )
 
     def _missing(self, rule: str, numbers: Ranges) -> None:
-        """Report a violation of a rule once for each number."""
         reported = self._reported[rule]
         for lower, upper in list(numbers.outside(reported)):
             reported.add_range(lower, upper)

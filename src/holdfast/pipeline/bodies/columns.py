@@ -102,7 +102,6 @@ class BodyColumns:
         self.schema = StructType([*self.envelope.fields, *parsed, StructField(CORRUPT, StringType())])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their new columns, in a task."""
         import pyarrow as pa
 
         spare_collections()
@@ -162,7 +161,6 @@ class Bodies:
             return [column.nulls(len(bodies)) for column in alike.columns], np.zeros(len(bodies), bool)
 
     def _one_by_one(self, bodies: list[bytes], kinds: list[pa.DataType]) -> tuple[list[pa.Array], pa.Array]:
-        """Return the columns of bodies, and the problem of each, parsing them one by one."""
         import pyarrow as pa
 
         read = [self._reader.read(body) for body in bodies]

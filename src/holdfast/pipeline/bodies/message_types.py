@@ -78,7 +78,6 @@ class TableNames:
         self._tables = dict(tables)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches with their new column, in a task."""
         import pyarrow as pa
 
         spare_collections()

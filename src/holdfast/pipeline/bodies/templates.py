@@ -308,7 +308,6 @@ class _Column:
     def assembled(
         self, texts: _Texts | None, places: Places, bodies: np.ndarray[Any, Any], misfit: np.ndarray[Any, Any]
     ) -> pa.Array:
-        """Return the column of some values."""
         import numpy as np
         import pyarrow as pa
 

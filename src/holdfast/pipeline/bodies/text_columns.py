@@ -58,8 +58,6 @@ def column_converter(kind: T.DataType, arrow: pa.DataType, lenient: frozenset[st
 
 
 def _lenient(convert: ColumnConvert) -> ColumnConvert:
-    """Convert an empty text to null."""
-
     def converted(texts: pa.StringArray) -> tuple[pa.Array, pa.BooleanArray]:
         import pyarrow.compute as pc
 

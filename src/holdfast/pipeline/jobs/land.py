@@ -51,7 +51,6 @@ DEFAULT_INTERVAL = 10.0
 
 
 def _types(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Callback of ``--type``: return element -> fields."""
     found: dict[str, str] = {}
     for value in values:
         match = _TYPE.fullmatch(value)
@@ -167,7 +166,6 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
 
 
 def _landed_before(spark: SparkSession, tables: list[str]) -> dict[int, LandedBatch]:
-    """Return the batches that were landed before, each with its rows of all tables."""
     from pyspark.sql import functions as F
 
     from holdfast.pipeline.bodies.columns import CORRUPT

@@ -69,7 +69,6 @@ def convert(spark: SparkSession, out: str, *, on_step: Callable[[int, int, int],
 
 
 def _pending(old: ParquetTable, new: DeltaTable) -> list[Unit]:
-    """Return the directories with rows that the Delta table lacks."""
     newest, _ = new.newest() or (-1, "")
     return [unit for unit in old.units() if unit.last > newest]
 
@@ -130,7 +129,6 @@ def _steps(spark: SparkSession, out: str, units: list[Unit]) -> Iterator[list[Un
 
 
 def _forget(spark: SparkSession, out: str, new: DeltaTable) -> int:
-    """Delete what the Delta table has replaced; return the number of directories."""
     done = [name for name in listed(spark, out) if new.has(span(name)[1])]
     used = {path.split("/")[1] for path in new.paths() if path.startswith("rows/")}
     copied = [name for name in files.names(spark, f"{out}/rows") if name.startswith(_COPIED) and name not in used]

@@ -265,7 +265,6 @@ def _together(batch: int, landed: Mapping[str, LandedBatch]) -> LandedBatch:
 
 
 def _there(table: Table, batch: int) -> LandedBatch:
-    """Return the result of a batch that is already in the table."""
     (seen,) = table.read().where(f"batch = {batch}").agg(*_counts()).collect()
     return _landed(batch, seen.asDict())
 

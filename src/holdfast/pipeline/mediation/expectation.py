@@ -173,7 +173,6 @@ def _apart(expected: Any, found: Any) -> tuple[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as JSON, with all digits of its numbers."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(name)}: {_text(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):

@@ -118,7 +118,6 @@ def _columns(source: SourcePlan) -> list[Typed]:
 
 
 def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a file, each with the columns that it contains."""
     try:
         content = file.read_bytes()
     except OSError as error:

@@ -140,7 +140,6 @@ def as_json(gathered: Report) -> str:
 
 
 def _ranges(row: dict[str, Any], name: str) -> str:
-    """Return ranges in the form of an acknowledgement."""
     pairs, count = row[name], row[f"{name}_count"]
     told = " ".join(f"{lower}-{upper}" if lower < upper else str(lower) for lower, upper in pairs)
     return f"{told} and {count - len(pairs)} more ranges" if count > len(pairs) else told

@@ -229,7 +229,6 @@ class SequenceReassembly(StatefulProcessor):
 
 
 def _given(key: str, there: list[Message], late: list[Unplaced]) -> Iterator[Row]:
-    """Yield messages by number, their repeats, and late messages."""
     there.sort(key=_number)  # stable, so messages of one number stay in order of arrival, and the first is not a repeat
     for kind, is_duplicate in (("messages", False), ("duplicates", True)):
         for pack in _packs(message[:-1] for message in there if message[-1] is is_duplicate):

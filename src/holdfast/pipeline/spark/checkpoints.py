@@ -120,7 +120,6 @@ def _numbers(spark: SparkSession, log: str) -> list[int]:
 
 
 def _sources(spark: SparkSession, checkpoint: str, batch: int) -> list[Any]:
-    """Return each source's position at the end of a batch."""
     lines = files.read_text(spark, f"{checkpoint}/offsets/{batch}").splitlines()
     return [None if line == "-" else json.loads(line) for line in lines[2:]]  # below version and settings
 

@@ -76,7 +76,6 @@ class _Writer:
         self._plan = plan
 
     def _batch(self, context: TaskContext) -> Batch:
-        """In a task: return the batch that it writes."""
         raise NotImplementedError
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

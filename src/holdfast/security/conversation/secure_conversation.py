@@ -215,7 +215,6 @@ class SecureConversation(Processor):
         return security_block(context.envelope.soap, stamp + proofs, must_understand=True)
 
     def _signed(self, form: Form, token: SourceToken, now: float) -> str:
-        """Return a Timestamp, the token, and the signature."""
         written = write_token(form, token.identifier, token.instance)
         return sign_timestamp(now, now + self._life, written, form.token_type, token.key)
 

@@ -74,7 +74,6 @@ class RoutedReader(QueueReader):
         return self._world.ledger.disks[self._node.index].routed.records[self._queue_name, partition]
 
     def _request(self, landed: list[int]) -> Node | None:
-        """Request more records, or rewind."""
         if self._name not in self._queue.cursors:
             self._broken("its cursor, which was durable, is gone")
         if self._name == BACK and self._returns < MOST_RETURNS and self._chance.random() < 0.1:

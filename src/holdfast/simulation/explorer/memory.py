@@ -87,7 +87,6 @@ class Memory:
     # --- packets --------------------------------------------------------------------------------------------------
 
     def _kept(self, packet: Packet) -> Packet:
-        """Return the canonical packet of this form."""
         return self._packets.setdefault(packet.form, packet)
 
     def _kept_envelope(self, envelope: Envelope | None) -> Envelope | None:

@@ -84,7 +84,6 @@ class _Twin:
 
     @classmethod
     def living(cls, node: Node) -> _Twin:
-        """Copy the endpoint in its current state."""
         store = SimStore(_nobody)
         store.durable = deepcopy(node.store.durable)
         shared = {id(node): _Name(node), id(node.store): store, id(ANONYMOUS_EPR): ANONYMOUS_EPR}

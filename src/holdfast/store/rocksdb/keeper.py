@@ -147,7 +147,6 @@ def gaps_between(partitions: Iterable[Partition[bytes]]) -> list[Range]:
 
 
 def _joined(ranges: list[Range]) -> list[Range]:
-    """Return the same ranges, with adjacent ones joined."""
     joined: list[Range] = []
     for begin, end in sorted(ranges):
         if joined and begin <= joined[-1][1]:

@@ -404,7 +404,6 @@ def _block_at(tokens: list[str], at: int) -> tuple[str, str, int]:
 
 
 def _is_repeated(pattern: str) -> bool:
-    """Return whether a pattern occurs the second time."""
     if pattern in _once:
         _once.discard(pattern)
         return True

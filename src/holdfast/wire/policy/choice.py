@@ -59,7 +59,6 @@ class _Demands:
         return [need for assertion in alternative for need in self._of_assertion(assertion, table, is_open)]
 
     def unmet(self, needs: list[Need]) -> list[Need]:
-        """Return the needs that the Source does not meet."""
         return [need for need in needs if need.ability is None or not self._has(need.ability)]
 
     def weight(self, needs: list[Need]) -> tuple[int, int, int]:

@@ -276,7 +276,6 @@ class Outbox:
         return False
 
     def _begin_or_end(self, now: float) -> bool:
-        """Begin a Sequence for an outbox without one, or report that the outbox has ended."""
         choice = self.lifecycle.next_choice
         if choice is not None and self.records.durable_end > self.records.first:
             if now < self.lifecycle.begins_at:

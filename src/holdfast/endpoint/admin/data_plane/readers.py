@@ -279,7 +279,6 @@ class DataPlane:
 
 
 def _check_there(queue: Queue, own: int, partition: str, start: int, end: int) -> None:
-    """Check that these records of a partition are durable and not deleted."""
     one = queue.partitions[own]
     if start < one.first:
         raise Refused(

@@ -81,7 +81,6 @@ class NextOfAll:
         return [{name: str(one[name]["epoch"]) for name in named if name in one} for one in found]
 
     async def _waited(self) -> Any:
-        """Wait for records, and return what all workers have."""
         now = asyncio.get_running_loop().time
         deadline = now() + min(MAX_WAIT, float(self._content.get("wait", 0.0)))
         while True:

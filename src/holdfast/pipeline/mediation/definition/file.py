@@ -83,7 +83,6 @@ def plan_of(
 
 
 def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: TableReading) -> Any:
-    """Return a value with the parameters replaced by their values."""
     if isinstance(value, dict):
         return {key: _filled(one, (*path, key), values, reading) for key, one in value.items()}
     if isinstance(value, list):

@@ -228,7 +228,6 @@ def _start(
 
 
 def _running(session: SparkSession) -> StreamingQuery:
-    """Return the query with the batch that calls this."""
     name = session.sparkContext.getLocalProperty("sql.streaming.queryId")
     return session.streams.get(str(name))
 

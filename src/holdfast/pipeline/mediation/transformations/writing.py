@@ -265,7 +265,6 @@ class _StructWriter:
         self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
 
     def namespaces(self) -> Iterator[str]:
-        """Yield the namespaces of all nested elements."""
         for field in self._fields:
             yield from field.namespaces()
 

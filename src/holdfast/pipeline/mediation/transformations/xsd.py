@@ -149,7 +149,6 @@ def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) ->
 
 
 def _places(place: str, content: bytes) -> Iterator[str]:
-    """Yield the places of the documents that one includes or imports."""
     for reference in _tree(place, content).iterchildren(*_REFERENCES):
         location = reference.get("schemaLocation")
         if location is None or reference.get("namespace") == _XML:
