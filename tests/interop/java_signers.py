@@ -6,14 +6,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from java_contract import PATIENCE, Shop, body, connected, correct_reply, served, source_to, values
+from java_contract import (
+    BAD,
+    COUNT,
+    PATIENCE,
+    Operation,
+    Shop,
+    body,
+    connected,
+    correct_reply,
+    exchange,
+    served,
+    source_to,
+    values,
+)
 from java_peer import NAMESPACE, JavaPeer
 from java_stacks import cxf as words
 from signers import Issued, issue
+from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
 from holdfast.security.names import CIPHERS, RSA_SHA1, RSA_SHA256
+from holdfast.testing.proxy import LossyProxy
 from holdfast.wire.names import SOAP_NS
 
 CXF, OURS, OTHER = issue("CN=cxf,O=Example"), issue("CN=holdfast,O=Example"), issue("CN=other,O=Example")
@@ -90,3 +105,46 @@ async def both_ways(cxf: JavaPeer, directory: Path, theirs: dict[str, Any], proc
         for number in range(1, 4):
             reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
             assert values(reply) == correct_reply(number)
+
+
+async def call_through_losses(
+    cxf: JavaPeer, directory: Path, operation: Operation, theirs: dict[str, Any], processor: holdfast.Processor
+) -> None:
+    """Requests of CXF through a bad network."""
+    shop = Shop(directory / "inbox", processors=[processor])
+    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+        caller = await connected(cxf, proxy.url, operation, decoupled=False, **theirs)
+        await caller.call_through(proxy)
+        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        assert proxy.counts.lost > 0
+    assert shop.numbers == list(range(1, COUNT + 1))
+
+
+async def send_through_losses(
+    cxf: JavaPeer,
+    directory: Path,
+    versions: holdfast.Versions,
+    theirs: dict[str, Any],
+    processor: holdfast.Processor,
+) -> None:
+    """One-way messages to CXF through a bad network."""
+    service = await served(cxf, directory / "log", **theirs)
+    async with (
+        LossyProxy(service.url, BAD, seed=5) as proxy,
+        source_to(proxy.url, directory / "outbox", versions, processors=[processor]) as source,
+    ):
+        await exchange(source, "notify", range(1, COUNT + 1))
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        await source.end(timeout=PATIENCE)
+        assert proxy.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+async def refuse_cxf(cxf: JavaPeer, directory: Path, theirs: dict[str, Any], processor: holdfast.Processor) -> None:
+    """CXF gets no Sequence, and its message reaches no handler."""
+    shop = Shop(directory / "inbox", processors=[processor])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **theirs)
+        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
+            await caller.call(1, 1)
+    assert not shop.numbers

@@ -16,18 +16,26 @@ from java_contract import (
     LIVE,
     PATIENCE,
     Operation,
-    Shop,
-    body,
     broker_before,
     connected,
     forwarder_words,
     served,
-    source_to,
 )
-from java_peer import NAMESPACE, JavaPeer
-from java_signers import CXF, OURS, RM_1_1, both_ways, encrypted_words, every_version, ours, signed_words
+from java_peer import JavaPeer
+from java_signers import (
+    CXF,
+    OURS,
+    RM_1_1,
+    both_ways,
+    call_through_losses,
+    encrypted_words,
+    every_version,
+    ours,
+    refuse_cxf,
+    send_through_losses,
+    signed_words,
+)
 from waiting import until
-from wcf.destination import running_destination
 
 import holdfast
 from holdfast.broker.config import MessageCredentialsConfig
@@ -68,13 +76,8 @@ async def test_cxf_and_holdfast_name_each_others_certificates(cxf: JavaPeer, tmp
 async def test_cxf_sends_encrypted_messages_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, encrypt=holdfast.Encryption())])
-    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
-        caller = await connected(cxf, proxy.url, operation, decoupled=False, **encrypted_words(tmp_path, versions))
-        await caller.call_through(proxy)
-        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
-        assert proxy.counts.lost > 0
-    assert shop.numbers == list(range(1, COUNT + 1))
+    processor = ours(tmp_path, encrypt=holdfast.Encryption())
+    await call_through_losses(cxf, tmp_path, operation, encrypted_words(tmp_path, versions), processor)
 
 
 @cell(role="source", pattern="one-way", network=BAD)
@@ -82,29 +85,13 @@ async def test_cxf_sends_encrypted_messages_through_a_bad_network(
 async def test_holdfast_sends_encrypted_messages_to_cxf_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **encrypted_words(tmp_path, versions))
-    processors = [ours(tmp_path, encrypt=holdfast.Encryption())]
-    async with (
-        LossyProxy(service.url, BAD, seed=5) as proxy,
-        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
-    ):
-        for number in range(1, COUNT + 1):
-            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
-        await source.flush(timeout=PATIENCE)
-        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
-        await source.end(timeout=PATIENCE)
-        assert proxy.counts.lost > 0
-    assert service.delivered("notify") == list(range(1, COUNT + 1))
+    processor = ours(tmp_path, encrypt=holdfast.Encryption())
+    await send_through_losses(cxf, tmp_path, versions, encrypted_words(tmp_path, versions), processor)
 
 
 @cell(role="destination", setup="a client that only signs", pattern="no session", versions=[RM_1_1])
 async def test_cxf_that_only_signs_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, encrypt=holdfast.Encryption())])
-    async with running_destination(shop.app) as url:
-        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1))
-        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
-            await caller.call(1, 1)
-    assert not shop.numbers
+    await refuse_cxf(cxf, tmp_path, signed_words(tmp_path, RM_1_1), ours(tmp_path, encrypt=holdfast.Encryption()))
 
 
 @cell(role="both", broker="broker", pattern="one-way", network=BAD)

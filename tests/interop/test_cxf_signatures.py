@@ -14,21 +14,29 @@ from java_contract import (
     LIVE,
     PATIENCE,
     Operation,
-    Shop,
-    body,
     broker_before,
     connected,
-    correct_reply,
     forwarder_words,
     served,
-    source_to,
-    values,
 )
-from java_peer import NAMESPACE, JavaPeer
-from java_signers import CXF, OTHER, OURS, REFERENCES, RM_1_1, SUITES, every_version, ours, signed_words
+from java_peer import JavaPeer
+from java_signers import (
+    CXF,
+    OTHER,
+    OURS,
+    REFERENCES,
+    RM_1_1,
+    SUITES,
+    both_ways,
+    call_through_losses,
+    every_version,
+    ours,
+    refuse_cxf,
+    send_through_losses,
+    signed_words,
+)
 from java_stacks import cxf as words
 from waiting import until
-from wcf.destination import running_destination
 
 import holdfast
 from holdfast.broker.config import MessageCredentialsConfig
@@ -44,13 +52,7 @@ pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF", security="certificate
 async def test_cxf_sends_signed_messages_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation
 ) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path)])
-    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
-        caller = await connected(cxf, proxy.url, operation, decoupled=False, **signed_words(tmp_path, versions))
-        await caller.call_through(proxy)
-        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
-        assert proxy.counts.lost > 0
-    assert shop.numbers == list(range(1, COUNT + 1))
+    await call_through_losses(cxf, tmp_path, operation, signed_words(tmp_path, versions), ours(tmp_path))
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -60,17 +62,7 @@ async def test_cxf_and_holdfast_read_each_others_references_and_algorithms(
     cxf: JavaPeer, tmp_path: Path, suite: str, reference: str
 ) -> None:
     chosen: Any = {"suite": suite, "reference": reference}
-    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, **chosen)])
-    async with running_destination(shop.app) as url:
-        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1, **chosen))
-        await caller.call(1, 3, is_the_end=True)
-    assert shop.numbers == [1, 2, 3]
-    service = await served(cxf, tmp_path / "log", **signed_words(tmp_path, RM_1_1, **chosen))
-    processors = [ours(tmp_path, **chosen)]
-    async with source_to(service.url, tmp_path / "outbox", RM_1_1, processors=processors) as source:
-        for number in range(1, 4):
-            reply = await source.request(body("echo", number), action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-            assert values(reply) == correct_reply(number)
+    await both_ways(cxf, tmp_path, signed_words(tmp_path, RM_1_1, **chosen), ours(tmp_path, **chosen))
 
 
 @every_version
@@ -78,28 +70,12 @@ async def test_cxf_and_holdfast_read_each_others_references_and_algorithms(
 async def test_holdfast_sends_signed_messages_to_cxf_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **signed_words(tmp_path, versions))
-    async with (
-        LossyProxy(service.url, BAD, seed=5) as proxy,
-        source_to(proxy.url, tmp_path / "outbox", versions, processors=[ours(tmp_path)]) as source,
-    ):
-        for number in range(1, COUNT + 1):
-            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
-        await source.flush(timeout=PATIENCE)
-        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
-        await source.end(timeout=PATIENCE)
-        assert proxy.counts.lost > 0
-    assert service.delivered("notify") == list(range(1, COUNT + 1))
+    await send_through_losses(cxf, tmp_path, versions, signed_words(tmp_path, versions), ours(tmp_path))
 
 
 @cell(role="destination", setup="a certificate that is not trusted", pattern="no session", versions=[RM_1_1])
 async def test_cxf_with_a_certificate_that_is_not_trusted_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[ours(tmp_path, trusted=OTHER)])
-    async with running_destination(shop.app) as url:
-        caller = await connected(cxf, url, "echo", decoupled=False, **signed_words(tmp_path, RM_1_1))
-        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
-            await caller.call(1, 1)
-    assert not shop.numbers
+    await refuse_cxf(cxf, tmp_path, signed_words(tmp_path, RM_1_1), ours(tmp_path, trusted=OTHER))
 
 
 @every_version

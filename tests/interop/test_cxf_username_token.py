@@ -13,7 +13,6 @@ from java_contract import (
     LIVE,
     PATIENCE,
     Operation,
-    Shop,
     body,
     broker_before,
     connected,
@@ -24,9 +23,9 @@ from java_contract import (
     values,
 )
 from java_peer import NAMESPACE, JavaPeer
+from java_signers import call_through_losses, refuse_cxf, send_through_losses
 from java_stacks import cxf as words
 from waiting import until
-from wcf.destination import running_destination
 
 import holdfast
 from holdfast.broker.config import MessageCredentialsConfig
@@ -57,26 +56,15 @@ async def test_cxf_sends_with_a_user_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str, operation: Operation
 ) -> None:
     users = holdfast.UsernameTokenValidator(ALICE, require_timestamp=True, require_digest=kind == "digest")
-    shop = Shop(tmp_path / "inbox", processors=[users])
-    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
-        # With WSS4J, a request that CXF repeats while its exchange is open fails there.
-        setup = words(versions, security=kind, interval=300 if operation == "notify" else 3000)
-        caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
-        await caller.call_through(proxy)
-        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
-        assert proxy.counts.lost > 0
-        assert shop.numbers == list(range(1, COUNT + 1))
+    # With WSS4J, a request that CXF repeats while its exchange is open fails there.
+    theirs = words(versions, security=kind, interval=300 if operation == "notify" else 3000)
+    await call_through_losses(cxf, tmp_path, operation, theirs, users)
 
 
 @cell(role="destination", security="user name (digest)", setup="an unknown user", pattern="no session", versions=[RM11])
 async def test_cxf_as_an_unknown_user_reaches_no_handler(cxf: JavaPeer, tmp_path: Path) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[holdfast.UsernameTokenValidator(ALICE)])
-    versions = RM11
-    async with running_destination(shop.app) as url:
-        caller = await connected(cxf, url, "echo", decoupled=False, **words(versions, security="digest", user="eve"))
-        with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
-            await caller.call(1, 1)
-    assert not shop.numbers
+    theirs = words(RM11, security="digest", user="eve")
+    await refuse_cxf(cxf, tmp_path, theirs, holdfast.UsernameTokenValidator(ALICE))
 
 
 @every_version
@@ -85,19 +73,8 @@ async def test_cxf_as_an_unknown_user_reaches_no_handler(cxf: JavaPeer, tmp_path
 async def test_holdfast_sends_to_cxf_with_a_user_name_through_a_bad_network(
     cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, kind: str
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **words(versions, security=kind))
     alice = holdfast.UsernameToken("alice", "secret", digest=kind == "digest")
-    async with (
-        LossyProxy(service.url, BAD, seed=5) as proxy,
-        source_to(proxy.url, tmp_path / "outbox", versions, processors=[alice]) as source,
-    ):
-        for number in range(1, COUNT + 1):
-            await source.send(body("notify", number), action=f"{NAMESPACE}/notify")
-        await source.flush(timeout=PATIENCE)
-        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
-        await source.end(timeout=PATIENCE)
-        assert proxy.counts.lost > 0
-    assert service.delivered("notify") == list(range(1, COUNT + 1))
+    await send_through_losses(cxf, tmp_path, versions, words(versions, security=kind), alice)
 
 
 @both_kinds

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sending import NEW, OLD, TO, Sending, numbers
 
-from holdfast.core.events import Delivered, Incident, Transmit
+from holdfast.core.events import Delivered, Transmit
 from holdfast.core.faults import ACTION_NOT_SUPPORTED, missing_selection, unsupported_selection
 from holdfast.core.messages import (
     MC_ANONYMOUS,
@@ -108,9 +108,6 @@ class Client(Sending):
     @property
     def delivered(self) -> int:
         return sum(effect.count for effect in self.told if isinstance(effect, Delivered))
-
-    def incidents(self, name: str) -> list[Incident]:
-        return [one for one in self.told if isinstance(one, Incident) and one.name == name]
 
     def restart(self) -> Client:
         return Client(deepcopy(self.store), now=self.now)
