@@ -5,12 +5,9 @@ Covers simulation/explorer/exploration.py.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import planted_bugs
 import pytest
 
 from holdfast.core.events import Respond
@@ -26,16 +23,6 @@ from holdfast.simulation.world import World
 
 WS_RM_1_0 = Versions("1.0")
 WS_RM_2003_03, WS_RM_2004_03 = Versions("2003/03"), Versions("2004/03")
-
-
-def load_mutants() -> ModuleType:
-    name = "holdfast_planted_bugs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("mutants.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
 
 
 def deep(bounds: Bounds, least: int) -> Any:
@@ -93,7 +80,7 @@ def test_every_interleaving_within_the_bounds_keeps_every_promise(bounds: Bounds
 def test_a_planted_bug_yields_its_shortest_schedule_as_a_readable_trace(
     name: str, bounds: Bounds, invariant: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    getattr(load_mutants(), name)(monkeypatch)
+    getattr(planted_bugs, name)(monkeypatch)
     result = Explorer(bounds).run()
     assert result.violation is not None
     assert invariant in result.violation.invariant
@@ -104,7 +91,7 @@ def test_a_planted_bug_yields_its_shortest_schedule_as_a_readable_trace(
 
 
 def test_a_bug_that_only_a_crash_and_a_loss_together_show_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_mutants().forget_after_a_crash_what_could_not_be_delivered(monkeypatch)
+    planted_bugs.forget_after_a_crash_what_could_not_be_delivered(monkeypatch)
     for bounds in (Bounds(messages=1, losses=2), Bounds(messages=1, losses=0, crashes=1)):
         assert Explorer(bounds).run().violation is None, "the loss alone and the crash alone show nothing"
     result = Explorer(Bounds(messages=1, losses=1, crashes=1)).run()

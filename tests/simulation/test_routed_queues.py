@@ -1,6 +1,6 @@
 """Worlds with several queues and readers, blocks of held messages, and several sinks: what happens in them.
 
-The planted bugs of these worlds are in ``mutants.py``, and ``test_simulator.py`` plants them.
+The planted bugs of these worlds are in ``support/planted_bugs.py``, and ``test_simulator.py`` plants them.
 
 Covers simulation/actors/routed_readers.py, simulation/forwarded_services.py, simulation/nodes/routed_queues.py and
 simulation/promises/routed_invariants.py.

@@ -8,18 +8,17 @@ simulation/promises/restarted.py and simulation/world.py.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
+import planted_bugs
 import pytest
+from planted_bugs import MUTANTS
 from worlds import worlds
 
 from holdfast.core.messages import IncompleteSequenceBehavior
@@ -37,25 +36,11 @@ from holdfast.simulation.simulator import SimulationFailed, Simulator
 
 SEEDS = 2000
 CHUNK = 100
-
-
-def load_mutants() -> ModuleType:
-    """The planted bugs, a module beside this one; tests are no package."""
-    name = "holdfast_planted_bugs"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name("mutants.py"))
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
-MUTANTS = load_mutants().MUTANTS
 SEARCHED = 2_000
 """Seeds in which each planted bug must show."""
 NOTICED_AT: dict[str, int] = json.loads(Path(__file__).with_name("noticed_at.json").read_text(encoding="utf-8"))
 """The first seed that notices each planted bug. A change of the core or of the simulator may move it."""
-RENEW = "PYTHONPATH=src python tests/simulation/test_simulator.py"
+RENEW = "PYTHONPATH=src:tests/support python tests/simulation/test_simulator.py"
 
 
 def unread(options: Options) -> Options:
@@ -224,7 +209,7 @@ def test_a_sequence_that_is_not_discarded_as_it_should_be_is_noticed(monkeypatch
         released, discarded, gaps = settled
         return sorted([*released, *discarded]), [], gaps
 
-    original = load_mutants().replace(monkeypatch, RMDestination, "end", end)
+    original = planted_bugs.replace(monkeypatch, RMDestination, "end", end)
     # A destination that soon expires while a gap is open: the source's messages are late and lost.
     options = Options(
         messages=12,
@@ -254,7 +239,7 @@ def test_a_trace_changes_nothing() -> None:
 
 
 def test_a_failure_names_its_seed_and_how_to_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_mutants().deliver_a_held_message_early(monkeypatch)
+    planted_bugs.deliver_a_held_message_early(monkeypatch)
     failure = first_failure(range(400))
     assert failure is not None
     assert f"holdfast simulate --seed {failure.seed} --trace" in str(failure)
