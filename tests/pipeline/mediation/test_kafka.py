@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,14 +18,9 @@ import maven_build
 import pytest
 from kafka_topics import KafkaTopics
 from meddler import Meddler
-from processes import Process, signal_session
-from quick_spark import quick_spark
+from pipeline_driver import Driver, bodies_in, broker_with
 
 import holdfast
-from holdfast.client.data_plane import DataPlane, Patience, read_range
-from holdfast.client.offsets import Range
-from holdfast.store.records import decode_record
-from holdfast.testing.ports import free_ports
 
 pytestmark = [
     pytest.mark.spark,
@@ -54,36 +46,6 @@ def jars(pytestconfig: pytest.Config) -> str:
 @pytest.fixture(scope="session")
 def kafka(kafka_nodes: Callable[[int], Any]) -> KafkaTopics:
     return KafkaTopics(kafka_nodes(1).servers)
-
-
-class Driver:
-    """``holdfast pipeline``, one life after another, each in a process group of its own."""
-
-    def __init__(self, file: Path, *arguments: str) -> None:
-        self._directory = file.parent
-        self._command = [sys.executable, "-m", "holdfast", "pipeline"]
-        self._arguments = [file.name, "--master", "local[2]", *arguments]
-        self.process: subprocess.Popen[str] | None = None
-
-    def run(self, *more: str, verb: str = "run") -> tuple[int, list[dict[str, Any]], str]:
-        """Exit code, lines, errors."""
-        errors = self._directory / f"{self._arguments[0]}.errors"
-        with errors.open("w") as file:
-            self.process = subprocess.Popen(
-                [*self._command, verb, *self._arguments, "--json", *more],
-                cwd=self._directory,
-                env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
-        out, _ = self.process.communicate()
-        return self.process.returncode, [json.loads(line) for line in out.splitlines()], errors.read_text()
-
-    def kill(self) -> None:
-        assert self.process is not None
-        signal_session(self.process.pid, signal.SIGKILL)
 
 
 HOP = """\
@@ -228,15 +190,6 @@ def test_a_secret_of_a_client_that_the_cluster_refuses_is_in_no_output(
 
 
 ORDERS = 60
-BROKER = """\
-store = "broker"
-partitions = 2
-listen.port = {}
-admin.port = {}
-[queues.orders]
-[queues.sent]
-[queues.arrived]
-"""
 OUT = """\
 name = "out"
 checkpoint = "out.checkpoint"
@@ -275,27 +228,17 @@ message_id = "message_id"
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    """Where a broker takes messages, and its admin listener."""
-    port, admin = free_ports(2)
-    (tmp_path / "broker.toml").write_text(BROKER.format(port, admin))
-    process = Process(tmp_path, "broker", port, "broker", "--config", "broker.toml")
-    await process.start()
-    yield process.url, f"http://127.0.0.1:{admin}"
-    await process.kill()
+    async with broker_with(tmp_path, "sent", "arrived") as at:
+        yield at
 
 
 def queued(admin: str, queue: str) -> list[tuple[int, str]]:
-    """Customer and number of each order in a queue, each partition's in its order."""
-    plane, patience = DataPlane(admin), Patience(60)
-    ends = plane.ends(queue)
+    """Customer and number of each order in a queue."""
     found = []
-    for partition, end in sorted(ends.ends.items()):
-        for block in read_range(plane, queue, ends.epoch, Range(partition, 0, end), patience):
-            for _, encoded in block:
-                match = re.search(rb"<order>(\d+)-(\d+)</order>", decode_record(encoded).body)
-                assert match is not None
-                found.append((int(match[1]), match[2].decode()))
-    plane.close()
+    for body in bodies_in(admin, queue):
+        match = re.search(r"<order>(\d+)-(\d+)</order>", body)
+        assert match is not None
+        found.append((int(match[1]), match[2]))
     return found
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,14 +14,9 @@ from typing import Any
 import deltalake
 import pytest
 from meddler import Meddler
-from processes import Process, signal_session
-from quick_spark import quick_spark
+from pipeline_driver import Driver, bodies_in, broker_with
 
 import holdfast
-from holdfast.client.data_plane import DataPlane, Patience, read_range
-from holdfast.client.offsets import Range
-from holdfast.store.records import decode_record
-from holdfast.testing.ports import free_ports
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.crash, pytest.mark.timeout(1500)]
 
@@ -36,26 +27,12 @@ BODY = (
     "<line><article>a</article><pieces>1</pieces></line></order>"
 )
 ORDERS = 40
-BROKER = """\
-store = "broker"
-partitions = 2
-listen.port = {}
-admin.port = {}
-[queues.orders]
-[queues.first]
-[queues.others]
-"""
 
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[tuple[str, str]]:
-    """Where a broker takes messages, and its admin listener."""
-    port, admin = free_ports(2)
-    (tmp_path / "broker.toml").write_text(BROKER.format(port, admin))
-    process = Process(tmp_path, "broker", port, "broker", "--config", "broker.toml")
-    await process.start()
-    yield process.url, f"http://127.0.0.1:{admin}"
-    await process.kill()
+    async with broker_with(tmp_path, "first", "others") as at:
+        yield at
 
 
 def amount(number: int) -> str:
@@ -71,53 +48,10 @@ async def send(url: str) -> None:
         await source.flush(60)
 
 
-class Driver:
-    """``holdfast pipeline run``, one life after another, each in a process group of its own."""
-
-    def __init__(self, directory: Path, broker: str) -> None:
-        self._directory = directory
-        self._command = [sys.executable, "-m", "holdfast", "pipeline", "run", "orders.toml", "--json"]
-        self._command += ["--master", "local[2]", "--set", f"broker={broker}"]
-        self.process: subprocess.Popen[str] | None = None
-
-    def run(self) -> tuple[int, list[dict[str, Any]], str]:
-        """Exit code, lines, errors."""
-        errors = self._directory / "errors"
-        with errors.open("w") as file:
-            self.process = subprocess.Popen(
-                self._command,
-                cwd=self._directory,
-                env=os.environ | quick_spark() | {"PYTHONPATH": SOURCE},
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
-        out, _ = self.process.communicate()
-        return self.process.returncode, [json.loads(line) for line in out.splitlines()], errors.read_text()
-
-    def kill(self) -> None:
-        assert self.process is not None
-        signal_session(self.process.pid, signal.SIGKILL)
-
-    def end(self) -> None:
-        """As Ctrl-C does, but only to the command itself."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-
-
 def queued(admin: str, queue: str) -> list[tuple[int, str]]:
-    """The orders that a queue has confirmations of, each partition's in its order, with their customers."""
-    plane, patience = DataPlane(admin), Patience(60)
-    ends = plane.ends(queue)
-    found = []
-    for partition, end in sorted(ends.ends.items()):
-        for block in read_range(plane, queue, ends.epoch, Range(partition, 0, end), patience):
-            bodies = [decode_record(encoded).body.decode() for _, encoded in block]
-            matches = [re.search(r'order="(\d+)"><customer>(\w+)', body) for body in bodies]
-            found += [(int(match[1]), match[2]) for match in matches if match]
-    plane.close()
-    return found
+    """The orders that a queue has confirmations of, with their customers."""
+    matches = [re.search(r'order="(\d+)"><customer>(\w+)', body) for body in bodies_in(admin, queue)]
+    return [(int(match[1]), match[2]) for match in matches if match]
 
 
 def letters(place: Path) -> list[dict[str, Any]]:
@@ -142,7 +76,7 @@ async def test_a_driver_killed_between_and_after_its_sinks_sends_each_message_on
     ]
     ahead, lock = list(steps), threading.Lock()
     meddler = Meddler(admin)
-    driver = Driver(tmp_path / "here", meddler.url)
+    driver = Driver(file, "--set", f"broker={meddler.url}")
 
     def meddle(request: str) -> str | None:
         found = re.search(r"/sinks/([^/]+)/(?:(parts)\?.*batch=(\d+)|(batches)/(\d+))", request)
