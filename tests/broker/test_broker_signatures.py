@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import secured_broker
+from secured_broker import BASE, ECHO, HASTY, Start
 from signers import Files, Issued, authority, issue
 from waiting import until
 
 import holdfast
-from holdfast import X509, Destination, Encryption, Message, MessageContext, Processor
+from holdfast import X509, Encryption, MessageContext, Processor
 from holdfast.broker.config_file import read_config
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.testing.proxy import Faults, LossyProxy
 
-ECHO = "urn:test:echo"
-HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.3))
-BASE = """
-store = "store"
-partitions = 1
-sessions = 4
-listen.port = 0
-admin.port = 0
-default_queue = "orders"
-[queues.orders]
-[queues.other]
-[policies."*"]
-refusals = 1
-patience = "0s"
-sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
-"""
 ALICE, BOB = issue("CN=alice,O=Example", authority()), issue("CN=bob,O=Example", authority())
 BROKER, SHOP = issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
-Start = Callable[[str], Any]
 
 
-class Shop:
+class Shop(secured_broker.Shop):
     """A service that believes the broker alone."""
 
     def __init__(self, directory: Path, trusted: Issued = BROKER, encrypt: Encryption | None = None) -> None:
@@ -49,17 +33,7 @@ class Shop:
                 seen.append(context.data)
 
         checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate, encrypt=encrypt)
-        self.app = Destination(":memory:", processors=[Witness(), checks])
-        self.got: list[Message] = []
-        self.app.on(ECHO)(self._echo)
-        self.app.on()(self._take)
-
-    def _take(self, message: Message) -> None:
-        self.got.append(message)
-
-    def _echo(self, message: Message) -> str:
-        self.got.append(message)
-        return f"<echoed>{message.body.text}</echoed>"
+        super().__init__(Witness(), checks)
 
 
 def signature(table: str, own: Files, trusted: Path, more: str = "") -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import secured_broker
+from secured_broker import BASE, ECHO, HASTY, Start
 from waiting import until
 
 import holdfast
-from holdfast import Destination, Message, MessageContext, Processor, UsernameToken, UsernameTokenValidator
+from holdfast import Destination, MessageContext, Processor, UsernameToken, UsernameTokenValidator
 from holdfast.broker.broker import Broker
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.header import Token, write_token
@@ -21,22 +22,6 @@ from holdfast.security.times import write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing.proxy import Faults, LossyProxy
 
-ECHO = "urn:test:echo"
-HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.3))
-BASE = """
-store = "store"
-partitions = 1
-sessions = 4
-listen.port = 0
-admin.port = 0
-default_queue = "orders"
-[queues.orders]
-[queues.other]
-[policies."*"]
-refusals = 1
-patience = "0s"
-sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
-"""
 USERS = '[security]\nusers = "users"\n'
 CREATE = (
     '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
@@ -47,8 +32,6 @@ CREATE = (
     "<s:Body><r:CreateSequence><r:AcksTo><a:Address>http://www.w3.org/2005/08/addressing/anonymous</a:Address>"
     "</r:AcksTo></r:CreateSequence></s:Body></s:Envelope>"
 )
-
-Start = Callable[[str], Any]
 
 
 class Looking(Processor):
@@ -74,23 +57,13 @@ class Backward(Processor):
         context.add_header(f'<wsse:Security xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}">{stamp}</wsse:Security>')
 
 
-class Shop:
+class Shop(secured_broker.Shop):
     """A service that knows one user."""
 
     def __init__(self, *, digest: bool = True) -> None:
         self.seen = Looking()
         checks = UsernameTokenValidator({"broker": "inner"}, require_digest=digest, require_timestamp=True)
-        self.app = Destination(":memory:", processors=[self.seen, checks])
-        self.got: list[Message] = []
-        self.app.on(ECHO)(self._echo)
-        self.app.on()(self._take)
-
-    def _take(self, message: Message) -> None:
-        self.got.append(message)
-
-    def _echo(self, message: Message) -> str:
-        self.got.append(message)
-        return f"<echoed>{message.body.text}</echoed>"
+        super().__init__(self.seen, checks)
 
     @property
     def sequences(self) -> set[str]:
