@@ -257,6 +257,7 @@ NO_BUFFERS = {
     },
     "core.queues.retention": {"MEASURE_BYTES": "a distance between marks", "RECORD_BYTES": "counted, not held"},
     "core.rm_destination.saved_state": {"UNKNOWN_BYTES": "counted, not held"},
+    "core.sending.identifier_claims": {"DIGEST_BYTES": "of a claim"},
     "endpoint.admin.data_plane.admission": {"FOREVER": "a time", "SECOND": "a time"},
     "endpoint.admin.data_plane.record_stream": {"CONTENT_BYTES": "read instead of a block"},
     "endpoint.admin.numbering": {"LETTERS": "no bytes"},

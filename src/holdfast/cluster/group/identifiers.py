@@ -13,11 +13,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from hashlib import blake2b
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast.cluster.group.pictures import identifiers_of
-from holdfast.cluster.group.shared_topic import Change, SharedTopic
+from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import read_kafka_address
@@ -30,25 +29,7 @@ MOST_CLAIMS: Final = 65_536
 _LOOK: Final = 0.02
 
 
-class Topic(Protocol):
-    """What the claims need of a :class:`~holdfast.cluster.group.shared_topic.SharedTopic`."""
-
-    is_at_end: bool
-
-    def changes(self, wait: float) -> Iterable[Change]:
-        """Return what was written since the last call."""
-        ...
-
-    def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
-        """Write a value, without waiting."""
-        ...
-
-    def hear_outcomes(self, wait: float) -> None:
-        """Process the outcomes of what was said."""
-        ...
-
-
-def topic_of(location: str) -> Topic:
+def topic_of(location: str) -> SharedTopic:
     """Return the topic of the cluster at the URL of a log."""
     address = read_kafka_address(location)
     return SharedTopic(address, identifiers_of(address))
@@ -63,7 +44,7 @@ class TopicClaims:
         open_topic: Returns the topic. Called when it is first needed: most workers have no forwarder.
     """
 
-    def __init__(self, partition: int, is_trusted: Callable[[], bool], open_topic: Callable[[], Topic]) -> None:
+    def __init__(self, partition: int, is_trusted: Callable[[], bool], open_topic: Callable[[], SharedTopic]) -> None:
         self._partition = partition
         self._is_trusted = is_trusted
         self._open_topic = open_topic
@@ -118,7 +99,7 @@ class TopicClaims:
             pass
 
     @cached_property
-    def _topic(self) -> Topic:
+    def _topic(self) -> SharedTopic:
         return self._open_topic()
 
     # --- the topic --------------------------------------------------------------------------------------------------
@@ -187,8 +168,7 @@ class TopicClaims:
         return False
 
     def _key(self, granted: GrantedIdentifier) -> str:
-        digest = blake2b(repr((granted.to, granted.identifier)).encode(), digest_size=16).hexdigest()
-        return f"{digest} {self._partition} {granted.local_id}"
+        return f"{granted.digest.hex()} {self._partition} {granted.local_id}"
 
 
 def _partition_of(key: str) -> int:

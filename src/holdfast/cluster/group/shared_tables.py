@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -43,30 +43,6 @@ class TablesAway(Exception):
     """Kafka does not answer, or refuses; it is not known whether it made a change."""
 
 
-class Topic(Protocol):
-    """What the tables need of a :class:`~holdfast.cluster.group.shared_topic.SharedTopic`."""
-
-    position: int
-    clock: float
-    said: str
-
-    def bounds(self, wait: float) -> tuple[int, int]:
-        """Return the offset of the first record, and the one after the last."""
-        ...
-
-    def changes(self, wait: float) -> Iterable[Change]:
-        """Return what was written since the last call."""
-        ...
-
-    def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
-        """Write a value, without waiting."""
-        ...
-
-    def hear_outcomes(self, wait: float) -> None:
-        """Process the outcomes of what was said."""
-        ...
-
-
 class SharedTables:
     """The tables of this process. Several threads may use them.
 
@@ -74,9 +50,9 @@ class SharedTables:
         open_topic: Returns the topic. Called when it is first needed.
     """
 
-    def __init__(self, open_topic: Callable[[], Topic]) -> None:
+    def __init__(self, open_topic: Callable[[], SharedTopic]) -> None:
         self._open_topic = open_topic
-        self._topic: Topic | None = None
+        self._topic: SharedTopic | None = None
         self._lock = threading.Lock()
         self._db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db.create_function("noted", -1, self._note)
@@ -142,20 +118,20 @@ class SharedTables:
 
     # --- the topic --------------------------------------------------------------------------------------------------
 
-    def _read_to_end(self, topic: Topic, until: float) -> None:
+    def _read_to_end(self, topic: SharedTopic, until: float) -> None:
         """Read what is durable now."""
         _, end = topic.bounds(max(until - time.monotonic(), _LOOK))
         while topic.position < end:
             self._read(topic, until)
 
-    def _read(self, topic: Topic, until: float) -> Iterable[Change]:
+    def _read(self, topic: SharedTopic, until: float) -> Iterable[Change]:
         if time.monotonic() > until:
             raise KafkaAway(topic.said or f"not everything was read within {PATIENCE:.0f} s")
         changes = list(topic.changes(_LOOK))
         self._apply(changes)
         return changes
 
-    def _write(self, topic: Topic, changes: dict[str, Row | None], until: float) -> bool:
+    def _write(self, topic: SharedTopic, changes: dict[str, Row | None], until: float) -> bool:
         """Write changes; return whether no other process wrote one of these rows before."""
         is_first = True
         keys = list(changes)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 from functools import partial
+from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.rm_source.source import RMSource
+
+DIGEST_BYTES = 16
 
 
 class ClaimResult(Enum):
@@ -36,6 +39,11 @@ class GrantedIdentifier(NamedTuple):
     local_id: str
     to: str
     identifier: str
+
+    @property
+    def digest(self) -> bytes:
+        """Stands for the address and the Identifier in a table of claims."""
+        return blake2b(repr((self.to, self.identifier)).encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class IdentifierClaims(Protocol):

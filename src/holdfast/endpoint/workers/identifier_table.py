@@ -13,10 +13,9 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final
 
-from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
+from holdfast.core.sending.identifier_claims import DIGEST_BYTES, ClaimResult, GrantedIdentifier
 
 MOST_CLAIMS: Final = 65_536
 """Claims of one worker. Memory is used only for those that exist."""
@@ -24,7 +23,7 @@ LOCK_ATTEMPTS: Final = 50
 LOCK_PAUSE: Final = 0.0002
 """Seconds between two attempts to lock the table. A worker holds the lock for microseconds, unless it is stopped."""
 
-_SLOT = 16
+_SLOT = DIGEST_BYTES
 """Bytes of a claim: a digest of the address and the Identifier."""
 _FREE = bytes(_SLOT)
 _HEAD = struct.Struct("=II")
@@ -84,7 +83,7 @@ class WorkerIdentifiers:
         self._free = earlier.pop(_FREE, [])
         self._slots.clear()
         for granted in recovered:
-            digest = _digest(granted)
+            digest = granted.digest
             if slots := earlier.get(digest):
                 self._slots[granted.local_id] = slots.pop()
             else:
@@ -100,7 +99,7 @@ class WorkerIdentifiers:
         """Claim an Identifier, unless another worker does. A repeated claim of the same Sequence succeeds."""
         if granted.local_id in self._slots:
             return ClaimResult.CLAIMED
-        digest = _digest(granted)
+        digest = granted.digest
         if not self._take_lock():
             return ClaimResult.UNKNOWN
         try:
@@ -174,7 +173,3 @@ class WorkerIdentifiers:
 
 def _place(number: int, slot: int) -> int:
     return _SEGMENT * number + _SLOT * (1 + slot)
-
-
-def _digest(granted: GrantedIdentifier) -> bytes:
-    return blake2b(repr((granted.to, granted.identifier)).encode(), digest_size=_SLOT).digest()

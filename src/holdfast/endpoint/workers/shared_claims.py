@@ -8,7 +8,6 @@ deletes none of the new owner's rows: it has a lower epoch, and a release names 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final
 
 from holdfast.cluster.shared_database import DatabaseAway, shared_database
@@ -85,7 +84,7 @@ class SharedClaims:
             return ClaimResult.FULL
         if not self._is_announced():
             return ClaimResult.UNKNOWN
-        digest, local_id = _digest(granted), granted.local_id
+        digest, local_id = granted.digest, granted.local_id
         try:
             found = self._db.run(_SCHEMA, _LOCK, _CLAIM, digest=digest, local_id=local_id, **self._owner)
         except DatabaseAway as error:
@@ -113,7 +112,7 @@ class SharedClaims:
         try:
             if recovered is not None:
                 recovered = [one for one in recovered if one.local_id in self._claimed]
-                digests, ids = [_digest(one) for one in recovered], [one.local_id for one in recovered]
+                digests, ids = [one.digest for one in recovered], [one.local_id for one in recovered]
                 self._db.run(_SCHEMA, _ENTER, _FORGET, _RECOVERED, digests=digests, local_ids=ids, **owner)
                 self._recovered = None
             elif self._released:
@@ -123,7 +122,3 @@ class SharedClaims:
             log.warning("identifiers.database_away", why=str(error))
             return False
         return True
-
-
-def _digest(granted: GrantedIdentifier) -> bytes:
-    return blake2b(repr((granted.to, granted.identifier)).encode(), digest_size=16).digest()
