@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -20,9 +22,9 @@ import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.http.exchange import HTTPLimits
-from holdfast.settings import Unit, Within, bounds_of, meaning_of, unit_of, values_of
+from holdfast.settings import Unit, Within, bounds_of, check_callable, meaning_of, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
-from holdfast.testing.proxy import Faults
+from holdfast.testing.proxy import Faults, LossyProxy
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 MAY_BE_ZERO = {
@@ -179,3 +181,96 @@ def test_a_secret_that_cannot_be_is_not_told() -> None:
     with pytest.raises(holdfast.ConfigurationError, match=r"AdminListener\.token cannot be what was given") as caught:
         AdminListener(token=b"secret")  # type: ignore[arg-type]
     assert "secret" not in str(caught.value)
+
+
+def arguments_of(annotation: object) -> int | None:
+    """Return the number of arguments of the function that an annotation permits; None if it permits none."""
+    for node in ast.walk(ast.parse(str(annotation), mode="eval")) if isinstance(annotation, str) else ():
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Callable":
+            assert isinstance(node.slice, ast.Tuple) and isinstance(node.slice.elts[0], ast.List)
+            return len(node.slice.elts[0].elts)
+    return None
+
+
+def public_callables() -> Iterator[Any]:
+    """Every public class, and every public function of the pipeline."""
+    names = [one for one in holdfast.__all__ if one not in ("sync", "trace", "__version__")]
+    yield from (one for name in names if inspect.isclass(one := getattr(holdfast, name)))
+    yield LossyProxy
+    for module in ("landing", "mediation", "progress", "reassembly", "audit"):
+        room = importlib.import_module(f"holdfast.pipeline.{module}")
+        yield from (
+            one for name in getattr(room, "__all__", ["watch"]) if inspect.isfunction(one := getattr(room, name))
+        )
+
+
+def taken_functions() -> list[tuple[Any, str, int]]:
+    """Each function that a caller gives to one of them, and the number of its arguments."""
+    return [
+        (one, name, arguments)
+        for one in public_callables()
+        for name, parameter in inspect.signature(one).parameters.items()
+        if not name.startswith("_") and (arguments := arguments_of(parameter.annotation)) is not None
+    ]
+
+
+def given(one: Any, name: str, value: object) -> Any:
+    """Call it with that argument, and something for each one that it demands."""
+    demanded = [
+        other
+        for other, parameter in inspect.signature(one).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    return one(**dict.fromkeys(demanded, "http://127.0.0.1/") | {name: value})
+
+
+def test_the_functions_that_callers_give_are_found() -> None:
+    found = {(one.__name__, name) for one, name, _ in taken_functions()}
+    wanted = {("UsernameTokenValidator", "authenticate"), ("SamlTokenValidator", "authorize"), ("run", "on_batch")}
+    assert found >= {*wanted, ("DestinationHTTP", "policy_for"), ("LossyProxy", "on_relayed"), ("watch", "tell")}
+    assert len(found) >= 14
+
+
+@pytest.mark.parametrize(
+    ("one", "name", "arguments"),
+    taken_functions(),
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_what_is_no_function_is_refused_when_it_is_given(one: Any, name: str, arguments: int) -> None:
+    """A coroutine or a generator would count as true: as a password that is accepted, for example."""
+
+    async def asynchronous(*_: Any) -> bool:
+        return False
+
+    def generator(*_: Any) -> Iterator[bool]:
+        yield False
+
+    class Asynchronous:
+        async def __call__(self, *_: Any) -> bool:
+            return False
+
+    def demanding(*_: Any, another: Any) -> bool:
+        return False
+
+    for wrong in (5, object(), asynchronous, generator, Asynchronous(), demanding):
+        with pytest.raises(holdfast.ConfigurationError, match=rf"^{name} ") as caught:
+            given(one, name, wrong)
+        assert caught.value.remedy
+    if arguments:
+        with pytest.raises(holdfast.ConfigurationError, match=rf"^{name} cannot be called with {arguments} argument"):
+            given(one, name, lambda: None)
+
+
+def test_what_can_be_called_may_be_given() -> None:
+    for value, arguments in ((print, 1), (len, 1), (str, 1), (lambda *_: True, 2), (dict[str, str]().get, 1)):
+        check_callable("value", value, arguments)
+    check_callable("value", None, 1, optional=True)
+    with pytest.raises(holdfast.ConfigurationError, match="value cannot be of the type NoneType"):
+        check_callable("value", None, 1)
+
+
+def test_a_function_of_progress_is_checked_when_it_is_set() -> None:
+    for source in (holdfast.Source("http://127.0.0.1/", ":memory:"), holdfast.sync.Source("http://127.0.0.1/")):
+        with pytest.raises(holdfast.ConfigurationError, match="on_progress cannot be of the type int"):
+            source.on_progress = 5  # type: ignore[assignment]

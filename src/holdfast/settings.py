@@ -7,6 +7,7 @@ files and the reference. So new fields are checked automatically. This module al
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from dataclasses import dataclass, fields
@@ -181,6 +182,38 @@ def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool 
         ConfigurationError: the argument is not valid.
     """
     _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, None)
+
+
+def check_callable(name: str, value: object, arguments: int, *, optional: bool = False) -> None:
+    """Check that an argument is a plain function, or another callable, of that many arguments.
+
+    Args:
+        name: The name of the argument.
+        value: Its value. Error texts omit it, because it may be a secret that is in the wrong place.
+        arguments: With how many it is called.
+        optional: Whether None is valid too.
+
+    Raises:
+        ConfigurationError: The argument is no function, or cannot be called so. Or it is asynchronous or a generator:
+            its result would count as true, whatever it is to return.
+    """
+    if value is None and optional:
+        return
+    takes = f"{arguments} argument{'' if arguments == 1 else 's'}" if arguments else "no arguments"
+    remedy = f"It may be a function that takes {takes} and returns its result{' or None' if optional else ''}."
+    if not callable(value):
+        raise ConfigurationError(f"{name} cannot be of the type {type(value).__name__}", remedy=remedy)
+    for one in (value, getattr(value, "__call__", None)):  # noqa: B004 # the second is the method of an object
+        if inspect.iscoroutinefunction(one) or inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
+            raise ConfigurationError(f"{name} cannot be asynchronous or a generator", remedy=remedy)
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # some callables written in C have no signature
+        return
+    try:
+        signature.bind(*(None,) * arguments)
+    except TypeError:
+        raise ConfigurationError(f"{name} cannot be called with {takes}: {signature}", remedy=remedy) from None
 
 
 def _check(

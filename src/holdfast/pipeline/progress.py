@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.client.errors import OffsetRefused
 from holdfast.client.offsets import Places, parse
 from holdfast.pipeline.spark.checkpoints import topic_positions
+from holdfast.settings import check_callable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +110,7 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
+    check_callable("tell", tell, 1)
     names: dict[Any, Any] = {}
 
     class Watching(StreamingQueryListener):

@@ -42,6 +42,7 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
+from holdfast.settings import check_callable
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
@@ -99,6 +100,7 @@ class UsernameToken(Processor):
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("UsernameToken", name, password)
+        check_callable("clock", clock, 0)
         self.name = name
         self._password = password
         self._digest = digest
@@ -185,12 +187,16 @@ class UsernameTokenValidator(Processor):
         session: float = SESSION,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        check_callable("authenticate", authenticate, 2, optional=True)
+        check_callable("clock", clock, 0)
         if (passwords is None) == (authenticate is None):
             raise ConfigurationError(
                 "UsernameTokenValidator needs passwords or authenticate, and not both",
                 remedy="Write UsernameTokenValidator({'alice': '…'}), or authenticate=check.",
             )
-        if passwords is not None and not (isinstance(passwords, Mapping) or callable(passwords)):
+        if callable(passwords):
+            check_callable("passwords", passwords, 1)
+        elif passwords is not None and not isinstance(passwords, Mapping):
             raise ConfigurationError(
                 f"passwords of the type {type(passwords).__name__} are not a dictionary or a function",
                 remedy="Give {'alice': '…'}; or for a file with a line NAME:PASSWORD for each user, Users('users.txt') "

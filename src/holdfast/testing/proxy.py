@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import SecondsOrZero, Share, check_settings
+from holdfast.settings import SecondsOrZero, Share, check_callable, check_settings
 
 __all__ = ["Fate", "Faults", "LossyProxy", "ProxyCounts", "Relayed"]
 
@@ -144,6 +144,7 @@ class LossyProxy:
         port: int = 0,
         on_relayed: Callable[[Relayed], None] | None = None,
     ) -> None:
+        check_callable("on_relayed", on_relayed, 1, optional=True)
         self.target = target
         self.faults = faults or Faults()
         self.counts = ProxyCounts()

@@ -11,6 +11,7 @@ from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.http.exchange import HTTPLimits
+from holdfast.settings import check_callable
 from holdfast.wire import Limits
 
 
@@ -59,6 +60,7 @@ class DestinationHTTP(HTTPSettings):
         for name, kind in _KINDS.items():
             check_class(name, getattr(self, name), kind, optional=False)
         check_class("mtom", self.mtom, bool)
+        check_callable("policy_for", self.policy_for, 1, optional=True)
         for name, make in (("allow_addresses", AllowList), ("keep_http_headers", Keeper)):
             given = getattr(self, name)
             if isinstance(given, Iterable) and not isinstance(given, str | bytes):

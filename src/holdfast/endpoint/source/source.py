@@ -51,7 +51,7 @@ from holdfast.exceptions import (
     NotAcknowledged,
 )
 from holdfast.http.outcome import TransportError
-from holdfast.settings import check_seconds
+from holdfast.settings import check_callable, check_seconds
 from holdfast.store import Store, store_exists
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Source(OperationCalls):
         self.progress = Progress()
         self.incidents: Counter[str] = Counter()
         self._envelopes = Envelopes("source", self.incidents, processors)
-        self.on_progress: Callable[[Progress], None] | None = None
+        self._on_progress: Callable[[Progress], None] | None = None
         self._store_location = store
         self._versions = versions
         self._offer = offer
@@ -212,6 +212,20 @@ class Source(OperationCalls):
         if outbound is not None:
             outbound.registry.use(given.usual, given.of)
             self._running.engine.touch()
+
+    @property
+    def on_progress(self) -> Callable[[Progress], None] | None:
+        """Called with the progress on every change, in the event loop.
+
+        Raises:
+            ConfigurationError: It is set to something that cannot be called with the progress.
+        """
+        return self._on_progress
+
+    @on_progress.setter
+    def on_progress(self, callback: Callable[[Progress], None] | None) -> None:
+        check_callable("on_progress", callback, 1, optional=True)
+        self._on_progress = callback
 
     def on(self, action: str = "") -> Callable[[HandlerT], HandlerT]:
         """Register the decorated function as the handler of messages that the service sends on its own (callbacks).
@@ -518,8 +532,8 @@ class Source(OperationCalls):
         self._running.engine.touch()
 
     def _tell_progress(self) -> None:
-        if self.on_progress is not None:
-            self.on_progress(self.progress)
+        if self._on_progress is not None:
+            self._on_progress(self.progress)
 
     @property
     def _is_busy(self) -> bool:

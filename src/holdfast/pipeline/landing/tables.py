@@ -22,6 +22,7 @@ from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, WRITING, Layout
 from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
+from holdfast.settings import check_callable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,6 +139,7 @@ def land(
             field cannot hold the values of its type in the table, see ``widening``; the existing table is of another
             kind, or has other partitions; or ``out`` is not writable.
     """
+    check_callable("on_batch", on_batch, 1, optional=True)
 
     def target(name: str, fields: StructType | str | None, of: str) -> _Target:
         parser = BodyColumns(schema_of(fields), prefix, lenient, max_elements, also, of)
@@ -355,6 +357,7 @@ def reland(
         ConfigurationError: ``landed`` has no batch; ``out`` is the same directory, or contains other batches, or rows
             that were parsed with other arguments; the schema is invalid; or a column of ``also`` was not landed.
     """
+    check_callable("on_batch", on_batch, 1, optional=True)
     parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}

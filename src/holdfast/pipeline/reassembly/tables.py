@@ -21,6 +21,7 @@ from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
+from holdfast.settings import check_callable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,6 +129,7 @@ def reassemble(
     """
     from pyspark.sql import functions as F
 
+    check_callable("on_step", on_step, 2, optional=True)
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=False)
     staged = f"{out}/decoded"

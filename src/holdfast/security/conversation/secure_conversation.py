@@ -49,6 +49,7 @@ from holdfast.security.names import (
 from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
 from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
+from holdfast.settings import check_callable
 from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP, Ability
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class SecureConversation(Processor):
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SecureConversation", name, password)
+        check_callable("clock", clock, 0)
         if version is not None and version not in _FORMS:
             raise ConfigurationError(f"version={version!r} is unknown", remedy="Give '2005/02', '1.3' or None.")
         self.name = name

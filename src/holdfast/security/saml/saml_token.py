@@ -30,6 +30,7 @@ from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfi
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signed_message import SUITES
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
+from holdfast.settings import check_callable
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
@@ -71,6 +72,14 @@ class SamlToken(Processor):
         skew: float = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        check_callable("clock", clock, 0)
+        if callable(assertion):
+            check_callable("assertion", assertion, 0)
+        elif not isinstance(assertion, str | Path):
+            raise ConfigurationError(
+                f"assertion cannot be of the type {type(assertion).__name__}",
+                remedy="Give the path of a file, or a function that returns the assertion as bytes.",
+            )
         self._given = assertion
         self._life = life
         self._skew = skew
@@ -175,6 +184,8 @@ class SamlTokenValidator(Processor):
         longest: float = LONGEST,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        check_callable("authorize", authorize, 1, optional=True)
+        check_callable("clock", clock, 0)
         unknown = [one for one in confirmations if one not in get_args(Confirmation)]
         if unknown or suite not in SUITES or isinstance(confirmations, str):
             wrong, known = (suite, [*SUITES]) if suite not in SUITES else (unknown, [*get_args(Confirmation)])

@@ -12,6 +12,7 @@ from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
 from holdfast.security.username_token import LIFE, SKEW
+from holdfast.settings import check_callable
 
 
 class SymmetricBinding(Processor):
@@ -60,6 +61,7 @@ class SymmetricBinding(Processor):
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SymmetricBinding", name, password)
+        check_callable("clock", clock, 0)
         self.name = name
         self._password = password
         derives_in = CONVERSATION_1_3 if derived_keys else ""
