@@ -16,6 +16,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.server.server import HTTPServer
 
 RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
 SOON = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.05, cap=0.2))
@@ -145,6 +146,20 @@ async def test_without_an_answer_of_use_the_message_leaves_later(tmp_path: Path,
             await sent.acknowledged(timeout=60)
             await until(lambda: shop.got == [1])
     assert len(shop.gate.names) == 3
+
+
+@pytest.mark.parametrize("page", [b"", b"<html>no</html>"])
+@pytest.mark.parametrize(("status", "remedy"), [(401, "--header"), (404, "If the URL is wrong")])
+async def test_a_web_server_that_answers_the_request_stops_the_outbox(status: int, remedy: str, page: bytes) -> None:
+    server = HTTPServer()
+    await server.start(lambda exchange: exchange.respond(status, page, b"text/html"), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.port}/"
+    async with Source(url, ":memory:", processors=[Tickets()], versions=RM11, policy=SOON) as source:
+        sent = await source.send(body(1), action="urn:tell")
+        with pytest.raises(holdfast.PeerFault, match=f"answered with HTTP {status} and no SOAP message") as caught:
+            await sent.acknowledged(timeout=60)
+    assert remedy in caught.value.remedy
+    await server.close()
 
 
 async def test_a_destination_that_is_away_costs_nothing_but_time(tmp_path: Path) -> None:

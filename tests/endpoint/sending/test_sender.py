@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes.envelopes import Envelopes
+from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.sending.sender import RETRYABLE_STATUS, Sender, retry_after
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
@@ -87,7 +89,17 @@ def message(to: str, control: Any = None) -> Transmit:
     return Transmit(to, envelope, "urn:local", 1)
 
 
-async def outcome(answer: Callable[[Exchange], None], control: Any = None) -> tuple[Any, list[str]]:
+class AskingFirst(Processor):
+    """Demands a request before each message."""
+
+    def outbound(self, context: MessageContext) -> None:
+        if context.envelope.action != "urn:ask":
+            context.request_first("<ask/>", action="urn:ask")
+
+
+async def outcome(
+    answer: Callable[[Exchange], None], control: Any = None, *processors: Processor
+) -> tuple[Any, list[str]]:
     """What the protocol was told, and what the user was."""
     recorder, problems = Recorder(), list[str]()
     async with answering(answer) as url:
@@ -95,7 +107,7 @@ async def outcome(answer: Callable[[Exchange], None], control: Any = None) -> tu
         sender = Sender(
             recorder,  # type: ignore[arg-type]
             http,
-            Envelopes("source", Counter()),
+            Envelopes("source", Counter(), processors),
             {"Authorization": "Bearer t"},
             on_transport_error=lambda sent, reason: problems.append(reason),
         )
@@ -137,6 +149,19 @@ async def test_a_create_sequence_answered_with_an_error_page_is_refused_or_retri
     told, problems = await outcome(lambda e: e.respond(503, b"later"), create)
     assert told == "failed"
     assert "HTTP 503" in problems[0]
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404, *RETRYABLE_STATUS])
+@pytest.mark.parametrize("control", [None, CreateSequence(ANONYMOUS_EPR)], ids=["message", "CreateSequence"])
+@pytest.mark.parametrize("page", [(b"<html>oops</html>", b"text/html"), (b"not here", b"text/plain")])
+async def test_a_page_before_a_message_means_what_it_means_for_the_message(
+    status: int, control: Any, page: tuple[bytes, bytes]
+) -> None:
+    def answer(exchange: Exchange) -> None:
+        exchange.respond(status, *page, [(b"Retry-After", b"3")])
+
+    alone, before = await outcome(answer, control), await outcome(answer, control, AskingFirst())
+    assert [re.sub(r":\d+", "", str(one)) for one in before] == [re.sub(r":\d+", "", str(one)) for one in alone]
 
 
 async def test_a_terminate_sequence_that_arrived_is_answered_whatever_came_back() -> None:

@@ -11,12 +11,15 @@ from holdfast.core.messages import Envelope
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.processors import ExtraRequest
 from holdfast.exceptions import EnvelopeError, ProcessorError
-from holdfast.http.outcome import Outcome, TransportError
+from holdfast.http.outcome import Outcome, Response, TransportError
 
 Told = Callable[[Outcome], None]
 Post = Callable[[Transmit, bytes, Told], None]
 Came = Callable[[Transmit, Envelope | None, str, bool], None]
 """``came(sent, fault, reason, is_unreachable)``: what became of a message that waited: the fault, or the reason."""
+
+Unread = Callable[[Transmit, Response, EnvelopeError], None]
+Read = Envelope | EnvelopeError | ProcessorError
 
 
 class ExtraRequests:
@@ -27,13 +30,17 @@ class ExtraRequests:
         post: Posts what is written.
         again: Writes and posts a message that has waited.
         came: Receives the failures.
+        unread: Receives the answers that are no SOAP message: an error page of a web server, for example.
     """
 
-    def __init__(self, envelopes: Envelopes, post: Post, again: Callable[[Transmit], None], came: Came) -> None:
+    def __init__(
+        self, envelopes: Envelopes, post: Post, again: Callable[[Transmit], None], came: Came, unread: Unread
+    ) -> None:
         self._envelopes = envelopes
         self._post = post
         self._again = again
         self._came = came
+        self._unread = unread
         self._waiting: dict[tuple[str, str], list[Transmit]] = {}
 
     def first(self, sent: Transmit, request: ExtraRequest) -> None:
@@ -56,7 +63,7 @@ class ExtraRequests:
         self,
         to: str,
         request: ExtraRequest,
-        answered: Callable[[Envelope | EnvelopeError | ProcessorError], None],
+        answered: Callable[[Response, Read], None],
         failed: Callable[[str, bool], None],
     ) -> None:
         asked = Transmit(to, request.envelope)
@@ -69,15 +76,18 @@ class ExtraRequests:
         def told(outcome: Outcome) -> None:
             if isinstance(outcome, TransportError):
                 failed(outcome.message, True)
-            elif outcome.body.strip():
-                self._envelopes.read(asked, outcome, notes, answered)
+            elif outcome.body.strip() or not 200 <= outcome.status < 300:
+                self._envelopes.read(asked, outcome, notes, partial(answered, outcome))
             else:
                 failed(f"{to} answered {request.envelope.action} with HTTP {outcome.status} and no content", False)
 
         self._post(asked, content, told)
 
-    def _answered(self, place: tuple[str, str], read: Envelope | EnvelopeError | ProcessorError) -> None:
-        if not isinstance(read, Envelope):
+    def _answered(self, place: tuple[str, str], response: Response, read: Read) -> None:
+        if isinstance(read, EnvelopeError):
+            for sent in self._waiting.pop(place):
+                self._unread(sent, response, read)
+        elif not isinstance(read, Envelope):
             self._failed(place, f"the answer of {place[0]} is not accepted: {read.message}", False)
         elif read.not_understood:
             names = " ".join(read.not_understood)

@@ -86,7 +86,9 @@ class Sender:
         """Replaced transports that still finish requests."""
         self._retiring: asyncio.Future[None] | None = None
         self._envelopes = envelopes
-        self._extra = ExtraRequests(envelopes, self._post_extra, self._post_again, self._extra_failed)
+        self._extra = ExtraRequests(
+            envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
+        )
         self._on_transport_error = on_transport_error
         self._on_answer = on_answer
         self._is_trusted = is_trusted
@@ -218,6 +220,11 @@ class Sender:
             self._failed(sent, reason, is_unreachable=is_unreachable, has_left=False)
             self._engine.touch()
 
+    def _extra_unread(self, sent: Transmit, response: Response, error: EnvelopeError) -> None:
+        """Report that a message did not leave, since the answer to the request before it is no SOAP message."""
+        if not self._is_stopped:
+            self._unread(sent, response, self._wait_of(sent, response), error, has_left=False)
+
     def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
         """Return the HTTP headers of a request with that envelope. A cache holds the few common ones."""
         action = action_of(envelope)
@@ -252,17 +259,21 @@ class Sender:
         protocol.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
 
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
-        now = self._engine.clock()
-        is_success = 200 <= response.status < 300
-        wait = 0.0 if is_success else retry_after(response, now)
-        if wait > 0:
-            wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
-            log.info("destination.retry_after", to=sent.to, status=response.status, seconds=round(wait, 3))
-        if not response.body.strip() and response.spool is None and is_success:
+        wait = self._wait_of(sent, response)
+        if not response.body.strip() and response.spool is None and 200 <= response.status < 300:
             is_silent = isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent)
             self._come(sent, None, _silence(sent, response) if is_silent else "")
             return
         self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
+
+    def _wait_of(self, sent: Transmit, response: Response) -> float:
+        """Return the seconds for which the destination asks to wait, and let its outboxes do so."""
+        now = self._engine.clock()
+        wait = retry_after(response, now)
+        if wait > 0:
+            wait = self._engine.protocol.outbound.pause(sent.to, wait, now)
+            log.info("destination.retry_after", to=sent.to, status=response.status, seconds=round(wait, 3))
+        return wait
 
     def _read(
         self, sent: Transmit, response: Response, wait: float, read: Envelope | EnvelopeError | ProcessorError
@@ -270,8 +281,7 @@ class Sender:
         if self._is_stopped:
             return
         if isinstance(read, EnvelopeError):
-            reason = _first_line(response) or read.message
-            self._undecodable(sent, response, f"{reason}; the next attempt follows in {wait:.0f} s" if wait else reason)
+            self._unread(sent, response, wait, read)
         elif isinstance(read, ProcessorError):
             reason = f"the answer of {sent.to} is not accepted: {read.message}"
             if isinstance(sent.envelope.control, CreateSequence):
@@ -331,9 +341,23 @@ class Sender:
         """Whether answers are on their way to the protocol."""
         return bool(self._came)
 
-    def _undecodable(self, sent: Transmit, response: Response, reason: str) -> None:
+    def _unread(
+        self, sent: Transmit, response: Response, wait: float, error: EnvelopeError, *, has_left: bool = True
+    ) -> None:
+        """Report an answer that is no SOAP message, to a message or to the request before it.
+
+        Args:
+            sent: The message.
+            response: The answer.
+            wait: Seconds for which the destination asks to wait.
+            error: Why the answer cannot be read.
+            has_left: Whether the message itself was transmitted.
+        """
+        reason = _first_line(response) or error.message
+        if wait:
+            reason += f"; the next attempt follows in {wait:.0f} s"
         is_success = 200 <= response.status < 300
-        if is_success and isinstance(sent.envelope.control, TerminateSequence):
+        if is_success and has_left and isinstance(sent.envelope.control, TerminateSequence):
             # A one-way TerminateSequence needs no answer. gSOAP answers it with an envelope that no codec reads.
             self._come(sent, None)
             return
@@ -342,7 +366,7 @@ class Sender:
             envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
             self._come(sent, envelope)
         else:
-            self._failed(sent, f"{sent.to} answered with HTTP {response.status} and {reason}")
+            self._failed(sent, f"{sent.to} answered with HTTP {response.status} and {reason}", has_left=has_left)
             self._engine.touch()
 
     async def stop(self) -> None:
