@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.store.address import is_kafka, is_sql, shown
@@ -22,6 +23,7 @@ _PATIENCE: Final = 5.0
 """Seconds to wait for other processes that use the file."""
 _AGAIN: Final = 5.0
 """Seconds after which a peer sends its message again if the database does not answer."""
+_UNCHECKED: Final = "The service cannot check messages now. Send it again."
 
 Row = tuple[Any, ...]
 
@@ -43,33 +45,36 @@ class Database(Protocol):
         ...
 
 
-def open_database(place: str | Path | None) -> Database:
+def open_database(place: str | Path | None, setting: str = "nonces", away: str = _UNCHECKED) -> Database:
     """Open a place that several processes may share.
 
     Args:
         place: A file, created if absent; the URL of a PostgreSQL database, or of a cluster's topic in Kafka; or None:
             memory.
+        setting: The argument that names it, for errors.
+        away: What a caller is told if it does not answer.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
+    check_class(setting, place, (str, Path))
     try:
         if is_sql(place):
             from holdfast.cluster.shared_database import DatabaseAway, shared_database
 
             shared = shared_database(str(place))
             shared.is_kept = True
-            return _ClusterDatabase(shared.run, DatabaseAway)
+            return _ClusterDatabase(shared.run, DatabaseAway, away)
         if is_kafka(place):
             from holdfast.cluster.group.shared_tables import TablesAway, shared_tables
 
-            return _ClusterDatabase(shared_tables(str(place)).run, TablesAway)
+            return _ClusterDatabase(shared_tables(str(place)).run, TablesAway, away)
     except ModuleNotFoundError as error:
         extra = "kafka" if is_kafka(place) else "sql"
         raise ConfigurationError(
-            f"nonces={shown(place)!r} needs the package {error.name}", remedy=f"pip install 'holdfast[{extra}]'"
+            f"{setting}={shown(place)!r} needs the package {error.name}", remedy=f"pip install 'holdfast[{extra}]'"
         ) from None
-    return FileDatabase(place)
+    return FileDatabase(place, setting)
 
 
 class FileDatabase:
@@ -77,13 +82,14 @@ class FileDatabase:
 
     Args:
         path: The file; None: memory.
+        setting: The argument that names it, for errors.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
 
-    def __init__(self, path: str | Path | None) -> None:
-        self.connection = _open_file(path)
+    def __init__(self, path: str | Path | None, setting: str) -> None:
+        self.connection = _open_file(path, setting)
         self._made: set[str] = set()
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
@@ -108,22 +114,23 @@ class _ClusterDatabase:
     Args:
         run: Runs statements.
         away: What it raises if the database or Kafka does not answer.
+        told: What a caller is told then.
     """
 
-    def __init__(self, run: Callable[..., list[Row]], away: type[Exception]) -> None:
+    def __init__(self, run: Callable[..., list[Row]], away: type[Exception], told: str = _UNCHECKED) -> None:
         self._run = run
         self._away = away
+        self._told = told
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         try:
             return self._run(schema, *statements, **values)
         except self._away as error:
             log.warning("security.database_away", why=str(error))
-            told = "The service cannot check messages now. Send it again."
-            raise MessageFlowError(told, retry_after=_AGAIN) from None
+            raise MessageFlowError(self._told, retry_after=_AGAIN) from None
 
 
-def _open_file(path: str | Path | None) -> sqlite3.Connection:
+def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:
     try:
         if path is not None:
             # SQLite gives its other files the permissions of this one.
@@ -136,7 +143,7 @@ def _open_file(path: str | Path | None) -> sqlite3.Connection:
         return db
     except (sqlite3.Error, OSError) as error:
         raise ConfigurationError(
-            f"nonces={str(path)!r} cannot be opened: {error}",
+            f"{setting}={str(path)!r} cannot be opened: {error}",
             remedy="Give the path of a file in a directory that exists and that this process may write to.",
         ) from None
 

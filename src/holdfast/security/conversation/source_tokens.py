@@ -76,7 +76,7 @@ class SourceTokens:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self._db = open_database(path)
+        self._db = open_database(path, "tokens", "The database of tokens= does not answer.")
 
     def find(self, use: str, now: float) -> SourceToken | None:
         """Return the token for a use, None without one or after it has expired."""
