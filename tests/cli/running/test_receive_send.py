@@ -259,7 +259,9 @@ def test_a_refused_sequence_is_reported_with_the_safe_data_and_a_remedy(run: Any
     result = run("send", "--to", url, *orders(tmp_path, 1))
     assert result.code == 1
     assert "sending to" in result.err
-    assert "has stopped: CreateSequenceRefused" in result.err
+    assert "has stopped until you decide: " in result.err
+    assert 'its reason: "This destination has reached its limit of 0 open Sequences. Try again later."' in result.err
+    assert "3 unacknowledged messages are safe in outbox" in result.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from holdfast.core.events import Stopped
+from holdfast.core.faults import REFUSES_CREDENTIALS
+from holdfast.core.sending.outboxes.lifecycle import OutboxLifecycle
+from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.sending.stopped import stop_error
 from holdfast.exceptions import (
     CreateSequenceRefused,
@@ -18,6 +24,8 @@ from holdfast.exceptions import (
 
 SAFE = "2 unacknowledged messages are safe in out."
 HOW = "source.resume(), or: holdfast send --resume --store out"
+
+DISCARD = "Or discard the message: holdfast outbox discard out MESSAGE. To list them: holdfast outbox list out"
 
 
 def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **more: object) -> HoldfastError:
@@ -56,7 +64,7 @@ def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **
             told("Sender", refused=("urn:s", 7)),
             PeerFault,
             'the destination http://d/ answered message 7 of the Sequence urn:s with Sender: "no"',
-            f"{SAFE} Fix the cause, then: {HOW}",
+            f"{SAFE} Fix the cause, then: {HOW}\n  {DISCARD}",
         ),
         (
             told("MustUnderstand", "Action"),
@@ -95,3 +103,37 @@ def test_what_is_in_memory_is_not_called_safe_and_no_command_is_named_for_it() -
 @pytest.mark.parametrize(("status", "hint"), [(401, "Authorization"), (403, "Authorization"), (404, "another store")])
 def test_what_http_says_in_the_destinations_place_has_a_remedy_of_its_own(status: int, hint: str) -> None:
     assert hint in told(f"HTTP {status}").remedy
+
+
+CODES = [
+    *("Sender", "HTTP 401", "HTTP 404", "CreateSequenceRefused", "UnknownSequence", "SequenceClosed", "given up"),
+    *(UNSENDABLE, NOT_POLLED, NOT_ACCEPTED, *sorted(REFUSES_CREDENTIALS)),
+]
+
+
+@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize(
+    "more", [{}, {"refused": ("urn:s", 7)}, {"first": 3, "last": 7, "in_doubt": "3-3 5-6"}, {"first": 3, "last": 7}]
+)
+def test_after_a_restart_the_same_reason_and_remedy_are_told(code: str, more: dict[str, Any]) -> None:
+    stopped = Stopped("a", code, "no room", **{"first": 1, "last": 0, **more})
+    lifecycle, restored = OutboxLifecycle("a"), OutboxLifecycle("a")
+    in_doubt = stopped.in_doubt if stopped.first <= stopped.last else None
+    lifecycle.stop(code, stopped.reason, stopped.refused, in_doubt)
+    restored.restore(json.loads(json.dumps(lifecycle.to_state())))
+    again, before = (stop_error(one, "http://d/", 2, "out", "") for one in (restored.as_stopped, stopped))
+    assert (type(again), again.message, again.remedy) == (type(before), before.message, before.remedy)
+    restored.resume()
+    assert restored.to_state() == OutboxLifecycle("a").to_state()
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_whoever_is_refused_a_message_learns_that_it_can_be_discarded(code: str) -> None:
+    assert DISCARD in told(code, refused=("urn:s", 7)).remedy
+    assert "discard" not in told(code, refused=("urn:s", 7), store=":memory:").remedy
+
+
+def test_a_store_is_named_as_a_shell_reads_it() -> None:
+    store = "postgresql://orders@db/shop?space=a&connect_timeout=3"
+    assert f"--store '{store}'" in told("Sender", store=store, refused=("urn:s", 7)).remedy
+    assert f"discard '{store}'" in told("Sender", store=store, refused=("urn:s", 7)).remedy

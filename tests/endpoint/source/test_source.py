@@ -299,8 +299,11 @@ async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume
                 await source.send("<n>3</n>", action=ACTION)
         async with Source(None, tmp_path / "outbox", versions=Versions(), offer=False) as source:
             assert source.to == url
-            with pytest.raises(DeliveryError, match="has stopped: CreateSequenceRefused"):
+            with pytest.raises(
+                CreateSequenceRefused, match=r"has stopped until you decide: (.|\n)*closed for lunch"
+            ) as again:
                 await source.send("<n>3</n>", action=ACTION)
+            assert again.value.remedy == caught.value.remedy
             is_refusing = False
             source.resume()
             await source.flush(60)

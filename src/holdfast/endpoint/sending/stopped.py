@@ -5,6 +5,7 @@ Knows the codes that the core tells; decides nothing.
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
@@ -74,14 +75,17 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     """
     safe, resume = _what_is_safe(waiting, store)
     about = ""
+    if stopped.code in REFUSES_CREDENTIALS and "--resume" in resume:
+        resume += ", with those options"
+    if stopped.refused is not None and store != IN_MEMORY:
+        resume = f"{resume}\n  {how_to_discard(store)}"
     if stopped.refused is not None:
         identifier, number = stopped.refused
         about = f"message {number} of the Sequence {identifier}"
     if stopped.code == UNSENDABLE:
         what = about or "the request for a Sequence"
         message = f"{what} to {to} cannot be written: {stopped.reason}"
-        remedy = f"{_REMEDY}, or discard that message: holdfast outbox discard" if about else _REMEDY
-        return DeliveryError(message, remedy=f"{safe} {remedy}. Then: {resume}")
+        return DeliveryError(message, remedy=f"{safe} {_REMEDY}, then: {resume}")
     said = f'the destination {to} answered {about or "the request"} with {stopped.code}: "{stopped.reason}"'
     if stopped.code == CREATE_SEQUENCE_REFUSED:
         message = f'the destination {to} refused the Sequence: {stopped.code}\n  its reason: "{stopped.reason}"'
@@ -105,8 +109,6 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY if about or is_http else _NO_SEQUENCE)
-    if stopped.code in REFUSES_CREDENTIALS:
-        resume += ", with those options" if "--resume" in resume else ""
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 
@@ -143,7 +145,7 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
     return StoreFailed(
         f"the store {store} failed: {_message(error)}\n  This message may or may not be stored",
         remedy="Free space or repair the disk, and check whether it is stored before you send it again: holdfast "
-        f"outbox list {store}",
+        f"outbox list {quote(store)}",
     )
 
 
@@ -191,7 +193,15 @@ def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
 
 def how_to_resume(store: str) -> str:
     """Return how a user resumes a stopped source of a store, in Python and at the command line."""
-    return f"source.resume(), or: holdfast send --resume --store {store}"
+    return f"source.resume(), or: holdfast send --resume --store {quote(store)}"
+
+
+def how_to_discard(store: str) -> str:
+    """Return how a user discards a message of a stopped source, so that the others can proceed."""
+    place = quote(store)
+    return (
+        f"Or discard the message: holdfast outbox discard {place} MESSAGE. To list them: holdfast outbox list {place}"
+    )
 
 
 def log_stopped(stopped: Stopped) -> None:
@@ -201,6 +211,8 @@ def log_stopped(stopped: Stopped) -> None:
         fields["sequence"], fields["message_number"] = stopped.refused
     name = "replies.stopped" if forwarder_of(stopped.key) is None else "forwarder.stopped"
     remedy = "Its messages are safe. Fix the cause, then: holdfast outbox retry --admin URL"
+    if stopped.refused is not None:
+        remedy += ". Or discard that message: holdfast outbox discard --admin URL MESSAGE"
     if stopped.first <= stopped.last:
         which = f"the numbers {stopped.in_doubt}" if stopped.in_doubt else "some of them"
         remedy = (

@@ -29,7 +29,6 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.stopped import (
     PERHAPS_ASKED,
     STILL_ASKED,
-    how_to_resume,
     stop_error,
     stored_error,
     unanswered_error,
@@ -80,10 +79,9 @@ class Calls:
             outbox.lifecycle.choices = self.choices
             lane = self.lanes[outbox.key] = Lane(outbox, self._engine)
             if outbox.lifecycle.stopped:
-                lane.stop_error = DeliveryError(
-                    f"sending to {self.to} has stopped: {outbox.lifecycle.stopped}",
-                    remedy=f"Check the reason, then: {how_to_resume(shown(self._store))}",
-                )
+                waiting, stopped = outbox.records.waiting, outbox.lifecycle.as_stopped
+                error = lane.stop_error = stop_error(stopped, self.to, waiting, shown(self._store), "")
+                error.message = f"sending to {self.to} has stopped until you decide: {error.message}"
             self.progress.outstanding += outbox.records.waiting
 
     def lane(self, key: str) -> Lane:
@@ -165,8 +163,8 @@ class Calls:
     def how_it_goes_on(self, what: str) -> str:
         """Return the remedy for a wait that took too long."""
         if self._store == IN_MEMORY:
-            are = "are" if what == "them" else "is"
-            return f"Wait again. If the process ends, {what} {are} lost: the store is in memory."
+            lost = "they are" if what == "them" else "it is"
+            return f"Wait again. If the process ends, {lost} lost: the store is in memory."
         return f"Wait again, or end the process: the next one continues with {what}."
 
     def because(self) -> str:

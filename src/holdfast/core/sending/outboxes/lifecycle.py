@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.events import Stopped
 from holdfast.core.records import State
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.rm_source.source import RMSource
@@ -34,6 +35,10 @@ class OutboxLifecycle:
         """Why the outbox sends nothing until an operator resumes it, as a code; empty: it sends."""
         self.stopped_for = ""
         """The same in words."""
+        self.refused_message: tuple[str, int] | None = None
+        """The Sequence and the number of the message that it stopped for; None: it did not stop for a message."""
+        self.in_doubt: str | None = None
+        """The numbers of the lost Sequence that may have arrived, "" if unknown; None: it lost no Sequence."""
         self.suspended: str | None = None
         """The operator's reason to suspend the outbox; None: it is not suspended."""
         self.held_back: HeldBack | None = None
@@ -65,15 +70,25 @@ class OutboxLifecycle:
             self.suspended = reason
         return action
 
-    def stop(self, code: str, reason: str = "") -> OutboxAction | None:
+    def stop(
+        self, code: str, reason: str = "", refused: tuple[str, int] | None = None, in_doubt: str | None = None
+    ) -> OutboxAction | None:
         """Enter the state in which nothing is sent; :meth:`Outbox.stop` also saves and reports it."""
-        self.stopped, self.stopped_for = code, reason
+        self.stopped, self.stopped_for, self.refused_message, self.in_doubt = code, reason, refused, in_doubt
         self.suspended = self.held_back = None
         return self.handle(OutboxEvent.STOP)
+
+    @property
+    def as_stopped(self) -> Stopped:
+        """Why it is stopped, as it was reported when it stopped; without the offsets in doubt, which are not saved."""
+        first, last = (1, 0) if self.in_doubt is None else (0, 0)
+        reason = self.stopped_for or "no reason is stored"
+        return Stopped(self._key, self.stopped, reason, first, last, self.refused_message, self.in_doubt or "")
 
     def resume(self) -> OutboxAction | None:
         """Leave that state, and forget what was refused; :meth:`Outbox.resume` also saves it."""
         self.stopped = self.stopped_for = ""
+        self.refused_message = self.in_doubt = None
         self.suspended = self.held_back = None
         self.refused.clear()
         self.unwelcome = None
@@ -124,11 +139,17 @@ class OutboxLifecycle:
         state: State = {"choices": choices, "stopped": self.stopped}
         if self.stopped_for:
             state["stopped_for"] = self.stopped_for
+        if self.refused_message is not None:
+            state["refused_message"] = [*self.refused_message]
+        if self.in_doubt is not None:
+            state["in_doubt"] = self.in_doubt
         return state if self.suspended is None else state | {"suspended": self.suspended}
 
     def restore(self, state: State) -> None:
         if state.get("stopped"):
-            self.stop(state["stopped"], state.get("stopped_for", ""))
+            identifier, number = state.get("refused_message") or ("", 0)
+            refused = (identifier, number) if number else None
+            self.stop(state["stopped"], state.get("stopped_for", ""), refused, state.get("in_doubt"))
         elif isinstance(state.get("suspended"), str):
             self.suspend(state["suspended"])
         # Only a peer's request opens an outbox of replies again, so the outbox must know its versions.

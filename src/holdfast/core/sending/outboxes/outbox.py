@@ -177,7 +177,8 @@ class Outbox:
             refused: The Sequence and the number of a message that the destination refuses.
             in_doubt: The numbers that may have arrived.
         """
-        if self.lifecycle.stop(code, reason) is OutboxAction.TELL_STOPPED:
+        lost = in_doubt if first <= last else None
+        if self.lifecycle.stop(code, reason, refused, lost) is OutboxAction.TELL_STOPPED:
             self.save()
             self.ready()  # requesters wait
             self._commit.then(partial(self._tell, Stopped(self.key, code, reason, first, last, refused, in_doubt)))
