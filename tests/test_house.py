@@ -286,3 +286,39 @@ def test_the_name_of_every_log_event_is_a_noun_and_what_happened_to_it() -> None
     names = {name for path in SOURCES for name in called.findall(path.read_text(encoding="utf-8"))}
     assert len(names) > 50
     assert not [name for name in names if not re.fullmatch(r"[a-z_]+\.[a-z_]+", name)]
+
+
+TEXTS_OF_OTHERS = {"error", "message", "reason", "why", "problem", "failure"}
+"""What variables and attributes with a text that is composed elsewhere are called: it may end with punctuation."""
+
+
+def _doubled(node: ast.JoinedStr) -> Iterator[str]:
+    """Texts of others in an f-string before a punctuation mark, unless :func:`holdfast.exceptions.clause` ends them."""
+    for one, after in zip(node.values, node.values[1:], strict=False):
+        if isinstance(one, ast.FormattedValue) and one.conversion == -1 and isinstance(after, ast.Constant):
+            name = re.fullmatch(r"(?:[\w.]+\.)?(\w+)", ast.unparse(one.value).removeprefix("str(").removesuffix(")"))
+            if name and name[1] in TEXTS_OF_OTHERS and re.match(r"[.;,!?](\s|$)", str(after.value)):
+                yield ast.unparse(one.value)
+
+
+def test_double_punctuation_is_found() -> None:
+    found = [
+        name
+        for text in ("{error}.", "{a.message}; then", "{str(error)}. b", "{clause(error)}.", "{error!r}.", "{error}: a")
+        for node in ast.walk(ast.parse(f"f{text!r}"))
+        if isinstance(node, ast.JoinedStr)
+        for name in _doubled(node)
+    ]
+    assert found == ["error", "a.message", "str(error)"]
+
+
+def test_a_sentence_that_goes_on_after_the_text_of_another_has_one_punctuation_mark() -> None:
+    """Such as "The database does not answer: … TCP/IP connections?."; and no text has two in a row of its own."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.JoinedStr)
+        for name in _doubled(node)
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -43,6 +43,11 @@ from dataclasses import dataclass
 from typing import Any
 
 
+def clause(text: object) -> str:
+    """Return a text, such as that of another program's error, without its final punctuation: a sentence goes on."""
+    return str(text).rstrip().rstrip(".,:;?!")
+
+
 class HoldfastError(Exception):
     """Base of every deliberate error.
 
@@ -84,7 +89,7 @@ class Mistake:
 
     def __str__(self) -> str:
         key = f"{self.key}: " if self.key else ""
-        return f"{self.file}:{self.line}: {key}{self.what}{'' if self.what.endswith('.') else '.'} {self.remedy}"
+        return f"{self.file}:{self.line}: {key}{clause(self.what)}. {self.remedy}"
 
 
 class ConfigurationMistakes(ConfigurationError):

@@ -14,7 +14,7 @@ from xml.parsers import expat
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.records import Record, Snapshot, content_name, content_size, hold_of
-from holdfast.exceptions import StoreDamaged, StoreMissing
+from holdfast.exceptions import StoreDamaged, StoreMissing, clause
 from holdfast.store import Store, open_store
 from holdfast.store.address import beside, is_kafka, with_partition
 
@@ -98,7 +98,7 @@ def _records(store: Store, where: tuple[str, int], bounds: tuple[int, int], plac
                 found.say(f"{place}: {what}.")
             known.add(record.message_number)
             if why := _wrong_body(record):
-                found.say(f"{place}: the body of record {offset} is not XML: {why}.")
+                found.say(f"{place}: the body of record {offset} is not XML: {clause(why)}.")
             if content_name(record.attachments) and (size := _stored(record)) != content_size(record.attachments):
                 what = f"{size} of {content_size(record.attachments)} bytes of the attachments of record {offset}"
                 found.say(f"{place}: {what} are stored.")

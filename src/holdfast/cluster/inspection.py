@@ -22,7 +22,7 @@ from holdfast.cluster.operating.status import (
     status_of,
 )
 from holdfast.cluster.rows import Report
-from holdfast.exceptions import ConfigurationError, StoreAway, StoreError
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreError, clause
 from holdfast.store.address import read_address
 
 SILENCE: Final = 10.0
@@ -80,12 +80,13 @@ def open_cluster(location: str) -> Iterator[tuple[psycopg.Connection[tuple[Any, 
         said = " ".join(str(error).split())
         if is_outage(error):
             raise StoreAway(
-                f"The database at {address.shown} does not answer: {said}.",
+                f"The database at {address.shown} does not answer: {clause(said)}.",
                 remedy="Check the database.",
                 patience=address.patience,
             ) from error
         raise StoreError(
-            f"The tables of the cluster at {address.shown} are not what this version of Holdfast expects: {said}.",
+            f"The tables of the cluster at {address.shown} are not what this version of Holdfast expects: "
+            f"{clause(said)}.",
             remedy="Use the version of Holdfast that the nodes have. If the database was restored, check that it was "
             "restored as a whole.",
         ) from error

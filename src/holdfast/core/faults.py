@@ -11,6 +11,7 @@ from dataclasses import replace
 from holdfast import exceptions
 from holdfast.core.messages import MC_NS, Envelope, Fault
 from holdfast.core.versions import Addressing
+from holdfast.exceptions import clause
 
 HOLDFAST_NS = "urn:holdfast"
 """The namespace of codes that no specification has."""
@@ -207,7 +208,7 @@ def not_reliable(action: str, addressing: Addressing | None) -> Fault:
     """Return the fault for a message without RM headers (WS-RM 4.8), which says what to change at its sender."""
     fault = sequence_fault(WSRM_REQUIRED)
     # WCF's security modes Message and TransportWithMessageCredential begin with a request for a token.
-    reason = _NO_MESSAGE_SECURITY if action.startswith(_WS_TRUST) else f"{fault.reason}. {_HOW_TO_ENABLE}"
+    reason = _NO_MESSAGE_SECURITY if action.startswith(_WS_TRUST) else f"{clause(fault.reason)}. {_HOW_TO_ENABLE}"
     if addressing not in (None, Addressing.V2005_08):
         return addressing_fault(ACTION_NOT_SUPPORTED, reason)
     return replace(fault, reason=reason)

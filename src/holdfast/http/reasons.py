@@ -7,6 +7,8 @@ import os
 import socket
 import ssl
 
+from holdfast.exceptions import clause
+
 
 def why_not_connected(url: str, error: Exception, *, is_first: bool) -> str:
     """Return why a connection to ``url`` failed; ``is_first``: the peer has never answered."""
@@ -69,14 +71,14 @@ def why_no_handshake(error: ssl.SSLError) -> str:
     """Return why a server rejects a TLS client, and a remedy; "" for a client that only probed the port."""
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"the client's certificate is not trusted: {tls_reason(error)}"
-        return f"{reason}; use a certificate signed by an authority in the server's client CA file"
+        return f"{clause(reason)}; use a certificate signed by an authority in the server's client CA file"
     if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "the client sent no certificate; configure one signed by an authority in the server's client CA file"
     if error.reason is None or isinstance(error, ssl.SSLEOFError):
         return ""
     reason = f"the TLS handshake failed: {tls_reason(error)}"
     refuses = any(word in error.reason for word in ("UNKNOWN_CA", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN"))
-    return f"{reason}; the client does not trust this server's certificate" if refuses else reason
+    return f"{clause(reason)}; the client does not trust this server's certificate" if refuses else reason
 
 
 def tls_reason(error: Exception) -> str:

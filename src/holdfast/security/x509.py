@@ -15,7 +15,7 @@ from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError, clause
 from holdfast.security.certificates import (
     Certificate,
     Credential,
@@ -464,7 +464,7 @@ class X509(Processor):
 def _told(context: MessageContext, error: Exception) -> str:
     """Return why a message is refused, with what an unsigned fault says: it may tell what is wrong with ours."""
     fault = context.envelope.fault
-    return str(error) if fault is None else f"{error}. It is a fault: {fault.reason[:200]}"
+    return str(error) if fault is None else f"{clause(error)}. It is a fault: {fault.reason[:200]}"
 
 
 def _key(message: CertifiedMessage) -> tuple[float, bytes]:

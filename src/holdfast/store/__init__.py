@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.exceptions import ConfigurationError, StoreMissing
+from holdfast.exceptions import ConfigurationError, StoreMissing, clause
 from holdfast.store.address import is_kafka, is_remote, is_sql, shown
 from holdfast.store.base import Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
@@ -94,14 +94,14 @@ def _open_sql(location: str, *, read_only: bool) -> Store:
         from holdfast.store.sql.store import SQLStore
     except ImportError as error:
         raise ConfigurationError(
-            f"A store in a database, {shown(location)!r}, needs packages that are not installed: {error}.",
+            f"A store in a database, {shown(location)!r}, needs packages that are not installed: {clause(error)}.",
             remedy="pip install 'holdfast[sql]'",
         ) from error
     try:
         return SQLStore(location, read_only=read_only)
     except ImportError as error:  # the driver, which SQLAlchemy loads when it is first used
         raise ConfigurationError(
-            f"A store in a database, {shown(location)!r}, needs a driver that is not installed: {error}.",
+            f"A store in a database, {shown(location)!r}, needs a driver that is not installed: {clause(error)}.",
             remedy="pip install 'holdfast[sql]'",
         ) from error
 
@@ -124,6 +124,6 @@ def _has_records(location: str) -> bool:
 
 def _no_kafka(location: str, error: ImportError) -> ConfigurationError:
     return ConfigurationError(
-        f"A store in Kafka, {shown(location)!r}, needs packages that are not installed: {error}.",
+        f"A store in Kafka, {shown(location)!r}, needs packages that are not installed: {clause(error)}.",
         remedy="pip install 'holdfast[kafka]'",
     )

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked
+from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked, clause
 
 FORMAT = 1
 """The format of the directory, its keys and its values that this version writes."""
@@ -303,6 +303,6 @@ def _not_ours(path: Path, why: str) -> StoreError:
             f"'{_description(FORMAT)}' > {path / MARKER}. Then: holdfast store check {path}",
         )
     return StoreFormatError(
-        f"{path} is not a store of Holdfast: {why}. The directory was not changed.",
+        f"{path} is not a store of Holdfast: {clause(why)}. The directory was not changed.",
         remedy="Give a new or empty directory.",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from holdfast.core.records import Batch, Snapshot, State
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreFailed, clause
 from holdfast.store.base import Reads
 from holdfast.store.contents import MemoryContents
 from holdfast.store.plan import BATCH_REMEDY, Bounds, Plan, Where
@@ -96,7 +96,7 @@ class MemoryStore(Reads):
             if isinstance(error, StoreFailed) or not isinstance(error, Exception):
                 raise
             raise StoreFailed(
-                f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
+                f"A batch cannot be stored: {clause(error)}. Nothing of it was written.", remedy=BATCH_REMEDY
             ) from error
         self._apply(plan, encoded)
         if references:

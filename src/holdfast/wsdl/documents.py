@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from lxml import etree
 
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
 from holdfast.wire.body import parse_element
@@ -175,7 +175,7 @@ def _parse(location: str, data: bytes) -> etree._Element:
         return parse_element(data)
     except EnvelopeError as error:
         raise ConfigurationError(
-            f"{location} is not a WSDL or XML schema: {error.message.replace('the body', 'it')}.",
+            f"{location} is not a WSDL or XML schema: {clause(error.message.replace('the body', 'it'))}.",
             remedy=_ADDRESS_REMEDY,
         ) from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
 from holdfast.wire.policy.settings import StatedSettings
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.contract import Contract, Operation
@@ -70,7 +70,7 @@ def _port_facts(contract: Contract, name: str) -> dict[str, Any]:
     try:
         port = contract.description.port(name)
     except ConfigurationError as error:
-        return {"name": name, "address": "", "policy": [f"Not usable: {error.message}."]}
+        return {"name": name, "address": "", "policy": [f"Not usable: {clause(error.message)}."]}
     return {"name": name, "address": port.address, "policy": list(_policy(port))}
 
 

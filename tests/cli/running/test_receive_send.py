@@ -421,6 +421,18 @@ def test_what_waits_in_memory_is_not_called_safe(run_out_of_time: Any, tmp_path:
     assert "--resume" not in result.err
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_store_that_does_not_open_is_not_called_empty(run: Any, tmp_path: Path, resume: bool) -> None:
+    store = f"postgresql://me:secret@127.0.0.1:{free_ports(1)[0]}/shop?space=a&connect_timeout=2"
+    what = ["--resume"] if resume else ["--to", "http://127.0.0.1:9/", *orders(tmp_path, 1)]
+    result = run("send", "--store", store, "--timeout", "0.5", *what)
+    assert result.code == 1
+    assert "0 stored, 0 acknowledged: postgresql://me@127.0.0.1" in result.err
+    assert "is not open yet" in result.err and "This command has stored no message" in result.err
+    assert "No message is waiting" not in result.err and "secret" not in result.err
+    assert ("--resume --store 'postgresql://" in result.err) == resume
+
+
 def test_a_refused_message_says_what_is_safe_a_refused_request_its_fault(run: Any, start: Any, tmp_path: Path) -> None:
     (tmp_path / "picky_module.py").write_text(
         "import holdfast\napp = holdfast.Destination(':memory:')\napp.on('urn:other')(print)\n"

@@ -507,6 +507,36 @@ async def test_a_store_serves_one_destination(tmp_path: Path) -> None:
     assert not (tmp_path / "empty").exists()
 
 
+@pytest.mark.parametrize(
+    ("stored", "given", "same"),
+    [
+        ("http://host.example", "http://host.example/", True),
+        ("http://host.example/", "http://host.example", True),
+        ("http://host.example/rm", "HTTP://Host.Example:80/rm", True),
+        ("https://host.example/rm?a=1", "https://host.example:443/rm?a=1", True),
+        ("http://host.example/rm", "http://host.example/rm/", False),
+        ("http://host.example/rm", "http://host.example/RM", False),
+        ("http://host.example/rm", "https://host.example/rm", False),
+        ("http://host.example/rm", "http://host.example:8080/rm", False),
+        ("http://host.example/rm?a=1", "http://host.example/rm", False),
+    ],
+)
+async def test_an_address_in_another_spelling_is_the_one_in_the_store(
+    tmp_path: Path, stored: str, given: str, same: bool
+) -> None:
+    async with Source(stored, tmp_path / "outbox") as source:
+        await source.send("<n>0</n>", action=ACTION)
+    other = Source(given, tmp_path / "outbox")
+    if not same:
+        with pytest.raises(ConfigurationError, match="holds messages for"):
+            await other.open()
+        return
+    async with other:
+        assert other.to == stored
+        await other.send("<n>1</n>", action=ACTION, sequence_key="another")
+        assert {outbox.to for outbox in other._running.engine.protocol.outbound.outboxes.values()} == {stored}
+
+
 async def test_a_store_in_which_nothing_waits_may_serve_another_destination(serve: Any, tmp_path: Path) -> None:
     for number in range(2):
         app, got = shop()

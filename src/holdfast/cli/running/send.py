@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shlex
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from holdfast.exceptions import (
     NotAcknowledged,
     PeerFault,
     StoreError,
+    clause,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Run:
     total: int | None = None
     unstored: str = ""
     source: Source | None = None
+    is_open: bool = False
+    """Whether the store has been opened."""
     values: OperationValues | None = None
     """The operation that the files are values for; None if they are XML."""
     logs: tuple[str, bool] = ("warning", False)
@@ -390,6 +394,7 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
     try:
         async with asyncio.timeout(run.timeout):
             async with _opened(source):
+                run.is_open = True
                 before = source.progress.outstanding
                 async with progress(lambda: _look(run, before)):
                     configure_logs(run.logs[0], json=run.logs[1])
@@ -447,7 +452,7 @@ def _check(message: Outgoing) -> None:
     try:
         outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
     except EnvelopeError as error:
-        raise ConfigurationError(f"{message.name} cannot be sent: {error.message}", remedy=error.remedy) from error
+        raise ConfigurationError(f"{message.name} cannot be sent: {clause(error.message)}", remedy=error.remedy) from error
 
 
 async def _batches(run: Run) -> AsyncIterator[Batch]:
@@ -477,7 +482,9 @@ async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list
         results = await asyncio.gather(*(take(message) for message in some), return_exceptions=True)
         for message, result in zip(some, results, strict=True):
             if isinstance(result, EnvelopeError):
-                problem = ConfigurationError(f"{message.name} cannot be sent: {result.message}", remedy=result.remedy)
+                problem = ConfigurationError(
+                    f"{message.name} cannot be sent: {clause(result.message)}", remedy=result.remedy
+                )
             elif isinstance(result, PeerFault):
                 declared = "" if run.values is None else run.values.fault(result)
                 raise PeerFault(
@@ -502,7 +509,7 @@ def _not_sent(run: Run, problem: HoldfastError) -> ConfigurationError:
         remedy += f"; do not send the messages before it again.\n  {_how_to_go_on(run)}"
     else:
         remedy += "."
-    return ConfigurationError(f"{problem.message}; {_so_far(run)}", remedy=remedy)
+    return ConfigurationError(f"{clause(problem.message)}; {_so_far(run)}", remedy=remedy)
 
 
 async def _store(source: Source, run: Run) -> None:
@@ -589,9 +596,12 @@ def _counts(source: Source) -> dict[str, int]:
 
 
 def _so_far(run: Run) -> str:
+    from holdfast.store import shown
+
     assert run.source is not None
     seen = run.source.progress
-    return f"{seen.stored:,} stored, {seen.acknowledged:,} acknowledged"
+    counts = f"{seen.stored:,} stored, {seen.acknowledged:,} acknowledged"
+    return counts if run.is_open else f"{counts}: {shown(run.store)} is not open yet"
 
 
 def _because(source: Source) -> str:
@@ -604,16 +614,19 @@ def _how_to_go_on(run: Run) -> str:
     assert run.source is not None
     waiting = run.source.progress.outstanding
     messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
-    if not waiting:
+    to_continue = f"To continue: holdfast send --resume --store {shlex.quote(shown(run.store))}"
+    if not run.is_open:
+        remedy = "This command has stored no message, and those of earlier commands stay in the store. "
+        remedy += "Check that the store can be opened. "
+        remedy += "Then run the command again." if run.files else to_continue
+    elif not waiting:
         remedy = "No message is waiting."
     elif run.store == IN_MEMORY:
         remedy = (
             f"{messages} lost with the store in memory. To keep unacknowledged messages, name a directory with --store."
         )
     else:
-        remedy = (
-            f"{messages} safe in {shown(run.store)}. To continue: holdfast send --resume --store {shown(run.store)}"
-        )
+        remedy = f"{messages} safe in {shown(run.store)}. {to_continue}"
     if run.unstored:
         remedy += f"\n  Messages from {run.unstored} on may not be stored: check them, and send the missing ones again."
     return remedy

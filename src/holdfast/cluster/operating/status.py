@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.cluster.rows import Report
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, 
             alike.setdefault((one.state, one.owner, one.why), []).append(one.partition)
     for (state, owner, why), numbers in alike.items():
         which = partitions_text(numbers)
-        because = f": {why.rstrip('.')}." if why else "."
+        because = f": {clause(why)}." if why else "."
         if state == "free":
             found.append(f"No node owns {which}.")
         elif state == "cannot start":

@@ -36,7 +36,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
-from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed
+from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, clause
 from holdfast.store import CommitThread, Store, Transaction
 
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
@@ -358,7 +358,7 @@ class Engine:
             raise StoreDamaged(self.failure.message, remedy=self.failure.remedy) from self.failure
         if self.failure is not None:
             raise StoreFailed(
-                f"the store failed: {self.failure}; later messages were not accepted",
+                f"the store failed: {clause(self.failure)}; later messages were not accepted",
                 remedy="Free space or repair the disk, then start again. Acknowledged messages are stored.",
             ) from self.failure
 

@@ -18,7 +18,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
-from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError
+from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError, clause
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError
 from holdfast.wire import action_of, http_headers, pack
@@ -325,7 +325,7 @@ class Sender:
                 continue
             self._take_in(answers)
             answers = []
-            reason = f"{what.message}. {what.remedy}" if what.remedy else what.message
+            reason = f"{clause(what.message)}. {what.remedy}" if what.remedy else what.message
             self._failed(sent, reason, has_left=what.connected)
             if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
                 self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())

@@ -48,6 +48,7 @@ from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreError, StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
+from holdfast.http.urls import parse_url
 from holdfast.store import Store, Transactional, is_sql, shown, store_exists
 
 _REPLIES = DestinationPolicy(
@@ -297,6 +298,9 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
 
     Raises:
         ConfigurationError: It belongs to another destination, or to none.
+
+    Returns:
+        The address as the store has it, if that means the same as ``to``.
     """
     foreign = [
         name
@@ -313,7 +317,8 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
         return known.pop()
     if to is None:
         raise nothing_to_resume(shown(location))
-    if known - {to}:
+    alike = {one for one in known if _same_place(one, to)}
+    if known - alike:
         outboxes = outbound.outboxes.values()
         if not all(outbox.records.is_empty and outbox.source is None for outbox in outboxes):
             raise ConfigurationError(
@@ -322,4 +327,13 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
             )
         for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
             outbound.registry.redirect(outbox, to)
-    return to
+        return to
+    return to if to in known or not alike else min(alike)
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Whether two URLs are the same resource: they may differ in the case of the host, or in what is the default."""
+    try:
+        return parse_url(one) == parse_url(other)
+    except ConfigurationError:  # a transport of the user's own has addresses of its own
+        return one == other

@@ -16,7 +16,7 @@ from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import content_name, content_size
-from holdfast.exceptions import HoldfastError, StoreError
+from holdfast.exceptions import HoldfastError, StoreError, clause
 from holdfast.store import records as layout
 from holdfast.store.kafka.frames import Change, Claim, Part, decode, decode_write
 from holdfast.store.kafka.replay import Checkpoint, Claimed, Replay, Written
@@ -160,7 +160,7 @@ class LogAudit:
             except StoreError as error:
                 self._say(error.message)
             for problem in self._pieces.missing():
-                self._say(f"The log at {self._place}: {problem}.")
+                self._say(f"The log at {self._place}: {clause(problem)}.")
 
     def _say(self, problem: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
@@ -189,7 +189,7 @@ class LogAudit:
                 elif tag == layout.PIECE:
                     self._pieces.erase(change[0][1:])
             except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-                self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {error}.")
+                self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {clause(error)}.")
         for sequence, number in arrived:
             accepted = self._accepted.get(sequence)
             if not is_copy and accepted is not None and number not in accepted:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.exceptions import StoreDamaged
+from holdfast.exceptions import StoreDamaged, clause
 from holdfast.store.kafka.frames import Claim, Copies, Part, decode
 
 
@@ -245,7 +245,7 @@ class Replay:
 
     def _damaged(self, what: str) -> StoreDamaged:
         return StoreDamaged(
-            f"The log at {self._place} is damaged: {what}.",
+            f"The log at {self._place} is damaged: {clause(what)}.",
             remedy="Nothing was changed. Find out what else writes to the topic or deletes from it, and restore it "
             "from a copy.",
         )

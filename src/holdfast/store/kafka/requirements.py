@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
 
 RECORD_BYTES: Final = 8 << 20
 """Maximum bytes of a record in a new topic."""
@@ -101,6 +101,6 @@ def _require(found: Mapping[str, str], needed: Mapping[str, str], replicas: int,
 
 def _refused(place: str, why: str, setting: str) -> ConfigurationError:
     return ConfigurationError(
-        f"The topic of {place} is not safe: {why}.",
+        f"The topic of {place} is not safe: {clause(why)}.",
         remedy=f"Set it with kafka-configs --alter --entity-type topics --add-config {setting}",
     )

@@ -17,7 +17,7 @@ from rocksdict import AccessType, Rdict, WriteBatch
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_destination.saved_state import closed_state
-from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
+from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed, clause
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.rocksdb import evidence, opening
@@ -66,7 +66,7 @@ class _Rebuilt(RocksDBStore):
         if unreadable := sorted(set(view.left_out) & set(named)):
             view.close()
             why = "so some of its records are lost" if is_whole else "and neither is the list that names it"
-            raise opening.damaged(self.path, f"not all of {', '.join(unreadable)} is readable, {why}.")
+            raise opening.damaged(self.path, f"not all of {', '.join(unreadable)} is readable, {clause(why)}.")
         return view
 
 

@@ -22,7 +22,15 @@ from typing import Any, cast
 from rocksdict import AccessType, WriteBatch
 
 from holdfast.core.records import Batch, Record, Snapshot, State
-from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, StoreFormatError, StoreMissing
+from holdfast.exceptions import (
+    HoldfastError,
+    StoreDamaged,
+    StoreError,
+    StoreFailed,
+    StoreFormatError,
+    StoreMissing,
+    clause,
+)
 from holdfast.store import directory
 from holdfast.store import records as layout
 from holdfast.store.base import Reads
@@ -195,10 +203,12 @@ class RocksDBStore(Reads):
 
     def _failed(self, error: Exception, *, is_writing: bool) -> StoreFailed:
         if not is_writing:
-            return StoreFailed(f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY)
+            return StoreFailed(
+                f"A batch cannot be stored: {clause(error)}. Nothing of it was written.", remedy=BATCH_REMEDY
+            )
         kind = StoreDamaged if opening.is_damage(error) else StoreFailed
         return kind(
-            f"The store at {self.path} could not write: {error}. None of the batch was acknowledged.",
+            f"The store at {self.path} could not write: {clause(error)}. None of the batch was acknowledged.",
             remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else _FREE_SPACE,
         )
 
@@ -328,7 +338,7 @@ class RocksDBStore(Reads):
                 if opening.is_damage(error):
                     raise opening.explain(self.path, error, "closed") from error
                 raise StoreFailed(
-                    f"The store at {self.path} could not be closed: {error}.",
+                    f"The store at {self.path} could not be closed: {clause(error)}.",
                     remedy="Acknowledged messages are stored. Free space or repair the disk, then start again.",
                 ) from error
         finally:

@@ -35,6 +35,7 @@ from holdfast.exceptions import (
     StoreFormatError,
     StoreLocked,
     StoreMissing,
+    clause,
 )
 from holdfast.store.address import SQLAddress, read_address
 from holdfast.store.base import Reads
@@ -327,9 +328,8 @@ class SQLStore(Reads):
             self._failure = error
             if not isinstance(error, Exception) or isinstance(error, HoldfastError):
                 raise
-            raise StoreFailed(
-                f"A batch cannot be stored: {error}. Nothing of it was written.", remedy=BATCH_REMEDY
-            ) from error
+            told = f"A batch cannot be stored: {clause(error)}. Nothing of it was written."
+            raise StoreFailed(told, remedy=BATCH_REMEDY) from error
 
     def call_with_batches(self, function: Callable[[int, int], None]) -> None:
         """See :class:`holdfast.store.Counted`."""
@@ -455,7 +455,7 @@ class SQLStore(Reads):
                     self._is_in_doubt = False
                     why = said(error if isinstance(error, SQLAlchemyError) else self._wrapped(error))
                     raise StoreFailed(
-                        f"The store at {self.place} could not commit a handler's transaction: {why}. The "
+                        f"The store at {self.place} could not commit a handler's transaction: {clause(why)}. The "
                         "transaction is rolled back.",
                         remedy="Start again: the handler receives the message again.",
                     ) from error

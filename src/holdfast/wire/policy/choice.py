@@ -158,14 +158,14 @@ def check_excess(
     excess = [one for one in abilities or () if one.excess]
     if not excess:
         return
-    for message, policies in messages:
+    for where, policies in messages:
         alternatives = [alternative for policy in policies for alternative in policy]
         demanded = {need.ability for one in alternatives for need in needs_of(one, abilities)}
         extra = [one for one in excess if one not in demanded]
         if extra and (SIGNATURES in demanded or SYMMETRIC_KEY in extra):
             words = ", ".join(one.words for one in extra)
             raise ConfigurationError(
-                f"the policy of {owner} does not ask for {words} in {message}, but the Source sends and expects that",
+                f"the policy of {owner} does not ask for {words} in {where}, but the Source sends and expects that",
                 remedy=" ".join(one.excess for one in extra),
             )
 
