@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -28,6 +28,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
+
+T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0
 """Seconds that Kafka may need for one answer."""
@@ -75,6 +77,29 @@ _PASSING: Final = frozenset(
     }
 )
 """Errors that pass: a broker is down, or a new leader is being elected."""
+
+
+def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS) -> T:
+    """Make a call that only reads; again, if a broker answers that it cannot do that now: a leader moves, for example.
+
+    Without an answer of a broker, the call is not repeated: it has waited itself.
+
+    Args:
+        call: Calls Kafka's client.
+        patience: Seconds after which it is not made again.
+
+    Raises:
+        KafkaException: Kafka's last answer.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code < 0 or code not in _PASSING or time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_SECONDS)
 
 
 class KafkaAway(Exception):
@@ -219,8 +244,11 @@ class KafkaLog:
             time.sleep(_LOOK_SECONDS / 4)
 
     def _describe(self) -> Any:
-        asked = self._admin.describe_topics(TopicCollection([self._address.topic]), request_timeout=ANSWER_SECONDS)
-        return asked[self._address.topic].result(ANSWER_SECONDS)
+        topics, name = TopicCollection([self._address.topic]), self._address.topic
+        admin = self._admin
+        return once_it_can(
+            lambda: admin.describe_topics(topics, request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
+        )
 
     def _create(self) -> None:
         address = self._address
@@ -239,7 +267,7 @@ class KafkaLog:
     def _configs(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
         try:
-            found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS)
+            found = once_it_can(lambda: self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS))
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # a broker does not know the new topic yet
                 raise KafkaAway(said(error)) from error
@@ -273,10 +301,10 @@ class KafkaLog:
         Raises:
             KafkaAway: Kafka does not answer.
         """
+        where = TopicPartition(self._address.topic, self._address.partition)
         with self._asking():
-            first, end = self._reader().get_watermark_offsets(
-                TopicPartition(self._address.topic, self._address.partition), wait, cached=False
-            )
+            reader = self._reader()
+            first, end = once_it_can(lambda: reader.get_watermark_offsets(where, wait, cached=False), wait)
         return first, end
 
     def _reader(self) -> Consumer:
