@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
 
 RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
@@ -122,6 +124,37 @@ async def test_a_request_that_follows_is_answered_before_the_end_is_known(tmp_pa
             await source.send(body(1), action="urn:tell")
             await source.end(timeout=60)
             assert tickets.returned == ["urn:ticket:taken"]
+
+
+async def test_a_delivered_request_is_not_repeated_while_the_request_after_it_waits(tmp_path: Path) -> None:
+    """It would leave after the ticket is returned, and ask for another one."""
+    tickets = Tickets()
+    async with Shop(tmp_path / "in") as shop:
+        held: list[Exchange] = []
+
+        def handle(exchange: Exchange) -> None:
+            if b"urn:ticket:return" in exchange.request.body:
+                held.append(exchange)
+            else:
+                shop.app.handle(exchange)
+
+        server = HTTPServer()
+        await server.start(handle, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.port}/"
+        async with Source(url, ":memory:", processors=[tickets], versions=RM11, policy=SOON) as source:
+            await source.send(body(1), action="urn:tell")
+            await source.flush(60)
+            ending = asyncio.ensure_future(source.end(timeout=60))
+            await until(lambda: held)
+            tickets.ticket = ""
+            sender = source._running._sender
+            before = sender.transmissions
+            await until(lambda: sender.transmissions > before + 1)  # it is due again
+            assert len(shop.gate.names) == 1
+            shop.app.handle(held[0])
+            await ending
+        await server.close()
+    assert len(shop.gate.names) == 1 and tickets.returned == ["urn:ticket:taken"]
 
 
 async def test_a_fault_of_the_request_is_the_answer_to_the_message(tmp_path: Path) -> None:

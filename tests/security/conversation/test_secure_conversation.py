@@ -99,7 +99,9 @@ async def test_a_source_sends_and_asks_under_a_token_that_it_cancels_at_the_end(
             await source.end(timeout=240)
         assert shop.got == ["1", "2"] and shop.users == {"alice"}
         assert shop.actions[:2] == ["SCT", "CreateSequence"]
-        assert shop.actions[-1] == "Cancel" and shop.actions.count("SCT") == 1
+        # A repeat of TerminateSequence may have been on its way when the first one was answered. Nothing else follows.
+        assert set(shop.actions[shop.actions.index("Cancel") + 1 :]) <= {"TerminateSequence", "Cancel"}
+        assert shop.actions.count("SCT") == 1
         assert not [request for request in shop.requests("CreateSequence") if b"secret" in request]
 
 

@@ -93,6 +93,8 @@ class Sender:
         self._on_answer = on_answer
         self._is_trusted = is_trusted
         self._paused: dict[int, asyncio.Handle] = {}
+        self._followed: Counter[tuple[str, type, int]] = Counter()
+        """Delivered requests of the protocol, while a processor's request that follows them is not answered yet."""
         self._came: list[tuple[Transmit, Envelope | TransportError | None, str]] = []
         self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
@@ -155,6 +157,8 @@ class Sender:
         if self._is_trusted is not None and not self._is_trusted():
             self._come(sent, TransportError("another node may have taken over this message", connected=False))
             return
+        if not sent.number and _kind(sent) in self._followed:
+            return  # its answer is here, and the protocol gets it soon: nothing comes after the request that follows
         media = ""
         try:
             root, notes, following = self._envelopes.write(sent)
@@ -208,7 +212,15 @@ class Sender:
         if self._is_stopped or isinstance(outcome, TransportError) or not 200 <= outcome.status < 300:
             told(outcome)
         else:
-            self._extra.afterwards(sent, following, partial(told, outcome))
+            self._followed[_kind(sent)] += 1
+            self._extra.afterwards(sent, following, partial(self._end_follow, sent, told, outcome))
+
+    def _end_follow(self, sent: Transmit, told: Callable[[Outcome], None], outcome: Outcome) -> None:
+        kind = _kind(sent)
+        self._followed[kind] -= 1
+        if not self._followed[kind]:
+            del self._followed[kind]
+        told(outcome)
 
     def _extra_failed(self, sent: Transmit, fault: Envelope | None, reason: str, is_unreachable: bool) -> None:
         """Report that a message did not leave, since the request before it failed: with a fault, or for a reason."""
@@ -384,6 +396,11 @@ def _claimed(fault: Fault | None) -> str:
     if fault is None:
         return ""
     return f'. It is a fault that nothing secures, {fault.code}: "{fault.reason[:_MOST_CLAIMED]}"'
+
+
+def _kind(sent: Transmit) -> tuple[str, type, int]:
+    """Return what a transmission and its repeats have in common."""
+    return sent.source, type(sent.envelope.control), sent.number
 
 
 def retry_after(response: Response, now: float) -> float:
