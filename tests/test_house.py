@@ -322,3 +322,25 @@ def test_a_sentence_that_goes_on_after_the_text_of_another_has_one_punctuation_m
         for name in _doubled(node)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+COMMANDS = ("pip", "holdfast", "ulimit")
+KEYWORDS = ("wsdl", "sessions", "floor", "first", "backoff")
+"""Names of arguments and settings with which a sentence may begin: they have no upper case."""
+
+
+def test_a_remedy_begins_like_a_sentence_or_with_a_command() -> None:
+    wrong = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            is_assigned = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "remedy"
+            if not is_assigned and not (isinstance(node, ast.keyword) and node.arg == "remedy"):
+                continue
+            assert isinstance(node, ast.keyword | ast.Assign)
+            said = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+            for one in said:
+                first = one.values[0] if isinstance(one, ast.JoinedStr) and one.values else one
+                text = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+                if text[:1].islower() and text.partition(" ")[0] not in (*COMMANDS, *KEYWORDS):
+                    wrong.append(f"{path.relative_to(ROOT)}:{one.lineno}: {text}")
+    assert not wrong, "\n".join(wrong)

@@ -125,7 +125,7 @@ class Forwarders:
                     forwarder=name,
                     waiting=outbox.records.durable_end - outbox.records.first,
                     what="the forwarder is suspended; the broker keeps its unsent messages",
-                    remedy="add it to the configuration again, or delete it: holdfast forwarders delete",
+                    remedy="Add it to the configuration again, or delete it: holdfast forwarders delete",
                 )
 
     def _begin_one(self, destination: RunningDestination, config: ForwarderConfig, partition: int) -> None:

@@ -119,5 +119,5 @@ class BlockReader:
     def _wrong(self, found: str) -> IncompleteRead:
         return IncompleteRead(
             f"{self._what}: the client requested the records {self._start} to {self._end}, but the server sent {found}",
-            remedy="no wrong row was returned; check the server's log, and that broker names a Holdfast server",
+            remedy="No wrong row was returned; check the server's log, and that broker names a Holdfast server",
         )

@@ -85,7 +85,7 @@ class Connection:
         if not workers and len(self._addresses) > 1:
             raise PipelineError(
                 f"option broker names several servers, but {self._broker} is not a node of a cluster",
-                remedy="name one server, and use union() to combine several queries",
+                remedy="Name one server, and use union() to combine several queries",
             )
         return found if workers else None
 
@@ -194,7 +194,7 @@ class understood:
         if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
             raise PipelineError(
                 f"this version does not understand the response of the server at {self._broker}: {error!r}",
-                remedy="check that broker names the admin listener of a Holdfast server of this version",
+                remedy="Check that broker names the admin listener of a Holdfast server of this version",
             ) from error
 
 

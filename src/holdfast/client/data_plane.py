@@ -88,7 +88,7 @@ class Patience:
         left = bears - (now - self._since)
         if left <= 0:
             remedy = (
-                "no record is lost: start the server, then repeat the command, or restart the stream with the "
+                "No record is lost: start the server, then repeat the command, or restart the stream with the "
                 "same checkpoint; "
             )
             if bears < self._seconds:
@@ -233,7 +233,7 @@ class DataPlane(Connection):
         if status in (404, 405) and queue in self.queues():
             raise PipelineError(
                 f"the server at {self._broker} cannot find offsets by time: it is older than this client",
-                remedy="upgrade the server to the version of the client, or give offsets",
+                remedy="Upgrade the server to the version of the client, or give offsets",
             )
         answer = self._checked(status, answer)
         with understood(self._broker):
@@ -353,7 +353,7 @@ class DataPlane(Connection):
         if kind != MEDIA_TYPE.decode():
             raise PipelineError(
                 f"the server at {self._broker} sends records as {kind}, but this version reads {MEDIA_TYPE.decode()}",
-                remedy="use the same version of Holdfast on both sides",
+                remedy="Use the same version of Holdfast on both sides",
             )
 
     def _check_version(self, answer: dict[str, Any]) -> None:
@@ -361,7 +361,7 @@ class DataPlane(Connection):
             raise PipelineError(
                 f"the server at {self._broker} uses version {answer['v']} of the data plane, but this client uses "
                 f"{VERSION}",
-                remedy="install the server's version of Holdfast in the driver and the executors",
+                remedy="Install the server's version of Holdfast in the driver and the executors",
             )
 
     def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:

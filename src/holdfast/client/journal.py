@@ -94,7 +94,7 @@ class JournalClient(Connection):
         if status == 404:
             raise RecordsTrimmed(
                 f"{name} of the journal at {self._broker} is no longer kept",
-                remedy="read again to list the current files. To skip missing files, set option "
+                remedy="Read again to list the current files. To skip missing files, set option "
                 "failOnDataLoss=false; a larger JournalPolicy(age=, size=) of the server keeps files longer",
             )
         self._checked(status, answer)

@@ -186,7 +186,7 @@ def parse(offset: Mapping[str, Any]) -> Places:
     if type(version) is not int or version != VERSION:
         raise OffsetRefused(
             f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
-            remedy="use the version that wrote the checkpoint, or start the query with a new checkpoint",
+            remedy="Use the version that wrote the checkpoint, or start the query with a new checkpoint",
         )
     parts: dict[str, dict[str, Any]] = {}
     for key, value in offset.items():
@@ -239,7 +239,7 @@ def _pairs(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
-    return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="restore the checkpoint")
+    return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="Restore the checkpoint")
 
 
 # --- what lies between two offsets ------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def check_epoch(queue: str, theirs: str, ours: str) -> None:
         raise OffsetRefused(
             f"queue {queue!r} is not the queue of the checkpoint: its epoch is {ours}, the checkpoint's is "
             f"{theirs}. Its store was created again, or broker names another server",
-            remedy="restore the option broker or the store, or start the query with a new checkpoint",
+            remedy="Restore the option broker or the store, or start the query with a new checkpoint",
         )
 
 
@@ -291,7 +291,7 @@ def _refuse_backwards(queue: str, since: Positions, until: Positions) -> None:
             raise OffsetRefused(
                 f"queue {queue!r} partition {partition} ends at {until.get(partition, 0)}, below the position "
                 f"{position} of the query: it was restored to an earlier state, and rows above that are in doubt",
-                remedy="restore the server's store, or start the query with a new checkpoint",
+                remedy="Restore the server's store, or start the query with a new checkpoint",
             )
 
 
@@ -433,13 +433,13 @@ def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
             raise OffsetRefused(
                 f"option {option} names partition {partition}, which queue {ends.queue!r} does not have "
                 f"(partitions: {sorted(ends.partitions)})",
-                remedy="name only existing partitions, or none: the others use a default",
+                remedy="Name only existing partitions, or none: the others use a default",
             )
         first, end = ends.partitions[partition]
         if offset > end:
             raise OffsetRefused(
                 f"option {option} asks for {offset}, but queue {ends.queue!r} partition {partition} ends at {end}",
-                remedy="give an offset up to the end, or -1 for the end",
+                remedy="Give an offset up to the end, or -1 for the end",
             )
         resolved[partition] = {LATEST: end, EARLIEST: first}.get(offset, offset)
     return resolved

@@ -234,14 +234,14 @@ class Versions:
         except (KeyError, ValueError) as error:
             raise ConfigurationError(
                 f"unknown protocol version: {error}",
-                remedy=f"rm is {_told(RM)}, addressing {_told(Addressing)}, soap {_told(SOAP)}",
+                remedy=f"Use rm={_told(RM_OF_NAME)}, addressing={_told(Addressing)}, soap={_told(SOAP)}.",
             ) from None
         defined = self.rm.can.addressing
         if self.addressing not in defined:
-            others = [other for other in RM if self.addressing in other.can.addressing]
+            others = [name for name, other in RM_OF_NAME.items() if self.addressing in other.can.addressing]
             raise ConfigurationError(
                 f"WS-RM {self.rm.value} is defined with WS-Addressing {self.rm.addressing_in_words} only",
-                remedy=f"use addressing={_told(defined)}, or rm={_told(others)}",
+                remedy=f"Use addressing={_told(defined)}, or rm={_told(others)}.",
             )
 
     @property

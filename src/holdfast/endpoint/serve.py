@@ -161,7 +161,7 @@ class Service:
             log.warning(
                 "admin.no_token",
                 url=self.admin_url,
-                remedy="set a token or require client certificates, or listen at 127.0.0.1",
+                remedy="Set a token or require client certificates, or listen at 127.0.0.1",
             )
 
     async def _listen_for_operators(self, where: AdminListener, limits: HTTPLimits, handler: Handler) -> None:

@@ -55,7 +55,7 @@ class Shutdown:
                     "stop.cut_short",
                     waiting_for=self._waits_for(),
                     seconds=round(now - began, 1),
-                    remedy="every acknowledged message is stored: start again",
+                    remedy="Every acknowledged message is stored: start again",
                 )
                 os._exit(1)
 

@@ -227,7 +227,7 @@ def _in_a_sentence(file: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigurationError(
             f"the report cannot be written to {file}: {error.strerror}",
-            remedy="name a file in a directory that this user may write to",
+            remedy="Name a file in a directory that this user may write to",
         ) from error
 
 

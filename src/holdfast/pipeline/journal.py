@@ -40,7 +40,7 @@ def journal_directories(place: str | Path) -> list[Path]:
     if not there:
         raise ConfigurationError(
             f"{given} contains no event journal",
-            remedy="name the directory of a store, or the configured directory of its journal; a server that has "
+            remedy="Name the directory of a store, or the configured directory of its journal; a server that has "
             "just started has written nothing yet",
         )
     return sorted(there)

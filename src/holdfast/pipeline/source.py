@@ -71,7 +71,7 @@ class WsrmDataSource(DataSource):
             raise ConfigurationError(
                 f"the wsrm source has the columns {ours.simpleString()}, but .schema() requested "
                 f"{schema.simpleString()}",
-                remedy="remove .schema(); option columns selects columns",
+                remedy="Remove .schema(); option columns selects columns",
             )
         return options
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from waiting import until
 from holdfast import ApplicationFault, Destination, HandlingPolicy, Message, PeerFault, Source
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.records import Record
-from holdfast.endpoint.handling.dead_letters import describe_letter, describe_letters, seal, unseal
+from holdfast.endpoint.handling.dead_letters import describe_letter, describe_letters, error_line, seal, unseal
 from holdfast.endpoint.serve import Service
+from holdfast.exceptions import StoreFailed
 from holdfast.http.client.client import HTTPClient
 from holdfast.store.memory import MemoryStore
 
@@ -301,3 +304,36 @@ def test_a_letter_of_a_forwarder_says_where_it_was_and_what_the_destination_said
     shown = describe_letter(3, seal(letter), is_asked=False)
     assert (shown["queue"], shown["partition"], shown["offset"]) == ("orders & more", 2, 77)
     assert (shown["forwarder"], shown["code"], shown["error"]) == ("forwarder/it's/2", "Sender", "it <cannot> be read")
+
+
+def chained() -> None:
+    try:
+        raise LookupError("first\nof two")
+    except LookupError as error:
+        raise StoreFailed("the store failed\n  because", remedy="Free space.\n  Then start again.") from error
+
+
+def in_group() -> None:
+    raise ExceptionGroup("several failed", [ValueError("one\ntwo")])
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda: int("x"), "ValueError: invalid literal for int() with base 10: 'x'"),
+        (chained, "holdfast.exceptions.StoreFailed: the store failed"),
+        (lambda: compile("a b", "f", "exec"), "SyntaxError: invalid syntax"),
+        (in_group, "ExceptionGroup: several failed (1 sub-exception)"),
+    ],
+    ids=["one line", "with a remedy", "of syntax", "of several"],
+)
+def test_of_a_traceback_the_line_with_the_error_is_shown(call: Callable[[], object], line: str) -> None:
+    try:
+        call()
+    except Exception:
+        assert error_line(traceback.format_exc()) == line
+
+
+@pytest.mark.parametrize(("reason", "line"), [("", ""), ("it\n  cannot be read", "it"), ("\n\n a\nb", "a")])
+def test_of_another_reason_the_first_line_is_shown(reason: str, line: str) -> None:
+    assert error_line(reason) == line

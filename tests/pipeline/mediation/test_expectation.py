@@ -88,7 +88,7 @@ def test_rows_that_are_printed_are_expected_as_they_are(tmp_path: Path) -> None:
         ("[]", "rows.jsonl:2: is not a JSON object"),
         ({"id": 1}, "rows.jsonl:2: is not an expected row"),
         ({"sink": "a", "row": {}, "dead_letter": {}}, "rows.jsonl:2: is not an expected row"),
-        ({"sink": "c", "row": {}}, 'rows.jsonl:2: the pipeline has no sink "c"; its sinks are a, b'),
+        ({"sink": "c", "row": {}}, 'rows.jsonl:2: the pipeline has no sink "c"; Its sinks are a, b'),
         ({"sink": "", "row": {}}, 'rows.jsonl:2: the pipeline has no sink ""'),
         ({"sink": ["a"], "row": {}}, 'rows.jsonl:2: the pipeline has no sink ["a"]'),
     ],
@@ -101,5 +101,5 @@ def test_a_line_that_is_no_expected_row_is_named(line: Any, told: str, tmp_path:
 
 
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="omit --expect"):
+    with pytest.raises(ConfigurationError, match="Omit --expect"):
         read_expectation(tmp_path / "rows.jsonl", ["a"])

@@ -449,7 +449,7 @@ def test_the_example_has_no_mistake_and_is_read_once_for_all_sinks() -> None:
 def test_a_parameter_that_there_is_not_is_told_with_the_nearest_one() -> None:
     with pytest.raises(ConfigurationError, match="has no parameter 'larg'") as caught:
         read_pipeline(EXAMPLE / "orders.toml", {"larg": "5"})
-    assert caught.value.remedy == "did you mean large?"
+    assert caught.value.remedy == "Did you mean large?"
     routes = read_pipeline(EXAMPLE / "orders.toml", {"large": "5"}).routes
     assert routes[0].when == "tier = 'gold' OR o.amount.value > 5"
 

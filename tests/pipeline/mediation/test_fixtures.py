@@ -40,7 +40,7 @@ def test_files_are_told_apart_by_the_names_of_their_sources(tmp_path: Path) -> N
     assert message_files([str(odd), str(b), f"{tmp_path}/[ab].xml"], plan_of("one")) == {"one": [odd, b, a, b]}
     two = plan_of("one", "two", "three")
     assert message_files([f"two={tmp_path}/?.xml", f"one={odd}"], two) == {"one": [odd], "two": [a, b], "three": []}
-    with pytest.raises(ConfigurationError, match=r"names no source, but the pipeline has 3\s+write one="):
+    with pytest.raises(ConfigurationError, match=r"names no source, but the pipeline has 3\s+Write one="):
         message_files([str(a)], two)
     with pytest.raises(ConfigurationError, match="the file"):
         message_files([f"{tmp_path}/*.json"], two.__class__("p", "/c", sources=two.sources[:1]))

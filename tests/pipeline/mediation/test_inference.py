@@ -82,8 +82,8 @@ def test_what_was_inferred_reads_the_sample(sample: list[object]) -> None:
 @pytest.mark.parametrize(
     ("bodies", "what", "remedy"),
     [
-        ([], "no readable body", "send some messages first"),
-        (["<o", ""], "no readable body", "send some messages first"),
+        ([], "no readable body", "Send some messages first"),
+        (["<o", ""], "no readable body", "Send some messages first"),
         (["<o/>", "<p/>"], "bodies of o, p", "with one element"),
     ],
 )

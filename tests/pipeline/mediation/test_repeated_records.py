@@ -109,4 +109,4 @@ def test_headers_of_a_sink_are_a_map_and_cannot_say_the_identity(spark: SparkSes
 def test_a_missing_connector_is_told_with_what_to_write(spark: SparkSession) -> None:
     with pytest.raises(ConfigurationError) as missing:
         check_connector(spark)
-    assert f"add --packages {CONNECTOR}:{spark.version} to the command" in missing.value.remedy
+    assert f"Add --packages {CONNECTOR}:{spark.version} to the command" in missing.value.remedy

@@ -182,12 +182,12 @@ def test_fields_take_the_order_and_the_place_that_an_xsd_has_for_them() -> None:
 @pytest.mark.parametrize(
     ("fields", "what", "remedy"),
     [
-        ([field("idd", T.LongType())], "the XSD has no 'idd' in o", "did you mean 'id'?"),
+        ([field("idd", T.LongType())], "the XSD has no 'idd' in o", "Did you mean 'id'?"),
         ([field("a", T.StringType())], "o.a is a single value, not a struct in the XSD", "struct<value:string>"),
         (
             [field("b", T.ArrayType(T.StringType()))],
             "o.b is an array, but occurs only once",
-            "select one of its values",
+            "Select one of its values",
         ),
         ([field("b", SHAPE)], "o.b is a struct, not a single text", "string"),
     ],

@@ -143,10 +143,10 @@ def test_an_element_is_chosen_by_its_name(tmp_path: Path) -> None:
     assert two.element("one") == two.element("{urn:o}one") == "{urn:o}one"
     with pytest.raises(ConfigurationError, match="declares 2 elements") as caught:
         two.element()
-    assert caught.value.remedy == "name one of them: {urn:o}one, {urn:o}other"
+    assert caught.value.remedy == "Name one of them: {urn:o}one, {urn:o}other"
     with pytest.raises(ConfigurationError, match="declares no element 'oter'") as caught:
         two.element("oter")
-    assert caught.value.remedy == "did you mean 'other'?"
+    assert caught.value.remedy == "Did you mean 'other'?"
 
 
 def test_children_may_be_of_substitution_groups_groups_and_other_namespaces(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
 @pytest.mark.parametrize(
     ("options", "says", "remedy"),
     [
-        ({"columns": "ofset"}, "names 'ofset', but read=messages has no such column", "did you mean offset?"),
+        ({"columns": "ofset"}, "names 'ofset', but read=messages has no such column", "Did you mean offset?"),
         ({"columns": "offset,zzz"}, "names 'zzz'", "queue, partition, offset"),
         ({"columns": "attempts"}, "names 'attempts', but read=messages has no such column", ""),
         (
@@ -222,11 +222,11 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
             "names 'attempt', but read=letters has no such column",
             "mean attempts?",
         ),
-        ({"columns": "offset,,action"}, "names a column twice, or has", "use the form queue,offset"),
-        ({"columns": "offset,Offset"}, "names a column twice", "use the form queue,offset"),
-        ({"columns": ""}, "or has an", "use the form queue,offset"),
-        ({"columns": "offset", "body": "true"}, "columns and body exclude each other", "remove one"),
-        ({"columns": "offset", "includeHeaders": "false"}, "columns and headers exclude each other", "remove one"),
+        ({"columns": "offset,,action"}, "names a column twice, or has", "Use the form queue,offset"),
+        ({"columns": "offset,Offset"}, "names a column twice", "Use the form queue,offset"),
+        ({"columns": ""}, "or has an", "Use the form queue,offset"),
+        ({"columns": "offset", "body": "true"}, "columns and body exclude each other", "Remove one"),
+        ({"columns": "offset", "includeHeaders": "false"}, "columns and headers exclude each other", "Remove one"),
     ],
 )
 def test_names_that_are_none_are_refused_with_the_nearest(options: dict[str, str], says: str, remedy: str):

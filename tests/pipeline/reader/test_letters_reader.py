@@ -48,7 +48,7 @@ async def admin(tmp_path: Path) -> AsyncIterator[str]:
         await source.flush(60)
     await asyncio.wait_for(app.handled(), 60)
     origin = Origin("orders", 2, 77, "forwarder/next/2", "Sender")
-    app.running.dead_letters.add(Letter(FORWARDED, "first line\nit cannot be read", 9, 1_700_000_000.5, origin))
+    app.running.dead_letters.add(Letter(FORWARDED, "it cannot be read\nlast line", 9, 1_700_000_000.5, origin))
     await app.running.engine.durable()
     yield service.admin_url
     await service.close()

@@ -37,7 +37,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_right_one():
     with pytest.raises(ConfigurationError) as caught:
         ReadOptions.parse({**BROKER, "maxRowPerBatch": "7"})
     assert "no option maxRowPerBatch" in str(caught.value)
-    assert caught.value.remedy == "did you mean maxRowsPerBatch?"
+    assert caught.value.remedy == "Did you mean maxRowsPerBatch?"
 
 
 def test_a_name_that_resembles_none_is_refused_with_all_of_them():
@@ -149,17 +149,17 @@ def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names()
 @pytest.mark.parametrize(
     ("options", "says", "remedy"),
     [
-        ({"queue": "a,b", "startingOffsets": '{"0": 1}'}, "several queues are read", "name the queues"),
-        ({"queuePattern": "a.*", "startingOffsets": '{"0": 1}'}, "several queues are read", "name the queues"),
+        ({"queue": "a,b", "startingOffsets": '{"0": 1}'}, "several queues are read", "Name the queues"),
+        ({"queuePattern": "a.*", "startingOffsets": '{"0": 1}'}, "several queues are read", "Name the queues"),
         ({"queue": "orders", "endingOffsets": '{"order": {"0": 1}}'}, "which is not read", "did you mean 'orders'"),
         ({"queuePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'}, "which is not read", "the query reads a"),
-        ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "remove one"),
-        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "remove one"),
-        ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "remove one"),
-        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "is before", "swap"),
+        ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "Remove one"),
+        ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "Remove one"),
+        ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "Remove one"),
+        ({"startingTimestamp": "2000", "endingTimestamp": "1000"}, "is before", "Swap"),
         ({"minRowsPerBatch": "10", "maxRowsPerBatch": "9"}, "is above option maxRowsPerBatch", "smaller"),
         ({"minPartitions": "3", "tasks": "2"}, "is above option tasks=2", "larger"),
-        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are the same", "remove one"),
+        ({"queue": "orders", "subscribe": "orders"}, "queue and subscribe are the same", "Remove one"),
         ({"kafka.bootstrap.servers": "b:9092"}, "no option kafka.bootstrap.servers", "option broker, a URL"),
         ({"path": "orders"}, "no option path", "with option queue"),
         ({"groupIdPrefix": "x"}, "no option groupIdPrefix", "option reader"),

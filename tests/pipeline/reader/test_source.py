@@ -144,7 +144,7 @@ def test_a_checkpoint_goes_on_under_its_own_readers_name_only(orders: FakeServer
     start = stream(orders).latestOffset(stream(orders).initialOffset(), ReadMaxRows(10))
     with pytest.raises(OffsetRefused, match="has the name 'spark', but option reader is 'other'") as caught:
         stream(orders, reader="other").latestOffset(start, ReadAllAvailable())
-    assert "set the option reader back to 'spark'" in caught.value.remedy
+    assert "Set the option reader back to 'spark'" in caught.value.remedy
     assert "other" not in orders.queues["orders"].cursors
     old = {name: value for name, value in start.items() if name != "reader"}
     assert stream(orders).latestOffset(old, ReadAllAvailable()) == offset(orders, p0=120, p1=8)

@@ -142,7 +142,7 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("fields", "options", "says", "remedy"),
     [
-        ([("body", IntegerType())], {}, "column body is a int", "to_xml"),
+        ([("body", IntegerType())], {}, "column body has the type INT, but must be STRING", "to_xml"),
         ([("action", StringType())], {}, "no column body", "select()"),
         ([("body", StringType())], {"action": ""}, "no column action", '.option("action", ...)'),
         ([("body", StringType())], {"queue": ""}, "no column queue or to", '.option("queue", ...)'),
@@ -155,16 +155,21 @@ def test_the_key_is_told_as_text_whatever_its_type(server: FakeServer) -> None:
         ([("value", StringType())], {}, "does not use column value", "rename it to body"),
         ([("key", StringType()), ("value", StringType())], {}, "does not use column key", '"sequenceKey", "key"'),
         ([("body", StringType())], {"topic": "out"}, "no option topic", "option queue"),
-        ([("body", StringType()), ("to", BinaryType())], {}, "column to is a binary", "cast"),
+        (
+            [("body", StringType()), ("to", BinaryType())],
+            {},
+            "to has the type BINARY, but must be STRING",
+            "cast",
+        ),
         ([("body", StringType())], {"sequenceKey": "carrier"}, "no column carrier", "its columns are body"),
         (
             [("body", StringType()), ("k", ArrayType(LongType()))],
             {"sequenceKey": "k"},
-            "column k is a array<bigint>",
+            "column k has the type ARRAY<BIGINT>",
             "cast it to a string",
         ),
-        ([("body", StringType()), ("body", StringType())], {}, "two columns body", "select() one"),
-        ([("body", StringType()), ("BODY", StringType())], {}, "two columns body", "select() one"),
+        ([("body", StringType()), ("body", StringType())], {}, "two columns body", "with select()"),
+        ([("body", StringType()), ("BODY", StringType())], {}, "two columns body", "with select()"),
     ],
 )
 def test_columns_that_cannot_be_written_are_refused_when_the_write_is_planned(
@@ -179,7 +184,7 @@ def test_columns_that_cannot_be_written_are_refused_when_the_write_is_planned(
             stream=True,
         )
     assert says in caught.value.message
-    assert remedy in caught.value.remedy
+    assert remedy.lower() in caught.value.remedy.lower()
 
 
 def test_binary_bodies_and_headers_are_taken_and_every_type_of_key_that_has_a_text() -> None:
@@ -222,7 +227,7 @@ def test_an_unwritable_table_of_refused_rows_is_reported_with_the_safe_data(serv
     (tmp_path / "file").touch()
     with pytest.raises(WriteRefused, match="file/refused, but it is not writable") as caught:
         Query(server, refused=str(tmp_path / "file" / "refused")).run(0, {"body": ["<a/>", None]})
-    assert "nothing of the batch was sent" in caught.value.remedy
+    assert "Nothing of the batch was sent" in caught.value.remedy
     assert (server.sinks["q1"].staged, server.sinks["q1"].published) == ({}, [])
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import unescape
-from typing import Any
+from typing import Any, Final
 
 from holdfast.core.queues.dead_letters import Letter, Origin
 from holdfast.core.queues.description import DEAD_LETTERS
@@ -27,6 +27,7 @@ _FAILURE = re.compile(
     re.DOTALL,
 )
 
+_TRACEBACK: Final = ("Traceback (most recent call last):", "Exception Group Traceback (most recent call last):")
 ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
 """A store's ``read``."""
 
@@ -65,6 +66,18 @@ def unseal(record: Record) -> Letter:
     return Letter(original, _unquoted(reason), int(attempts or 0), float(at) if at else None, origin)
 
 
+def error_line(reason: str) -> str:
+    """Return the line of a reason with the error: of a traceback the last error's first line, else the first line.
+
+    The lines after it are the rest of its message: the remedy of an error of Holdfast, for example.
+    """
+    # The traceback of an ExceptionGroup has "  | " before each line.
+    lines = [re.sub(r"^  [|+] ", "", line) for line in reason.splitlines() if line.strip()]
+    begin = max((at for at, line in enumerate(lines) if line.startswith(_TRACEBACK)), default=-1) + 1
+    # Within a traceback, only the error itself is not indented.
+    return next((line for line in lines[begin:] if not begin or not line[0].isspace()), "").strip()
+
+
 def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool = False) -> dict[str, Any]:
     """Return the report on a dead letter.
 
@@ -76,7 +89,6 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
     """
     letter = unseal(record)
     message = letter.record
-    lines = [line for line in letter.reason.splitlines() if line.strip()]
     shown: dict[str, Any] = {
         "letter": number,
         "action": message.action,
@@ -86,7 +98,7 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
         "received_at": message.received_at,
         "failed_at": letter.failed_at,
         "attempts": letter.attempts or None,
-        "error": lines[-1].strip() if lines else "",
+        "error": error_line(letter.reason),
         "bytes": len(message.body),
         "retry": is_asked,
     }

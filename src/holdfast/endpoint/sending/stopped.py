@@ -24,6 +24,7 @@ from holdfast.exceptions import (
     PeerFault,
     SequenceLost,
     StoreDamaged,
+    StoreError,
     StoreFailed,
 )
 from holdfast.store import IN_MEMORY
@@ -133,7 +134,7 @@ def stored_error(error: BaseException, store: str, waiting: int) -> BaseExceptio
     them = f"The {waiting} unacknowledged messages that were stored before are" if waiting != 1 else "The message is"
     return StoreFailed(
         f"the store {store} failed: {_message(error)}\n  {them} safe there: do not send stored messages again",
-        remedy="Free space or repair the disk, then start again: stored messages are sent, and arrive once.",
+        remedy=f"{_repair(error)} Then stored messages are sent, and arrive once.",
     )
 
 
@@ -144,9 +145,15 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
         return error
     return StoreFailed(
         f"the store {store} failed: {_message(error)}\n  This message may or may not be stored",
-        remedy="Free space or repair the disk, and check whether it is stored before you send it again: holdfast "
-        f"outbox list {quote(store)}",
+        remedy=f"{_repair(error)} Check whether it is stored before you send it again: holdfast outbox list "
+        f"{quote(store)}",
     )
+
+
+def _repair(error: BaseException) -> str:
+    """Return the remedy of the store that failed: only it knows whether it is on a disk, in a database or in Kafka."""
+    remedy = error.remedy if isinstance(error, StoreError) else ""
+    return remedy or "Free space or repair the disk, then start again."
 
 
 def _message(error: BaseException) -> str:

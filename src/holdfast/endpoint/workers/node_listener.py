@@ -118,7 +118,7 @@ class NodeListener:
         stamp = self._proof.stamp_of(request)
         if stamp is None:
             if (left_out := self._refusals.admit()) is not None:
-                remedy = "give all nodes the same secret"
+                remedy = "Give all nodes the same secret"
                 log.warning("cluster.request_refused", peer=request.peer, remedy=remedy, left_out=left_out)
             why = b"This address is for the nodes of a cluster, and this request has no proof of its secret.\n"
             exchange.respond(403, why, b"text/plain")

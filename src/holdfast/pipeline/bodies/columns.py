@@ -79,10 +79,10 @@ class BodyColumns:
     ) -> None:
         if element and not fields.fields:
             raise ConfigurationError(
-                f"the bodies must be <{element}>, but no schema describes their fields", remedy="give a schema as well"
+                f"the bodies must be <{element}>, but no schema describes their fields", remedy="Give a schema as well"
             )
         if strange := sorted(set(also).difference(ALSO)):
-            raise ConfigurationError(f"{strange[0]!r} is not a column for also", remedy=f"use {', '.join(ALSO)}")
+            raise ConfigurationError(f"{strange[0]!r} is not a column for also", remedy=f"Use {', '.join(ALSO)}")
         further = [StructField(name, StringType()) for name in ALSO if name in also]
         self.envelope = StructType([*ENVELOPE.fields, *further])
         self._fields = fields
@@ -94,7 +94,7 @@ class BodyColumns:
             if name.lower() in taken:
                 raise ConfigurationError(
                     f"two landed columns would have the name {name!r}",
-                    remedy="give the parsed ones a prefix: prefix='body_'",
+                    remedy="Give the parsed ones a prefix: prefix='body_'",
                 )
             taken.add(name.lower())
         BodyReader(fields, self._lenient)  # raises here instead of in a task

@@ -50,12 +50,12 @@ def table_names(elements: Iterable[str]) -> dict[str, str]:
         if match is None:
             raise ConfigurationError(
                 f"{element!r} is not the name of an element that begins with a letter",
-                remedy='write it as "order" or "{urn:example:orders}order"',
+                remedy='Write it as "order" or "{urn:example:orders}order"',
             )
         if (before := taken.get(match[1].lower())) is not None:
             raise ConfigurationError(
                 f"the table of {element} would have the same name as {before}",
-                remedy="land one of the two in another job",
+                remedy="Land one of the two in another job",
             )
         taken[match[1].lower()] = f"the table of {element}"
         found[element] = match[1]
@@ -131,7 +131,7 @@ def note_types(spark: SparkSession, checkpoint: str, batch: int, elements: Itera
             raise PipelineError(
                 f"batch {batch} was started with the types {', '.join(before)}, but the current types are "
                 f"{', '.join(told)}",
-                remedy="run again with the old types until the batch is landed, then change them",
+                remedy="Run again with the old types until the batch is landed, then change them",
             )
         return
     files.publish_text(spark, f"{directory}/{batch}", json.dumps(told))

@@ -62,7 +62,7 @@ class BodyReader:
         if unknown := sorted(set(lenient) - set(LENIENCIES)):
             raise ConfigurationError(
                 f"{unknown[0]!r} is not a leniency",
-                remedy=f"use {', '.join(LENIENCIES)}",
+                remedy=f"Use {', '.join(LENIENCIES)}",
             )
         self.max_elements = max_elements
         self._expected = expected
@@ -166,7 +166,7 @@ class Field:
         if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
             raise ConfigurationError(
                 f"the field {path}{field.name} cannot be read from {self.place!r}",
-                remedy="its metadata must have xml = element, attribute or text; the last two only for a single value",
+                remedy="Its metadata must have xml = element, attribute or text; the last two only for a single value",
             )
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
@@ -214,7 +214,7 @@ class Struct:
             what = f"two fields called {twice!r}" if twice else "no fields"
             raise ConfigurationError(
                 f"{path.rstrip('.') or 'the schema'} has {what}, which Spark cannot store",
-                remedy="remove one of them: names are not case-sensitive" if twice else "name some",
+                remedy="Remove one of them: names are not case-sensitive" if twice else "Name some",
             )
         self.fields = [Field(field, path, lenient) for field in schema.fields]
         self._by_name: dict[str, list[int]] = {}

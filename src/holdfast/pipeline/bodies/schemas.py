@@ -29,7 +29,7 @@ def schema_of(given: StructType | str | None) -> StructType:
         said = str(error).strip().splitlines()[0]
         raise ConfigurationError(
             f"the schema {given!r} cannot be read: {said}",
-            remedy='write fields and types as in SQL: "carrier STRING, flight BIGINT"',
+            remedy='Write fields and types as in SQL: "carrier STRING, flight BIGINT"',
         ) from error
 
 
@@ -47,5 +47,5 @@ def schema_in(file: str | Path) -> StructType | str:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigurationError(
             f"{file} contains no schema: {type(error).__name__}: {error}",
-            remedy='write DDL into it, "carrier STRING, flight INT", or the output of StructType.json()',
+            remedy='Write DDL into it, "carrier STRING, flight INT", or the output of StructType.json()',
         ) from error

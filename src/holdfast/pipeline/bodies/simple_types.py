@@ -65,7 +65,7 @@ def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()
     else:
         raise ConfigurationError(
             f"the field {name} has type {kind.simpleString()}, which cannot be read from a body",
-            remedy="read it as STRING and convert it in Spark with try_cast, or another function that returns null "
+            remedy="Read it as STRING and convert it in Spark with try_cast, or another function that returns null "
             "on failure",
         )
     return _collapsed(convert, "empty" in lenient)

@@ -107,7 +107,7 @@ def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> tuple[int,
     for server in servers:
         have_answer(server.files, away)
         server.close()
-    remedy = "audit again: nothing was changed"
+    remedy = "Audit again: nothing was changed"
     with command_session("holdfast audit", arguments["master"], verbose=arguments["verbose"], remedy=remedy) as spark:
         return _audit(spark, place, options, **{name: arguments[name] for name in ("out", "kind", "html")})
 
@@ -148,7 +148,7 @@ def _audit(
     if len(place) > 1 and is_of_several(audited.summed):
         raise ConfigurationError(
             "these are the journals of several servers",
-            remedy="audit each server separately: the events of one say nothing about another",
+            remedy="Audit each server separately: the events of one say nothing about another",
         )
     tell(
         f"{counted(events[0], 'event')} read in {_since(began)} s",

@@ -232,7 +232,7 @@ def job_session(name: str, arguments: dict[str, Any], stop: threading.Event | No
     Raises:
         HoldfastError: The cause of the command's end, as one sentence.
     """
-    safe = "landed rows are safe"
+    safe = "Landed rows are safe"
     with command_session(name, arguments["master"], verbose=arguments["verbose"], remedy=safe, stop=stop) as spark:
         yield spark
 
@@ -336,7 +336,7 @@ def command_session(
                 raise
             raise HoldfastError(
                 f"Spark did not start with the packages {settings['spark.jars.packages']}",
-                remedy="check the lines above; correct the coordinates, or download the jar files and name them "
+                remedy="Check the lines above; correct the coordinates, or download the jar files and name them "
                 "with --jars",
             ) from error
         finally:

@@ -30,7 +30,7 @@ def compact_command(out: str, target_mb: int, keep_seconds: float, verbose: bool
     holdfast compact --out landed
     holdfast compact --out landed --target-mb 512 --keep-seconds 86400
     """
-    with command_session("holdfast compact", master, verbose=verbose, remedy="what is landed is safe") as spark:
+    with command_session("holdfast compact", master, verbose=verbose, remedy="What is landed is safe") as spark:
         from holdfast.pipeline.landing.compaction import compact
 
         done = compact(spark, out, target=target_mb << 20, keep=keep_seconds)

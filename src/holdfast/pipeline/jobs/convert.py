@@ -34,7 +34,7 @@ def convert_command(tables: tuple[str, ...], verbose: bool, master: str | None) 
     for table in tables:  # before Spark starts, which takes a while
         if not files.names_system(table) and not Path(table).exists():
             raise nothing(table)
-    remedy = "no row is lost; run the command again"
+    remedy = "No row is lost; run the command again"
     with command_session("holdfast convert", master, verbose=verbose, remedy=remedy) as spark:
         from holdfast.pipeline.landing.conversion import convert
 

@@ -42,7 +42,7 @@ def run_grid(grid: Grid, out: str, html: Path | None, master: str | None, *, as_
         check_installed()
         check_writable(html)
     began = time.monotonic()
-    with command_session("holdfast simulate", master, verbose=False, remedy="simulate again") as spark:
+    with command_session("holdfast simulate", master, verbose=False, remedy="Simulate again") as spark:
         from holdfast.pipeline.landing.tables import replace_table
         from holdfast.pipeline.simulation.trials import simulate, summarize
 

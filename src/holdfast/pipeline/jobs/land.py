@@ -236,7 +236,7 @@ def _follow(
         try:
             ended = bool(query.awaitTermination(0.2))
         except StreamingQueryException as error:
-            raise HoldfastError(sentence(str(error)), remedy="landed rows are safe; start again to continue") from error
+            raise HoldfastError(sentence(str(error)), remedy="Landed rows are safe; start again to continue") from error
         report()
         if not ended and (stop.is_set() or (until_rows is not None and _total(landed) >= until_rows)):
             query.stop()

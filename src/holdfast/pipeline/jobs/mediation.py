@@ -345,7 +345,7 @@ def check(
         config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
         with own_words(), _no_secrets(plan):
             plan = _reached(plan, away_seconds)
-            with command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
+            with command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
                 facts["sample"] = try_out(spark, plan, rows)
     if as_json:
         click.echo(json.dumps(facts))
@@ -363,7 +363,7 @@ def _test(plan: PipelinePlan, told: tuple[str, ...], expect: str | None, *, is_j
     files = message_files(told, plan)
     expected = None if expect is None else read_expectation(Path(expect), [sink.name for sink in plan.sinks])
     config, name = jars_of(arguments), f"holdfast pipeline {plan.name}"
-    with own_words(), command_session(name, remedy="nothing was changed", config=config, **arguments) as spark:
+    with own_words(), command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
         made = made_of(spark, plan, lambda session, source: rows_of(session, source, files[source.name]))
     if expected is None:
         for line in lines_of(made):

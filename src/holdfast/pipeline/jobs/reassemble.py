@@ -106,11 +106,11 @@ def _check(arguments: dict[str, Any]) -> None:
     for path in arguments["capture"]:
         is_here = not (files.names_system(path) or _PATTERN.search(path))  # Spark must check the others
         if is_here and not Path(path).exists():
-            raise ConfigurationError(f"the capture {path} does not exist", remedy="name an existing file or directory")
+            raise ConfigurationError(f"the capture {path} does not exist", remedy="Name an existing file or directory")
 
 
 def _session(arguments: dict[str, Any], stop: threading.Event | None) -> Any:
-    remedy = "run it again: it continues" if arguments["stream"] else "run it again: it starts over"
+    remedy = "Run it again: it continues" if arguments["stream"] else "Run it again: it starts over"
     verbose = arguments["verbose"]
     return command_session("holdfast reassemble", arguments["master"], verbose=verbose, remedy=remedy, stop=stop)
 

@@ -53,6 +53,6 @@ def compact(spark: SparkSession, out: str, *, target: int = TARGET, keep: float 
     if not isinstance(table, DeltaTable):
         raise ConfigurationError(
             f"{out} is a Parquet table, and Holdfast compacts only Delta tables",
-            remedy=f"convert it with `holdfast convert {out}`, which also merges its files",
+            remedy=f"Convert it with `holdfast convert {out}`, which also merges its files",
         )
     return Compaction(*table.compact(target, keep))

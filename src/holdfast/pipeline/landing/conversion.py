@@ -99,7 +99,7 @@ def _copy(
         what = f"{before} rows became {after}" if before != after else "a batch was added"
         raise PipelineError(
             f"{what} while {out} was converted; it still is the Parquet table that it was",
-            remedy="stop the landing, and convert the table again",
+            remedy="Stop the landing, and convert the table again",
         )
     newest = units[-1].last
     if new.there():  # a landing added these batches while the table was created

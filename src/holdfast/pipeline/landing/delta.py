@@ -102,7 +102,7 @@ class DeltaTable:
         if there.by != layout.by:
             raise ConfigurationError(
                 f"{self._out} is {_partitioned(there.by)}, and cannot become {_partitioned(layout.by)}",
-                remedy="land as before, or parse the rows into another table with `holdfast reland`; continue there",
+                remedy="Land as before, or parse the rows into another table with `holdfast reland`; continue there",
             )
         merged([columns, there.schema])  # raises if the schemas are incompatible
         known = {field.name: field.dataType for field in there.schema.fields}
@@ -111,7 +111,7 @@ class DeltaTable:
                 raise ConfigurationError(
                     f"{field.name} would become {field.dataType.simpleString()}, but is "
                     f"{known[field.name].simpleString()} in {self._out}, and a Delta table cannot change a type",
-                    remedy="parse the rows into another table with `holdfast reland`; continue there",
+                    remedy="Parse the rows into another table with `holdfast reland`; continue there",
                 )
         if new := [field for field in columns.fields if field.name not in known]:
             table.alter.add_columns(_delta(StructType(new)).fields)
@@ -170,7 +170,7 @@ class DeltaTable:
             if only and table.transaction_version(APP) is None and table.file_uris():
                 raise ConfigurationError(
                     f"{self._out} has rows that others have put there, and each batch would replace them",
-                    remedy="name another table",
+                    remedy="Name another table",
                 )
             table.create_write_transaction(added, "overwrite" if only else "append", table.schema(), **how)
         except (CommitFailedError, DeltaError) as error:  # also if another driver has committed it in the meantime

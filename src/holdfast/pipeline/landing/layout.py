@@ -85,7 +85,7 @@ def write_rows(rows: DataFrame, place: str, layout: Layout) -> None:
 def nothing(out: str) -> ConfigurationError:
     """Return the error for a table without batches."""
     return ConfigurationError(
-        f"nothing has been landed in {out} yet", remedy="check the directory, or run holdfast land"
+        f"nothing has been landed in {out} yet", remedy="Check the directory, or run holdfast land"
     )
 
 
@@ -93,5 +93,5 @@ def landed_by_another(batch: int, out: str) -> PipelineError:
     """Return the error for a batch that another driver landed first."""
     return PipelineError(
         f"batch {batch} was added to {out} by another driver while this one wrote it",
-        remedy="stop one of the two; the rows of this one are not in the table, and no row is there twice",
+        remedy="Stop one of the two; the rows of this one are not in the table, and no row is there twice",
     )

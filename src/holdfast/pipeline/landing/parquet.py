@@ -108,7 +108,7 @@ def whole_layout(found: Iterable[Unit], then: Layout | None = None) -> Layout:
             how, before = (f"partitioned by {by}" if by else "not by day" for by in (newest_first[0].by, layout.by))
             raise ConfigurationError(
                 f"new rows would be {how}, but the landed rows are {before}",
-                remedy="land as before, or parse the rows into another table with `holdfast reland`; continue there",
+                remedy="Land as before, or parse the rows into another table with `holdfast reland`; continue there",
             )
     return Layout(merged([layout.schema for layout in newest_first]), newest_first[0].by)
 
@@ -152,7 +152,7 @@ def only_grows(out: str) -> ConfigurationError:
     """Return the error for batches that would replace the rows of a Parquet table."""
     return ConfigurationError(
         f"{out} is a Parquet table. Holdfast only appends to it, but each batch would replace its rows",
-        remedy=f"convert it with `holdfast convert {out}`, or name another table, of format delta",
+        remedy=f"Convert it with `holdfast convert {out}`, or name another table, of format delta",
     )
 
 
@@ -239,7 +239,7 @@ class ParquetTable:
             if LOG in files.names(spark, self._out):
                 raise PipelineError(
                     f"{self._out} was converted into a Delta table while batch {batch} was written",
-                    remedy="start again: the batch then goes into the Delta table",
+                    remedy="Start again: the batch then goes into the Delta table",
                 )
             return True
 

@@ -174,11 +174,11 @@ def _prepare(spark: SparkSession, targets: Collection[_Target], checkpoint: str)
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
     if by_day is not None and by_day not in DAYS:
-        raise ConfigurationError(f"there is no day called {by_day!r}", remedy=f"name one of {', '.join(DAYS)}")
+        raise ConfigurationError(f"there is no day called {by_day!r}", remedy=f"Name one of {', '.join(DAYS)}")
     day = DAYS[by_day] if by_day else None
     if day and day in (name.lower() for name in parser.schema.fieldNames()):
         raise ConfigurationError(
-            f"two landed columns would be called {day!r}", remedy="give the parsed ones a prefix: prefix='body_'"
+            f"two landed columns would be called {day!r}", remedy="Give the parsed ones a prefix: prefix='body_'"
         )
     return Layout(parser.schema, day)
 
@@ -197,7 +197,7 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None, *, replaced
     """
     kinds: dict[str, type[Table]] = {table.kind: table for table in (DeltaTable, ParquetTable)}
     if kind is not None and kind not in kinds:
-        raise ConfigurationError(f"there is no table of kind {kind!r}", remedy=f"name one of {', '.join(kinds)}")
+        raise ConfigurationError(f"there is no table of kind {kind!r}", remedy=f"Name one of {', '.join(kinds)}")
     there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "delta"
     if kind not in (None, there):
         raise ConfigurationError(
@@ -218,12 +218,12 @@ def _refuse_two_ways(spark: SparkSession, out: str, schema: StructType | str | N
     """
     if schema is not None or element:
         raise ConfigurationError(
-            "types are given together with a schema or an element", remedy="give the fields of each type with the type"
+            "types are given together with a schema or an element", remedy="Give the fields of each type with the type"
         )
     if table_of(spark, out).begun():
         raise ConfigurationError(
             f"{out} is a table, and with types it is to hold a table of each",
-            remedy="name another directory, with a new checkpoint",
+            remedy="Name another directory, with a new checkpoint",
         )
 
 
@@ -368,14 +368,14 @@ def reland(
     if absent := sorted(set(also).difference(messages.columns)):
         raise ConfigurationError(
             f"{landed} has no column {absent[0]!r}: it was landed without it",
-            remedy="leave it out, or land the queue again from its beginning, if the server still has it",
+            remedy="Leave it out, or land the queue again from its beginning, if the server still has it",
         )
     batches = old.numbers()
     others = sorted(set(new.numbers() if new.begun() else ()) - set(batches))
     if others or files.same(spark, landed, out):
         raise ConfigurationError(
             f"{out} holds batch {others[0]}, which {landed} does not" if others else f"{out} is where they are from",
-            remedy="land again into another directory",
+            remedy="Land again into another directory",
         )
     _begin_reland(session, new, out, how)
     new.prepare(layout)
@@ -397,5 +397,5 @@ def _begin_reland(spark: SparkSession, table: Table, out: str, how: dict[str, An
         raise ConfigurationError(
             f"{out} holds rows that were landed {f'again with another {other}' if before else 'by something else'}, "
             "and these rows are not parsed again",
-            remedy="land again into another directory, or delete this one; to continue, give the first arguments",
+            remedy="Land again into another directory, or delete this one; to continue, give the first arguments",
         )

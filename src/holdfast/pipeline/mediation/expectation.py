@@ -61,7 +61,7 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
     try:
         content = file.read_bytes()
     except OSError as error:
-        remedy = "omit --expect to print the rows, check them, and save them as this file"
+        remedy = "Omit --expect to print the rows, check them, and save them as this file"
         raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy=remedy) from None
     for number, line in json_lines(file, content):
         row = line.get("row") if set(line) == {"sink", "row"} else line.get("dead_letter")
@@ -71,7 +71,7 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
         if not isinstance(sink, str) or sink not in expected or ("sink" in line and not sink):
             names = ", ".join(name for name in expected if name) or "none"
             raise ConfigurationError(
-                f"{file}:{number}: the pipeline has no sink {json.dumps(sink)}", remedy=f"its sinks are {names}"
+                f"{file}:{number}: the pipeline has no sink {json.dumps(sink)}", remedy=f"Its sinks are {names}"
             )
         expected[sink].append(row)
     return expected

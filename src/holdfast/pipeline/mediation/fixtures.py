@@ -71,13 +71,13 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
         if not is_named and len(names) > 1:
             raise ConfigurationError(
                 f"{one} names no source, but the pipeline has {len(names)}",
-                remedy=f"write {names[0]}={one}; the sources are {', '.join(names)}",
+                remedy=f"Write {names[0]}={one}; the sources are {', '.join(names)}",
             )
         place = after if is_named else one
         paths = [Path(place)] if Path(place).is_file() else [Path(path) for path in sorted(glob.glob(place))]
         if not paths:
             raise ConfigurationError(
-                f"the file {place} does not exist", remedy="name a file with messages, or a pattern"
+                f"the file {place} does not exist", remedy="Name a file with messages, or a pattern"
             )
         found[before if is_named else names[0]] += paths
     return found
@@ -122,7 +122,7 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
         content = file.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"{file} cannot be read: {error.strerror}", remedy="name a file with messages"
+            f"{file} cannot be read: {error.strerror}", remedy="Name a file with messages"
         ) from None
     if file.suffix != ".jsonl":
         yield {"message_id": file.name, "body": _body(file, content)}
@@ -134,11 +134,11 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
                 continue
             if name not in kinds:
                 raise ConfigurationError(
-                    f"{file}:{number}: its source has no column {name!r}", remedy=f"the columns are {', '.join(kinds)}"
+                    f"{file}:{number}: its source has no column {name!r}", remedy=f"The columns are {', '.join(kinds)}"
                 )
             if value is not None and type(value) is not _PYTHON[kinds[name]]:
                 raise ConfigurationError(
-                    f"{file}:{number}: {name} is {json.dumps(value)}, not a {kinds[name]}", remedy="correct the line"
+                    f"{file}:{number}: {name} is {json.dumps(value)}, not a {kinds[name]}", remedy="Correct the line"
                 )
             if isinstance(value, str) and kinds[name] == "timestamp":
                 one[name] = _time(value, f"{file}:{number}: {name}")
@@ -150,7 +150,7 @@ def _time(text: str, where: str) -> datetime:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{where} is {text!r}, not a time", remedy='write it as "2026-07-01T09:30:00Z"'
+            f"{where} is {text!r}, not a time", remedy='Write it as "2026-07-01T09:30:00Z"'
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
@@ -165,7 +165,7 @@ def _body(file: Path, content: bytes) -> str:
     if root.tag in {f"{{{namespace}}}Envelope" for namespace in _ENVELOPES}:
         raise ConfigurationError(
             f"{file} contains a SOAP envelope, but a message is the content of its Body",
-            remedy='write the element inside the Body; give an Action as "action" in a .jsonl file',
+            remedy='Write the element inside the Body; give an Action as "action" in a .jsonl file',
         )
     return etree.tostring(root, encoding="unicode", with_tail=False)
 
@@ -201,8 +201,8 @@ def json_lines(file: Path, content: bytes) -> Iterator[tuple[int, dict[str, Any]
             one = json.loads(line, parse_float=Decimal)
         except (ValueError, RecursionError) as error:
             raise ConfigurationError(
-                f"{file}:{number}: is not JSON: {error}", remedy="write one JSON object on each line"
+                f"{file}:{number}: is not JSON: {error}", remedy="Write one JSON object on each line"
             ) from None
         if not isinstance(one, dict):
-            raise ConfigurationError(f"{file}:{number}: is not a JSON object", remedy='write {"…": …} on each line')
+            raise ConfigurationError(f"{file}:{number}: is not a JSON object", remedy='Write {"…": …} on each line')
         yield number, one

@@ -44,7 +44,7 @@ class ServerOptions:
 def access_of(values: Mapping[str, Any]) -> Access:
     """Read the files that the options name and return their credentials."""
     if values.get("token") and values.get("token_file"):
-        raise ConfigurationError("options token and tokenFile exclude each other", remedy="remove one of them")
+        raise ConfigurationError("options token and tokenFile exclude each other", remedy="Remove one of them")
     access = Access.of_files(
         token_file=values.get("token_file"),
         ca=values.get("ca_file"),

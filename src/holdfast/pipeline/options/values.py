@@ -31,7 +31,7 @@ def _as_url(name: str, text: str) -> str:
     if not usable or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
             f"option {name}={text!r} is not the URL of a server",
-            remedy="use the address of an admin listener, for example http://127.0.0.1:8081",
+            remedy="Use the address of an admin listener, for example http://127.0.0.1:8081",
         )
     return text.rstrip("/")
 
@@ -108,7 +108,7 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
             raise _unknown(given, [f.metadata["name"] for f in fields], what)
         if one.name in values:
             name, alias = one.metadata["name"], one.metadata["alias"]
-            raise ConfigurationError(f"options {name} and {alias} are the same", remedy="remove one of them")
+            raise ConfigurationError(f"options {name} and {alias} are the same", remedy="Remove one of them")
         values[one.name] = one.metadata["parse"](_written(one.metadata, given), str(text))
     if "broker" not in values:
         raise ConfigurationError(
@@ -128,5 +128,5 @@ def _written(metadata: Mapping[str, Any], given: str) -> str:
 def _unknown(given: str, names: list[str], what: str) -> ConfigurationError:
     nearest = difflib.get_close_matches(given.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
     right = next((name for name in names if nearest and name.lower() == nearest[0]), None)
-    remedy = f"did you mean {right}?" if right else f"the options are {', '.join(sorted(names))}"
+    remedy = f"Did you mean {right}?" if right else f"The options are {', '.join(sorted(names))}"
     return ConfigurationError(f"the wsrm {what} has no option {given}", remedy=remedy)

@@ -59,7 +59,7 @@ class WsrmReader(PortableReader, DataSourceReader):
         if strange := sorted(options.partitions - set(end)):
             raise OffsetRefused(
                 f"option partitions names {strange[0]}, which queue {ends.queue!r} does not have",
-                remedy=f"its partitions are {', '.join(map(str, sorted(end)))}",
+                remedy=f"Its partitions are {', '.join(map(str, sorted(end)))}",
             )
         for partition in sorted(end):
             self._refuse_backwards(ends, partition, start[partition], end[partition])
@@ -80,7 +80,7 @@ class WsrmReader(PortableReader, DataSourceReader):
             raise OffsetRefused(
                 f"queue {ends.queue!r} partition {partition} has the range {start} to {end}: its end is before its "
                 "start",
-                remedy="swap options startingOffsets and endingOffsets",
+                remedy="Swap options startingOffsets and endingOffsets",
             )
 
     def _part(self, ends: Ends, part: Range, known: Sequence[offsets.Known]) -> Part:

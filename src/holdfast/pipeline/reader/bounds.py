@@ -42,7 +42,7 @@ def no_match(options: ReadOptions) -> UnknownQueue:
     return UnknownQueue(
         f"the server at {options.broker} has no queue with a full name that matches option queuePattern "
         f"{options.pattern!r}",
-        remedy="list its queues with holdfast queues --admin URL",
+        remedy="List its queues with holdfast queues --admin URL",
     )
 
 
@@ -88,7 +88,7 @@ def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -
     if lost and options.fail_on_loss:
         raise RecordsTrimmed(
             f"{rows} records that {why} are deleted: {ranges}",
-            remedy="to continue without them, set option failOnDataLoss=false; to get them back, restore the "
+            remedy="To continue without them, set option failOnDataLoss=false; to get them back, restore the "
             "store. A longer retention, or a longer time for readers, keeps records",
         )
     if lost:

@@ -203,7 +203,7 @@ class BatchBuilder:
     def _unreadable(self, offset: int, why: str) -> PipelineError:
         return PipelineError(
             f"queue {self._queue!r} partition {self._partition} offset {offset} cannot be read: {why}",
-            remedy="if a newer version wrote it, use that version; otherwise skip it with option startingOffsets",
+            remedy="If a newer version wrote it, use that version; otherwise skip it with option startingOffsets",
         )
 
 

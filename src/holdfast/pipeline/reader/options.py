@@ -67,7 +67,7 @@ def _columns(name: str, text: str) -> frozenset[str]:
     names = [one.strip().lower() for one in text.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
-            f"option {name}={text!r} names a column twice, or has an empty name", remedy="use the form queue,offset"
+            f"option {name}={text!r} names a column twice, or has an empty name", remedy="Use the form queue,offset"
         )
     return frozenset(names)
 
@@ -90,7 +90,7 @@ def _wait(name: str, text: str) -> float:
     value = as_seconds(name, text)
     if value > 60:
         raise ConfigurationError(
-            f"option {name}={text!r} is above 60 seconds", remedy="the server waits at most 60 seconds"
+            f"option {name}={text!r} is above 60 seconds", remedy="The server waits at most 60 seconds"
         )
     return value
 
@@ -99,7 +99,7 @@ def _tasks(name: str, text: str) -> int:
     value = as_positive(name, text)
     if value > MOST_TASKS:
         raise ConfigurationError(
-            f"option {name}={text!r} is above {MOST_TASKS}", remedy="two or three tasks for each core are enough"
+            f"option {name}={text!r} is above {MOST_TASKS}", remedy="Two or three tasks for each core are enough"
         )
     return value
 
@@ -192,7 +192,7 @@ class ReadOptions(ServerOptions):
             given = [cls.__dataclass_fields__[name].metadata["name"] for name in fields if name in values]
             if len(given) > 1:
                 raise ConfigurationError(
-                    f"options {' and '.join(given)} exclude each other", remedy="remove one of them"
+                    f"options {' and '.join(given)} exclude each other", remedy="Remove one of them"
                 )
         if values.get("read", MESSAGES) == MESSAGES and not values.get("pattern"):
             values.setdefault("queues", (INBOX,))
@@ -238,7 +238,7 @@ class ReadOptions(ServerOptions):
         if not self.reader:
             raise ConfigurationError(
                 "a stream needs a name for its cursor on the server, but option reader is missing",
-                remedy='add .option("reader", "orders-to-parquet"), with a different name for each query on the queue',
+                remedy='Add .option("reader", "orders-to-parquet"), with a different name for each query on the queue',
             )
         self._refuse(
             ("read", "ending", "ending_at", "ending_times", "partitions"),
@@ -260,7 +260,7 @@ class ReadOptions(ServerOptions):
             raise ConfigurationError(
                 "option startingOffsets=latest reads nothing, because a batch read ends at the current end of the "
                 "queue",
-                remedy="use earliest or offsets, or read a stream",
+                remedy="Use earliest or offsets, or read a stream",
             )
 
     def _refuse(self, names: Iterable[str], why: str, remedy: str) -> None:
@@ -293,23 +293,23 @@ def _check_columns(values: Mapping[str, Any]) -> None:
     there = [name for name, *_ in TABLES[read]]
     for name in sorted(values.get("columns", frozenset()).difference(there)):
         nearest = get_close_matches(name, there, n=1)
-        remedy = f"did you mean {nearest[0]}?" if nearest else f"the columns are {', '.join(there)}"
+        remedy = f"Did you mean {nearest[0]}?" if nearest else f"The columns are {', '.join(there)}"
         raise ConfigurationError(f"option columns names {name!r}, but read={read} has no such column", remedy=remedy)
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:
     ending = values.get("ending")
     if ending == "earliest" or (isinstance(ending, dict) and any(EARLIEST in one.values() for one in ending.values())):
-        raise ConfigurationError("option endingOffsets reads nothing", remedy="use latest, -1, or offsets")
+        raise ConfigurationError("option endingOffsets reads nothing", remedy="Use latest, -1, or offsets")
     if values.get("min_rows", 1) > values.get("max_rows", 100_000):
         raise ConfigurationError(
             f"option minRowsPerBatch={values['min_rows']} is above option maxRowsPerBatch",
-            remedy="use a smaller value, or a larger option maxRowsPerBatch",
+            remedy="Use a smaller value, or a larger option maxRowsPerBatch",
         )
     if "tasks" in values and values.get("min_tasks", 1) > values["tasks"]:
         raise ConfigurationError(
             f"option minPartitions={values['min_tasks']} is above option tasks={values['tasks']}",
-            remedy="remove option tasks, or use a larger value",
+            remedy="Remove option tasks, or use a larger value",
         )
     if values.get("starting_at", 0) > values.get("ending_at", LATEST_TIME):
-        raise ConfigurationError("option endingTimestamp is before option startingTimestamp", remedy="swap the two")
+        raise ConfigurationError("option endingTimestamp is before option startingTimestamp", remedy="Swap the two")

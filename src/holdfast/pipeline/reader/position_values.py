@@ -37,13 +37,13 @@ def as_position(name: str, text: str) -> Position:
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     example = '{"0": 120, "1": 8}, or {"orders": {"0": 120}} for several queues'
-    remedy = f"use earliest, latest, or an offset for each partition: {example}"
+    remedy = f"Use earliest, latest, or an offset for each partition: {example}"
     return _by_queue(f"option {name}={text!r} is not a position in a queue", text, _offset, remedy)
 
 
 def as_times(name: str, text: str) -> ByQueue:
     """Parse times as JSON: for each partition milliseconds since 1970, or a text. Returns microseconds."""
-    remedy = 'use a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
+    remedy = 'Use a time for each partition: {"0": 1767225600000} or {"orders": {"0": "2026-01-01T00:00:00Z"}}'
     return _by_queue(f"option {name}={text!r} contains no times", text, _time, remedy)
 
 
@@ -54,7 +54,7 @@ def as_time(name: str, text: str) -> int:
     except ValueError:
         raise ConfigurationError(
             f"option {name}={text!r} is not a time",
-            remedy="use 2026-01-01T00:00:00Z, or milliseconds since 1970: 1767225600000",
+            remedy="Use 2026-01-01T00:00:00Z, or milliseconds since 1970: 1767225600000",
         ) from None
 
 
@@ -62,7 +62,7 @@ def as_span(name: str, text: str) -> float:
     """Parse a duration to seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number without a unit is in seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     if found is None or (found[2] and found[2] not in _UNITS):
-        raise ConfigurationError(f"option {name}={text!r} is not a duration", remedy="use 500ms, 30s, 15m or 1h")
+        raise ConfigurationError(f"option {name}={text!r} is not a duration", remedy="Use 500ms, 30s, 15m or 1h")
     return float(found[1]) * _UNITS.get(found[2], 1.0)
 
 
@@ -112,7 +112,7 @@ def as_queues(name: str, text: str) -> tuple[str, ...]:
     names = tuple(one.strip() for one in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
-            f"option {name}={text!r} names a queue twice, or has an empty name", remedy="use the form orders,returns"
+            f"option {name}={text!r} names a queue twice, or has an empty name", remedy="Use the form orders,returns"
         )
     return names
 
@@ -124,7 +124,7 @@ def as_pattern(name: str, text: str) -> str:
     except re.error as error:
         raise ConfigurationError(
             f"option {name}={text!r} is not a regular expression: {error}",
-            remedy="use an expression that matches full names, for example orders-.*",
+            remedy="Use an expression that matches full names, for example orders-.*",
         ) from None
     return text
 
@@ -133,7 +133,7 @@ def as_partitions(name: str, text: str) -> frozenset[int]:
     """Parse numbers separated by commas."""
     parts = [one.strip() for one in text.split(",")]
     if not all(one.isascii() and one.isdigit() for one in parts):
-        raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="use their numbers: 0,3")
+        raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="Use their numbers: 0,3")
     return frozenset(map(int, parts))
 
 
@@ -143,7 +143,7 @@ def one_of(words: Collection[str]) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text.lower() not in words:
             nearest = get_close_matches(text.lower(), words, n=1)
-            remedy = f"did you mean {nearest[0]}?" if nearest else f"give {' or '.join(words)}"
+            remedy = f"Did you mean {nearest[0]}?" if nearest else f"Give {' or '.join(words)}"
             raise ConfigurationError(f"option {name}={text!r} is not known", remedy=remedy)
         return text.lower()
 
@@ -160,7 +160,7 @@ def of_queues(option: str, given: ByQueue, queues: tuple[str, ...], pattern: str
         if len(queues) != 1:
             raise ConfigurationError(
                 f"option {option} names partitions without queues, but several queues are read",
-                remedy='name the queues: {"orders": {"0": 120}, "returns": {"0": 8}}',
+                remedy='Name the queues: {"orders": {"0": 120}, "returns": {"0": 8}}',
             )
         return {queues[0]: given[""]}
     for queue in given:

@@ -272,14 +272,14 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             raise OffsetRefused(
                 f"the checkpoint's position has the name {places.reader!r}, but option reader is {reader!r}: the "
                 "server would delete unread records of this query, and keep the records that the old name protects",
-                remedy=f"set the option reader back to {places.reader!r}, or start the query with a new checkpoint",
+                remedy=f"Set the option reader back to {places.reader!r}, or start the query with a new checkpoint",
             )
         strange = [queue for queue in places.queues if not bounds.is_read(self._options, queue)]
         if strange and self._options.fail_on_loss:
             read = self._options.pattern or ", ".join(self._options.queues)
             raise OffsetRefused(
                 f"the checkpoint belongs to queue {strange[0]!r}, but the query reads {read!r}",
-                remedy="set the option queue back, or start the query with a new checkpoint; with option "
+                remedy="Set the option queue back, or start the query with a new checkpoint; with option "
                 "failOnDataLoss=false the query drops the queue",
             )
         return self._leave(replace(places, reader=reader), strange)

@@ -77,7 +77,7 @@ class PortableReader:
         if state.get("version") != __version__:
             raise PipelineError(
                 f"the driver runs Holdfast {state.get('version')}, and this executor {__version__}",
-                remedy="install one version on the driver and on all executors",
+                remedy="Install one version on the driver and on all executors",
             )
         type(self).__init__(self, state["options"])
 

@@ -365,7 +365,7 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
 
     table = table_of(spark, out)
     if table.newest() is None:
-        raise ConfigurationError(f"{out} contains no reassembled messages yet", remedy="wait, or use another directory")
+        raise ConfigurationError(f"{out} contains no reassembled messages yet", remedy="Wait, or use another directory")
     rows = table.read()
     messages = rows.where("kind = 'message' AND NOT marker").select(*arrow_schema(MESSAGES).names)
     states = rows.where("kind = 'state'").select("sequence", "rm", "packed", "batch")

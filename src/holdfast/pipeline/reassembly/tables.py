@@ -98,7 +98,7 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
     if content not in rows.columns:
         raise ConfigurationError(
             f"the capture has no column {content!r}, only {', '.join(rows.columns)}",
-            remedy="name the column with the envelopes: as_capture(rows, NAME), or --column NAME",
+            remedy="Name the column with the envelopes: as_capture(rows, NAME), or --column NAME",
         )
     columns: list[Column] = []
     for place in PLACE.split(", "):
@@ -181,7 +181,7 @@ def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
         return Reassembled(*(read_landed(spark, f"{out}/{name}").drop(BATCH) for name in _TABLES))
     if "_SUCCESS" in there:  # an earlier version wrote plain Parquet files
         return Reassembled(*(spark.read.schema(of).parquet(f"{out}/{name}") for name, of in _TABLES.items()))
-    raise ConfigurationError(f"{out} contains no reassembled messages", remedy="run holdfast reassemble to its end")
+    raise ConfigurationError(f"{out} contains no reassembled messages", remedy="Run holdfast reassemble to its end")
 
 
 def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
@@ -193,7 +193,7 @@ def refuse_unless(spark: SparkSession, out: str, *, streamed: bool) -> None:
     there = files.names(spark, out)
     if "messages" in there if streamed else LOG in there or listed(spark, out):
         kind = "run without a stream" if streamed else "stream"
-        raise ConfigurationError(f"{out} belongs to another {kind} of reassemble", remedy="use another directory")
+        raise ConfigurationError(f"{out} belongs to another {kind} of reassemble", remedy="Use another directory")
 
 
 def _tasks(spark: SparkSession, rows: int) -> int:

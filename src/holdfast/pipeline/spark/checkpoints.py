@@ -98,7 +98,7 @@ def settle(
         if queue not in places.queues:
             raise OffsetRefused(
                 f"the checkpoint {checkpoint} does not belong to queue {queue!r}",
-                remedy="use the queue that was read with it",
+                remedy="Use the queue that was read with it",
             )
     name = reader or reader_of(spark, checkpoint)
     plane = DataPlane(broker, access)
@@ -187,7 +187,7 @@ def is_there(table: Table, batch: int, origin: str, out: str) -> bool:
     if there and there != origin:
         raise PipelineError(
             f"batch {batch} of {out} has other messages than this query's batch {batch}",
-            remedy="its checkpoint is not the one of the table, or is a copy that was used separately: use the "
+            remedy="Its checkpoint is not the one of the table, or is a copy that was used separately: use the "
             "table's checkpoint, or write to another directory with a new checkpoint",
         )
     return True
@@ -217,13 +217,13 @@ def refuse_foreign_data(
     if foreign := table.foreign():
         raise ConfigurationError(
             f"{out} contains {foreign}, which Holdfast did not write",
-            remedy="use a separate directory: Holdfast can read files of other writers, but not append to them",
+            remedy="Use a separate directory: Holdfast can read files of other writers, but not append to them",
         )
     known = _numbers(spark, f"{checkpoint}/offsets")
     if table.begun() and not known:
         raise ConfigurationError(
             f"{out} contains batches, but the checkpoint {checkpoint} is new: its batches would start at 0 again",
-            remedy="use the checkpoint of the table; if it is lost, write to another directory",
+            remedy="Use the checkpoint of the table; if it is lost, write to another directory",
         )
     done = max(_numbers(spark, f"{checkpoint}/commits"), default=-1)
     newest, told = table.newest() or (-1, "")
@@ -231,23 +231,23 @@ def refuse_foreign_data(
         raise ConfigurationError(
             f"the checkpoint {checkpoint} is at batch {done}, but {out} "
             + (f"is only at {newest}" if newest >= 0 else "has no batch"),
-            remedy="use the directory of this checkpoint; for another directory, use a new checkpoint",
+            remedy="Use the directory of this checkpoint; for another directory, use a new checkpoint",
         )
     if only and done >= 0 and not files.names(spark, out):
         raise ConfigurationError(
             f"the checkpoint {checkpoint} is at batch {done}, but {out} is empty",
-            remedy="use the directory of this checkpoint; for another directory, use a new checkpoint",
+            remedy="Use the directory of this checkpoint; for another directory, use a new checkpoint",
         )
     if newest > max(known, default=-1):
         raise ConfigurationError(
             f"{out} contains batch {newest}, but the checkpoint {checkpoint} is only at {max(known)}: it is a "
             "copy, or was restored",
-            remedy="use the checkpoint of the table; if it is lost, write to another directory",
+            remedy="Use the checkpoint of the table; if it is lost, write to another directory",
         )
     if told and not _is_of(spark, checkpoint, newest, told, known):
         raise ConfigurationError(
             f"{out} was written with a checkpoint other than {checkpoint}, or with a copy of it",
-            remedy="use the checkpoint of the table; if it is lost, write to another directory",
+            remedy="Use the checkpoint of the table; if it is lost, write to another directory",
         )
     files.check_writable(spark, out)
 

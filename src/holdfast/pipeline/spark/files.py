@@ -153,7 +153,7 @@ def _written(place: str) -> Iterator[None]:
         why = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
         raise ConfigurationError(
             f"{place} cannot be written: {why.splitlines()[0]}",
-            remedy="name a place that this user may write to and that has room; then start again",
+            remedy="Name a place that this user may write to and that has room; then start again",
         ) from error
 
 
@@ -186,7 +186,7 @@ def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
     if jvm is None:
         raise ConfigurationError(
             "files need a classic Spark session, not a Spark Connect session",
-            remedy="run the job in the driver's process, for example with holdfast.pipeline.session()",
+            remedy="Run the job in the driver's process, for example with holdfast.pipeline.session()",
         )
     path = jvm.org.apache.hadoop.fs.Path(place)
     return path.getFileSystem(spark._jsc.hadoopConfiguration()), path

@@ -33,7 +33,7 @@ def _sink(name: str, text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", text):
         raise ConfigurationError(
             f"option {name}={text!r} is not a valid name on the server",
-            remedy="use up to 200 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit",
+            remedy="Use up to 200 letters, digits, dots, hyphens and underscores, beginning with a letter or a digit",
         )
     return text
 
@@ -48,7 +48,7 @@ def _directory(name: str, text: str) -> str:
     if not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", text):
         raise ConfigurationError(
             f"option {name}={text!r} is neither an absolute path nor a URI",
-            remedy="use a directory that the driver and every executor can reach: /shared/refused, s3://bucket/refused",
+            remedy="Use a directory that the driver and every executor can reach: /shared/refused, s3://bucket/refused",
         )
     return text.rstrip("/")
 
@@ -108,7 +108,7 @@ class WriteOptions(ServerOptions):
 
     def _check(self, stream: bool) -> None:
         if self.queue and self.to:
-            raise ConfigurationError("options queue and to exclude each other", remedy="remove one of them")
+            raise ConfigurationError("options queue and to exclude each other", remedy="Remove one of them")
         if stream:
             for name, value in (
                 ("batchId", self.batch_id is not None),
@@ -117,22 +117,22 @@ class WriteOptions(ServerOptions):
             ):
                 if value:
                     raise ConfigurationError(
-                        f"option {name} is for a batch write; a stream has its own", remedy="remove it"
+                        f"option {name} is for a batch write; a stream has its own", remedy="Remove it"
                     )
             return
         if self.idempotency_key and (self.sink_id or self.batch_id is not None):
             raise ConfigurationError(
                 "option idempotencyKey is for a single write, options sinkId and batchId are for a series of writes",
-                remedy="remove one or the other",
+                remedy="Remove one or the other",
             )
         if bool(self.sink_id) != (self.batch_id is not None):
             raise ConfigurationError(
                 "a batch write needs both options sinkId and batchId, or neither",
-                remedy='foreachBatch: .option("sinkId", "alerts").option("batchId", batch_id)',
+                remedy='ForeachBatch: .option("sinkId", "alerts").option("batchId", batch_id)',
             )
         if (self.query_id or self.rebind) and not self.sink_id:
             raise ConfigurationError(
-                "options queryId and rebind need a sink with a name", remedy="add options sinkId and batchId"
+                "options queryId and rebind need a sink with a name", remedy="Add options sinkId and batchId"
             )
 
 

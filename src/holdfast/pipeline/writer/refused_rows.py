@@ -194,7 +194,7 @@ def _staged(query: str, batch: int) -> str:
 def _written(directory: str, then: str = "") -> Iterator[None]:
     """Translate a file system's error; without ``then``, nothing of the batch was sent."""
     remedy = (
-        "nothing of the batch was sent: free space, give driver and executors write access, or name another "
+        "Nothing of the batch was sent: free space, give driver and executors write access, or name another "
         "directory with option refused; then start again"
     )
     try:
@@ -215,6 +215,6 @@ def _system(directory: str) -> tuple[fs.FileSystem, str]:
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigurationError(
             f"option refused={directory!r} is not writable on this machine: {error}",
-            remedy="use an absolute path, or a URI that pyarrow supports: file, s3, gs, abfs, hdfs",
+            remedy="Use an absolute path, or a URI that pyarrow supports: file, s3, gs, abfs, hdfs",
         ) from error
     return system, at

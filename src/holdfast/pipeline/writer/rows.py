@@ -75,12 +75,12 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
     names = schema.fieldNames()
     spelt = {name.lower(): name for name in names}
     if twice := sorted(name for name in spelt if sum(name == one.lower() for one in names) > 1):
-        raise ConfigurationError(f"the DataFrame has two columns {twice[0]}", remedy="select() one of them")
+        raise ConfigurationError(f"the DataFrame has two columns {twice[0]}", remedy="Keep one of them with select()")
     key = spelt.get(options.sequence_key.lower())
     if options.sequence_key and not key:
         raise ConfigurationError(
             f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",
-            remedy=f"its columns are {', '.join(names)}",
+            remedy=f"Its columns are {', '.join(names)}",
         )
     columns = {"key": key} if key else {}
     for column in schema.fields:
@@ -95,8 +95,8 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
             )
     if key and not isinstance(schema[key].dataType, _KEYS):
         raise ConfigurationError(
-            f"column {key} is a {schema[key].dataType.simpleString()}, which option sequenceKey cannot use as text",
-            remedy="cast it to a string",
+            f"column {key} has the type {type_name(schema[key].dataType)}, which option sequenceKey cannot use as text",
+            remedy="Cast it to a string",
         )
     defaults = {
         name: text for name, text in (("queue", options.queue), ("to", options.to), ("action", options.action)) if text
@@ -105,19 +105,25 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
         if not any(name in columns or name in defaults for name in wanted):
             option = f', or add .option("{wanted[0]}", ...) for all rows' if wanted != ("body",) else ""
             raise ConfigurationError(
-                f"the DataFrame has no column {' or '.join(wanted)}", remedy=f"add one with select(){option}"
+                f"the DataFrame has no column {' or '.join(wanted)}", remedy=f"Add one with select(){option}"
             )
     return RowPlan(columns, defaults)
+
+
+def type_name(kind: spark_types.DataType) -> str:
+    """Return a type as Spark's own errors write it: INT, ARRAY<BIGINT>."""
+    name: str = kind.simpleString().upper()
+    return name
 
 
 def _check_type(column: spark_types.StructField) -> None:
     field = column.name.lower()
     wanted = (*_TEXTS, spark_types.BinaryType) if field in BYTES else _TEXTS
     if not isinstance(column.dataType, wanted):
-        right = "a string or binary" if field in BYTES else "a string"
+        right = "STRING or BINARY" if field in BYTES else "STRING"
         raise ConfigurationError(
-            f"column {column.name} is a {column.dataType.simpleString()}, but must be {right}",
-            remedy="cast it" if field != "body" else "convert it to XML with to_xml(), or cast it",
+            f"column {column.name} has the type {type_name(column.dataType)}, but must be {right}",
+            remedy="Cast it" if field != "body" else "Convert it to XML with to_xml(), or cast it",
         )
 
 

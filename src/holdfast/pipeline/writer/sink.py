@@ -63,7 +63,7 @@ def planned(
     if overwrite:
         raise ConfigurationError(
             "sent messages cannot be overwritten",
-            remedy='use outputMode("append")' if stream else 'use mode("append")',
+            remedy='Use outputMode("append")' if stream else 'Use mode("append")',
         )
     return checked, plan_rows(schema, checked)
 
@@ -216,7 +216,7 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
     if not query or not number:
         raise PipelineError(
             f"Spark gives this task no {(_BATCH if query else _QUERY)}, so a batch cannot be sent exactly once",
-            remedy="use a version of Spark that Holdfast is tested with, or foreachBatch with options sinkId and "
+            remedy="Use a version of Spark that Holdfast is tested with, or foreachBatch with options sinkId and "
             "batchId",
         )
     return query, int(number)
@@ -344,7 +344,7 @@ class TaskWriter:
         return WriteRefused(
             f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
             f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
-            remedy=f"nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {target}",
+            remedy=f"Nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {target}",
         )
 
 

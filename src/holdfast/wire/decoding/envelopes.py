@@ -131,7 +131,7 @@ def as_utf8(data: bytes) -> bytes:
         return data if codec in ("", "utf-8") else _transcode(data, codec)
     declared = declaration[1] or "utf-8"
     if _CODECS.fullmatch(declared) is None:
-        raise EnvelopeError(f"the encoding {declared!r} is not supported", remedy="send UTF-8")
+        raise EnvelopeError(f"the encoding {declared!r} is not supported", remedy="Send UTF-8")
     width = 2 if codec.startswith("utf-16") else 1
     content = data[declaration.end() * width :].lstrip() if width == 1 else data[declaration.end() * 2 :]
     return _transcode(content, codec or declared)

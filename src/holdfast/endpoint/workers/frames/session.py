@@ -148,7 +148,7 @@ class NodeSession(asyncio.Protocol):
 
 def refuse_packet(refusals: LineLimit, peer: str | None, reason: str) -> None:
     if (left_out := refusals.admit()) is not None:
-        remedy = f"find out what changes or repeats the bytes between the nodes: it sent {reason}"
+        remedy = f"Find out what changes or repeats the bytes between the nodes: it sent {reason}"
         log.warning("cluster.request_refused", peer=peer, remedy=remedy, left_out=left_out)
 
 

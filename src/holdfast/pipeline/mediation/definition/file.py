@@ -71,7 +71,7 @@ def plan_of(
     known = {key: str(value) for key, value in told.items()} if isinstance(told, dict) else {}
     if strange := sorted(set(parameters) - set(known)):
         near = nearest(strange[0], known)
-        remedy = f"did you mean {near}?" if near else f"its [parameters] are {', '.join(known) or 'none'}"
+        remedy = f"Did you mean {near}?" if near else f"Its [parameters] are {', '.join(known) or 'none'}"
         raise ConfigurationError(f"{name} has no parameter {strange[0]!r}", remedy=remedy)
     values = {**known, **parameters}
     filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}
@@ -185,10 +185,10 @@ class Pipeline:
             told = runpy.run_path(str(self._path)).get("pipeline")
         except Exception as error:
             raise ConfigurationError(
-                f"{self._path} failed: {type(error).__name__}: {error}", remedy="run the file on its own with python"
+                f"{self._path} failed: {type(error).__name__}: {error}", remedy="Run the file on its own with python"
             ) from error
         if not callable(told):
-            raise ConfigurationError(f"{self._path} defines no pipeline", remedy="define def pipeline(p): … in it")
+            raise ConfigurationError(f"{self._path} defines no pipeline", remedy="Define def pipeline(p): … in it")
         self.lines.file = str(self._path)
         told(self)
 

@@ -38,12 +38,12 @@ def read_properties(file: str | Path) -> dict[str, str]:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigurationError(f"{file} cannot be read: {why}", remedy="name a readable file") from None
+        raise ConfigurationError(f"{file} cannot be read: {why}", remedy="Name a readable file") from None
     found: dict[str, str] = {}
     for number, line in _lines(text):
         match = _PROPERTY.fullmatch(line)
         if match is None:
-            raise ConfigurationError(f"line {number} of {file} is not a property", remedy='write "name=value"')
+            raise ConfigurationError(f"line {number} of {file} is not a property", remedy='Write "name=value"')
         found[_ESCAPED.sub(r"\1", match[1])] = _ESCAPED.sub(r"\1", match[2]).strip()
     return found
 

@@ -332,7 +332,7 @@ class Work:
                 raise PipelineError(
                     f"{rows} rows of batch {number} are {whose}, according to an earlier run, but the pipeline "
                     f"{self._plan.name} no longer has it in {self._query.name}",
-                    remedy="add it to the file again, with the same names, until this batch is done; its "
+                    remedy="Add it to the file again, with the same names, until this batch is done; its "
                     "destination may differ",
                 )
 

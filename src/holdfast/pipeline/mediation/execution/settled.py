@@ -91,7 +91,7 @@ class Settled:
             raise PipelineError(
                 f"the results of batch {self.batch} were deleted while this driver settled it: another driver has "
                 "continued",
-                remedy="stop one of the two; no row was written twice",
+                remedy="Stop one of the two; no row was written twice",
             )
         return settled
 

@@ -131,7 +131,7 @@ def write_table(
     try:
         table.prepare(layout)
     except ConfigurationError as error:  # its remedies are for a landing
-        remedy = "convert the rows to the existing columns, for instance with a cast, or name another table"
+        remedy = "Convert the rows to the existing columns, for instance with a cast, or name another table"
         raise ConfigurationError(error.message, remedy=remedy) from error
     table.write(rows, batch, layout, origin, only=only)
 

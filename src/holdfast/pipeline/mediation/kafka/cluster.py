@@ -45,7 +45,7 @@ def knock(one: SourcePlan | SinkPlan) -> None:
         else:
             return
     raise NobodyThere(
-        f"no Kafka server accepts connections ({told})", remedy=f'start it, or correct kafka = "{one.kafka}"'
+        f"no Kafka server accepts connections ({told})", remedy=f'Start it, or correct kafka = "{one.kafka}"'
     )
 
 
@@ -76,7 +76,7 @@ def check_connector(spark: SparkSession) -> None:
     except AnalysisException:
         raise ConfigurationError(
             "Spark has no Kafka connector, which this pipeline needs",
-            remedy=f"add --packages {CONNECTOR}:{spark.version} to the command, or --jars with its files. In your "
+            remedy=f"Add --packages {CONNECTOR}:{spark.version} to the command, or --jars with its files. In your "
             "own program, and with spark-submit, set spark.jars.packages to the same text. If Maven does "
             "not find this version, use the newest one before it",
         ) from None
@@ -97,7 +97,7 @@ def check_topics(spark: SparkSession, plan: PipelinePlan) -> None:
                 if not known.containsKey(topic):
                     raise ConfigurationError(
                         f"the topic {topic} does not exist at {one.kafka}, or this client may not see it",
-                        remedy="create it, or correct the name",
+                        remedy="Create it, or correct the name",
                     )
 
 
@@ -110,7 +110,7 @@ def sample_options(spark: SparkSession, source: SourcePlan, rows: int) -> dict[s
     """
     there = _partitions(spark, source)
     if not there:
-        raise ConfigurationError(f"the source {source.name} names no existing topic", remedy="create one")
+        raise ConfigurationError(f"the source {source.name} names no existing topic", remedy="Create one")
     begins = {partition: first for partition, (first, _) in there.items()}
     ends = {partition: end for partition, (_, end) in there.items()}
     return range_options(source, begins, share(begins, ends, rows))
@@ -182,6 +182,6 @@ def _asked(one: SourcePlan | SinkPlan, ask: Any) -> Any:
         causes = _CAUSE.findall(str(error))
         raise ServerAway(
             f"Kafka at {one.kafka} does not answer: {causes[-1] if causes else error.java_exception.toString()}",
-            remedy="check that it is running, and that kafka.security.protocol and the other properties match its "
+            remedy="Check that it is running, and that kafka.security.protocol and the other properties match its "
             "configuration",
         ) from None

@@ -123,7 +123,7 @@ def _headers_of(rows: DataFrame, sink: SinkPlan) -> Column:
     elif kind.simpleString() != "array<struct<key:string,value:binary>>":
         raise ConfigurationError(
             f"the headers of the sink {sink.name} are {kind.simpleString()}",
-            remedy="use a MAP of names and texts, such as map('tenant', tenant)",
+            remedy="Use a MAP of names and texts, such as map('tenant', tenant)",
         )
     taken = (WRITER, BATCH, ROW, *_CARRIED)
     return F.filter(F.coalesce(told, F.array().cast(_HEADER)), lambda one: ~one["key"].isin(*taken))

@@ -56,9 +56,9 @@ def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
         what = f"bodies of {', '.join(sorted(seen))}" if seen else "no readable body"
         raise ConfigurationError(
             f"the sample has {what}, but a schema describes one element",
-            remedy="use a sample with one element, or give a schema"
+            remedy="Use a sample with one element, or give a schema"
             if seen
-            else "send some messages first, or give a schema",
+            else "Send some messages first, or give a schema",
         )
     (one,) = seen.values()
     kind = one.kind()

@@ -58,7 +58,7 @@ def parse_xml(
         ConfigurationError: Not exactly one of ``xsd`` and ``schema``; it is not usable; or there is no such column.
     """
     if (xsd is None) == (schema is None):
-        raise ConfigurationError("XML needs either an xsd or a schema", remedy="give one of the two")
+        raise ConfigurationError("XML needs either an xsd or a schema", remedy="Give one of the two")
     given = _xsd(xsd)
     if given is not None:
         element = given.element(element)
@@ -152,7 +152,7 @@ def validate(
 
     given = _xsd(xsd)
     if given is None and not rules:
-        raise ConfigurationError("there is nothing to validate with", remedy="give rules, or an xsd")
+        raise ConfigurationError("there is nothing to validate with", remedy="Give rules, or an xsd")
     if given is not None:
         expected = given.element(element) if element else ""
         rows = with_column(rows, column, "", T.NullType(), _Parser(T.StructType(), expected, given, (), MAX_ELEMENTS))

@@ -79,10 +79,10 @@ def check_column(rows: DataFrame, column: str) -> None:
     found = next((field for field in rows.schema.fields if field.name.lower() == column.lower()), None)
     if found is None:
         raise ConfigurationError(
-            f"the rows have no column {column!r}", remedy=f"the rows have {', '.join(rows.columns)}"
+            f"the rows have no column {column!r}", remedy=f"The rows have {', '.join(rows.columns)}"
         )
     if not isinstance(found.dataType, T.StringType | T.StructType):
-        raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="cast it to STRING")
+        raise ConfigurationError(f"{column} is {found.dataType.simpleString()}, not text", remedy="Cast it to STRING")
 
 
 class _Worker:

@@ -54,7 +54,7 @@ def with_routes(rows: DataFrame, routes: Sequence[Route]) -> DataFrame:
     from pyspark.sql import functions as F
 
     if not routes:
-        raise ConfigurationError("the list of routes is empty", remedy="add a route, with a condition or without")
+        raise ConfigurationError("the list of routes is empty", remedy="Add a route, with a condition or without")
     decided = F.array().cast("array<string>")
     for one in reversed(routes):
         to = F.array(*[F.lit(name) for name in one.to])

@@ -74,7 +74,7 @@ def to_xml(
     match = _NAME.fullmatch(name)
     if match is None:
         raise ConfigurationError(
-            f"{name!r} is not a valid name of an element", remedy='write it as "{urn:orders}order"'
+            f"{name!r} is not a valid name of an element", remedy='Write it as "{urn:orders}order"'
         )
     chosen = [F.expr(one) if isinstance(one, str) else one for one in columns or []]
     if not chosen:
@@ -139,7 +139,7 @@ def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType
             near = get_close_matches(field.name, known, 1, 0.6)
             raise ConfigurationError(
                 f"the XSD has no {field.name!r} in {name}",
-                remedy=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}",
+                remedy=f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}",
             )
     made = []
     for field in shape.fields:
@@ -158,11 +158,11 @@ def _shaped(own: T.DataType, shape: T.DataType, name: str) -> T.DataType:
         return T.ArrayType(shaped_inner) if isinstance(own, T.ArrayType) else shaped_inner
     if isinstance(own, T.ArrayType):
         raise ConfigurationError(
-            f"{name} is an array, but occurs only once in the XSD", remedy="select one of its values"
+            f"{name} is an array, but occurs only once in the XSD", remedy="Select one of its values"
         )
     if isinstance(own, T.StructType) != isinstance(shape, T.StructType):
         what = "a struct, not a single text" if isinstance(own, T.StructType) else "a single value, not a struct"
-        raise ConfigurationError(f"{name} is {what} in the XSD", remedy=f"the XSD requires {shape.simpleString()}")
+        raise ConfigurationError(f"{name} is {what} in the XSD", remedy=f"The XSD requires {shape.simpleString()}")
     return shaped(own, shape, name) if isinstance(own, T.StructType) else own
 
 
@@ -215,7 +215,7 @@ class _FieldWriter:
         if _NAME.fullmatch(local) is None or local.startswith("{"):
             raise ConfigurationError(
                 f"{path}: {local!r} is not a valid name of an element",
-                remedy="give the column an alias that is a valid name",
+                remedy="Give the column an alias that is a valid name",
             )
         namespace = metadata.get("namespace", inside if self.place == "element" else "")
         self._namespace = namespace
@@ -227,7 +227,7 @@ class _FieldWriter:
         self._struct = _StructWriter(kind, inside, path, zone) if isinstance(kind, T.StructType) else None
         self._text = _to_text(kind, path, zone) if self._struct is None else str
         if self.place != "element" and (self._many or self._struct):
-            raise ConfigurationError(f"{path} has several values, and is not a child", remedy="remove its metadata")
+            raise ConfigurationError(f"{path} has several values, and is not a child", remedy="Remove its metadata")
 
     def namespaces(self) -> Iterator[str]:
         """Yield the namespaces of its elements and attributes; "" for an element without one."""
@@ -298,7 +298,7 @@ def zone_of(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"the time zone {name!r} does not exist", remedy='give its name, such as "Europe/Berlin", or "+02:00"'
+            f"the time zone {name!r} does not exist", remedy='Give its name, such as "Europe/Berlin", or "+02:00"'
         ) from None
 
 
@@ -310,7 +310,7 @@ def _to_text(kind: T.DataType, path: str, zone: tzinfo) -> Callable[[Any], str]:
     found = _TEXTS.get(type(kind))
     if found is None:
         raise ConfigurationError(
-            f"{path} has type {kind.simpleString()}, which has no text form in XML", remedy="convert it to a STRING"
+            f"{path} has type {kind.simpleString()}, which has no text form in XML", remedy="Convert it to a STRING"
         )
     return found
 

@@ -52,7 +52,7 @@ class XSD:
                 continue
             if len(documents) == MAX_DOCUMENTS:
                 raise ConfigurationError(
-                    f"the schema {file} consists of more than {MAX_DOCUMENTS} files", remedy="use a part of it"
+                    f"the schema {file} consists of more than {MAX_DOCUMENTS} files", remedy="Use a part of it"
                 )
             documents[place] = _content(place)
             waiting += _places(place, documents[place])
@@ -129,7 +129,7 @@ def _content(place: str) -> bytes:
         return Path(place).read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"the schema {place} cannot be read: {error.strerror}", remedy="name an existing file"
+            f"the schema {place} cannot be read: {error.strerror}", remedy="Name an existing file"
         ) from error
 
 
@@ -140,11 +140,11 @@ def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) ->
     try:
         root = etree.fromstring(content, parser, base_url=place)
     except etree.XMLSyntaxError as error:
-        raise ConfigurationError(f"the schema {place} is not XML: {error.msg}", remedy="use an XSD") from error
+        raise ConfigurationError(f"the schema {place} is not XML: {error.msg}", remedy="Use an XSD") from error
     if root.getroottree().docinfo.doctype:
-        raise ConfigurationError(f"the schema {place} has a DTD, which is not allowed", remedy="remove it")
+        raise ConfigurationError(f"the schema {place} has a DTD, which is not allowed", remedy="Remove it")
     if root.tag != f"{_XS}schema":
-        raise ConfigurationError(f"{place} is not an XML Schema: its element is {root.tag!r}", remedy="use an XSD")
+        raise ConfigurationError(f"{place} is not an XML Schema: its element is {root.tag!r}", remedy="Use an XSD")
     return root
 
 
@@ -157,7 +157,7 @@ def _places(place: str, content: bytes) -> Iterator[str]:
         if parts.scheme not in ("", "file") or parts.netloc:
             raise ConfigurationError(
                 f"the schema {place} includes {location}, which is on a network",
-                remedy="save it in the same directory, and name the file in schemaLocation",
+                remedy="Save it in the same directory, and name the file in schemaLocation",
             )
         yield os.path.normpath(os.path.join(os.path.dirname(place), unquote(parts.path)))
 
@@ -187,5 +187,5 @@ def _validator(schema: XSD) -> etree.XMLSchema:
         return etree.XMLSchema(_tree(*schema.documents[0], _Given(dict(schema.documents))))
     except etree.XMLSchemaParseError as error:
         raise ConfigurationError(
-            f"the schema {schema.place} is not valid: {error}", remedy="check it with xmllint --schema"
+            f"the schema {schema.place} is not valid: {error}", remedy="Check it with xmllint --schema"
         ) from error

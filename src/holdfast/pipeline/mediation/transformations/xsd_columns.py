@@ -51,7 +51,7 @@ def element_of(documents: Documents, name: str) -> str:
     what = f"declares {len(found)} elements" if found else "declares no element"
     raise ConfigurationError(
         f"the schema {documents[0][0]} {what}{f' {name!r}' if name else ''}",
-        remedy=f"did you mean {near[0]!r}?" if near and not found else f"name one of them: {told}",
+        remedy=f"Did you mean {near[0]!r}?" if near and not found else f"Name one of them: {told}",
     )
 
 
@@ -82,7 +82,7 @@ def _declared(documents: Documents) -> Any:
     try:
         return xmlschema.XMLSchema(documents[0][0], allow="local", defuse="always", validation="lax")
     except (xmlschema.XMLSchemaException, OSError) as error:
-        raise ConfigurationError(f"the schema {documents[0][0]} cannot be used: {error}", remedy="check it") from error
+        raise ConfigurationError(f"the schema {documents[0][0]} cannot be used: {error}", remedy="Check it") from error
 
 
 class _Fields:
@@ -153,7 +153,7 @@ def _fields(element: Any, above: tuple[Any, ...]) -> _Fields:
     if any(kind is one for one in above):
         raise ConfigurationError(
             f"the element {element.local_name!r} of the schema contains itself, which no column can represent",
-            remedy='list the fields you need instead of an XSD: schema = "id INT, ..."',
+            remedy='List the fields you need instead of an XSD: schema = "id INT, ..."',
         )
     fields = _Fields()
     if kind.has_simple_content():
