@@ -43,6 +43,7 @@ from holdfast import (
     SourcePolicy,
     Versions,
 )
+from holdfast.client.stopped_store import StoreTransport
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope, Fault
 from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, TRIED_VERSIONS, Addressing
@@ -535,6 +536,41 @@ async def test_an_address_in_another_spelling_is_the_one_in_the_store(
         assert other.to == stored
         await other.send("<n>1</n>", action=ACTION, sequence_key="another")
         assert {outbox.to for outbox in other._running.engine.protocol.outbound.outboxes.values()} == {stored}
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["nobody there", "a web server"])
+async def test_once_all_messages_to_a_wrong_url_are_discarded_the_store_accepts_another(
+    serve: Any, tmp_path: Path, answers: bool
+) -> None:
+    app, got = shop()
+    url = (await serve(app)).url
+    server = HTTPServer()
+    await server.start(lambda exchange: exchange.respond(404, b"no page"), "127.0.0.1", 0)
+    wrong = f"http://127.0.0.1:{server.port if answers else free_ports(1)[0]}/"
+    async with Source(wrong, tmp_path / "outbox", versions=Versions()) as source:
+        sent = await source.send("<n>1</n>", action=ACTION)
+        if answers:
+            with pytest.raises(PeerFault, match="HTTP 404"):
+                await sent.acknowledged(60)
+        else:
+            await until(lambda: source.progress.problem)
+    with pytest.raises(ConfigurationError, match="1 unacknowledged, which are safe there") as caught:
+        await Source(url, tmp_path / "outbox").open()
+    assert "holdfast outbox discard" in caught.value.remedy
+
+    def discard() -> int:
+        transport = StoreTransport(str(tmp_path / "outbox"))
+        try:
+            return transport.send("POST", "outbox/0/discard", None)[0]
+        finally:
+            transport.close()
+
+    assert await asyncio.to_thread(discard) == 200
+    async with Source(url, tmp_path / "outbox", versions=Versions()) as source:
+        await source.send("<n>2</n>", action=ACTION)
+        await source.flush(60)
+    await until(lambda: got == ["2"])
+    await server.close()
 
 
 async def test_a_store_in_which_nothing_waits_may_serve_another_destination(serve: Any, tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ class Run:
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILES]... | -")
-@click.option("--to", metavar="URL", help="URL of the destination. With --resume, the store has it.")
+@click.option(
+    "--to", metavar="URL", help="URL of the destination. With --resume, the store has it. Stored messages keep it."
+)
 @click.option("--wsdl", metavar="URL|FILE", help="The service's WSDL, which gives the address and the versions.")
 @click.option("--port", metavar="NAME", help="The wsdl:port to use, if the WSDL has several.")
 @click.option(
@@ -172,6 +174,10 @@ def send(
 
     \b
     holdfast send --resume --store outbox
+
+    Stored messages keep the URL that they were stored for. If it was wrong, send the files again to the right URL with
+    another --store, and discard the messages of the first one with `holdfast outbox discard`. A store without messages
+    accepts another URL.
     """
     _check_usage(files, to or wsdl, resume, what["is_request"])
     if port is not None and wsdl is None:

@@ -38,7 +38,8 @@ PERHAPS_ASKED = (
 _REMEDY = "Fix the cause"
 _WHO = "It requires authentication: headers={'Authorization': …}, or --header 'Authorization: …'. Set it"
 _WHERE = (
-    "If the URL is wrong, send to the right one from another store: each store serves one URL. Otherwise, fix the cause"
+    "If the URL is wrong, send the messages again to the right one, from another store: stored messages keep their "
+    "URL. Otherwise, fix the cause"
 )
 _CREDENTIALS = (
     "The destination requires other credentials. Check the user name and the password (UsernameToken, or --username "
@@ -117,6 +118,29 @@ def nothing_to_resume(store: str) -> ConfigurationError:
     return ConfigurationError(
         f"there is nothing to resume in {store}: no source has stored messages there",
         remedy="Name the store with the messages, or give the destination for new ones.",
+    )
+
+
+def elsewhere(store: str, known: list[str], to: str, waiting: int) -> ConfigurationError:
+    """Return the error for opening the store of one destination for another one.
+
+    Args:
+        store: The store.
+        known: The addresses in it.
+        to: The address that was given.
+        waiting: Number of its unacknowledged messages.
+    """
+    place, wrong = quote(store), " and ".join(known)
+    if not waiting:
+        return ConfigurationError(
+            f"the store {store} has a Sequence with {wrong} that has not ended, so it does not serve {to}",
+            remedy=f"Use another store for {to}. Or end the Sequence first: holdfast send --resume --store {place}",
+        )
+    return ConfigurationError(
+        f"the store {store} holds messages for {wrong}, not for {to}: {waiting:,} unacknowledged, which are safe there",
+        remedy=f"Send to {to} from another store: each store serves one destination at a time. If {wrong} is wrong, "
+        f"stored messages cannot get another address: send them again from another store, and discard them here: "
+        f"holdfast outbox discard {place} MESSAGE. To list them: holdfast outbox list {place}",
     )
 
 

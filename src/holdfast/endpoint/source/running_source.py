@@ -38,7 +38,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.policies import SequencePolicies
 from holdfast.endpoint.sending.sender import Sender
-from holdfast.endpoint.sending.stopped import nothing_to_resume, retracted_text
+from holdfast.endpoint.sending.stopped import elsewhere, nothing_to_resume, retracted_text
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
@@ -173,7 +173,8 @@ class RunningSource:
         )
         kept = policies.of(settings.to or "", "").kept_replies
         calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied)
-        calls.to = _destination_of(settings.location, settings.to, snapshot, engine.protocol.outbound)
+        outbound, now = engine.protocol.outbound, engine.clock()
+        calls.to = _destination_of(settings.location, settings.to, snapshot, outbound, now)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
         calls.take_up()
         callbacks.begin(engine, inbound.assurance)
@@ -293,7 +294,9 @@ class RunningSource:
         self._callbacks.store_failed()
 
 
-def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound) -> str:
+def _destination_of(
+    location: str | Path | Store, to: str | None, snapshot: Snapshot, outbound: Outbound, now: float
+) -> str:
     """Check that a store belongs to a source of this destination, and return the destination's address.
 
     Raises:
@@ -320,13 +323,15 @@ def _destination_of(location: str | Path | Store, to: str | None, snapshot: Snap
     alike = {one for one in known if _same_place(one, to)}
     if known - alike:
         outboxes = outbound.outboxes.values()
-        if not all(outbox.records.is_empty and outbox.source is None for outbox in outboxes):
-            raise ConfigurationError(
-                f"the store {shown(location)} holds messages for {', '.join(sorted(known))}, not for {to}",
-                remedy="Give that address, or use another store: a store serves one destination at a time.",
-            )
-        for outbox in outboxes:  # nothing waits in it and no Sequence is open: it may serve another one
+        waiting = sum(outbox.records.waiting for outbox in outboxes)
+        if waiting or any(outbox.source is not None and outbox.source.identifier for outbox in outboxes):
+            raise elsewhere(shown(location), sorted(known), to, waiting)
+        for outbox in list(outboxes):  # nothing waits in it and no Sequence is open: it may serve another one
+            if outbox.source is not None:
+                outbox.drop(now)  # its destination granted none
             outbound.registry.redirect(outbox, to)
+            if outbox.lifecycle.stopped:
+                outbox.resume(outbox.lifecycle.choices, now)  # the reason was the other destination's
         return to
     return to if to in known or not alike else min(alike)
 
