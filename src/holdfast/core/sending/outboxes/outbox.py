@@ -171,14 +171,12 @@ class Outbox:
         """Send nothing until an operator decides; :class:`Stopped` follows once that is durable.
 
         Args:
-            code, reason: Why, as a code and in words.
-            now: Seconds.
+            code, reason, now: Why, as a code and in words, and the time in seconds.
             first, last: Offsets of the messages that the operator decides about; none if ``last`` is lower.
             refused: The Sequence and the number of a message that the destination refuses.
             in_doubt: The numbers that may have arrived.
         """
-        lost = in_doubt if first <= last else None
-        if self.lifecycle.stop(code, reason, refused, lost) is OutboxAction.TELL_STOPPED:
+        if self.lifecycle.stop(code, reason, refused, in_doubt if first <= last else None) is OutboxAction.TELL_STOPPED:
             self.save()
             self.ready()  # requesters wait
             self._commit.then(partial(self._tell, Stopped(self.key, code, reason, first, last, refused, in_doubt)))
