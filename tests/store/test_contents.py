@@ -116,6 +116,27 @@ async def test_a_content_that_no_record_came_to_name_is_deleted(opened):
     await until(lambda: not is_there(opened.store, name))
 
 
+async def test_contents_that_could_not_be_deleted_are_deleted_with_the_next_one(opened, monkeypatch):
+    store, tried = opened.store, []
+    delete = store.contents.delete
+
+    def fail(name: bytes) -> None:
+        tried.append(name)
+        raise OSError(ENOSPC, "no room") if len(tried) % 2 else StoreFailed("away")
+
+    monkeypatch.setattr(store.contents, "delete", fail)
+    names = []
+    for number in range(2):
+        names.append(written(store).hold.name)
+        gc.collect()
+        await until(lambda number=number: len(tried) > number)
+    assert all(is_there(store, name) for name in names)
+    monkeypatch.setattr(store.contents, "delete", delete)
+    names.append(written(store).hold.name)
+    gc.collect()
+    await until(lambda: not any(is_there(store, name) for name in names))
+
+
 def test_what_a_killed_process_wrote_is_deleted_at_the_next_start(opened, record):
     if opened.kind == "memory":
         pytest.skip("it ends with its process")

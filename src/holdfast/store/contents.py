@@ -134,6 +134,7 @@ class Contents(ABC):
         self.is_named = lambda _name: True
 
     def _run(self) -> None:
+        left: list[bytes] = []
         while (name := self._let_go.get()) is not None:
             with self._lock:
                 self._held[name] -= 1
@@ -141,8 +142,12 @@ class Contents(ABC):
                 if not is_held:
                     del self._held[name]
             if not is_held and not self.is_named(name):
-                with contextlib.suppress(OSError, StoreError):  # the next start deletes it
-                    self.delete(name)
+                left.append(name)
+            # What cannot be deleted now is tried again with the next content, and at the next start.
+            with contextlib.suppress(OSError, StoreError):
+                while left:
+                    self.delete(left[-1])
+                    left.pop()
 
 
 class DirectoryContents(Contents):
