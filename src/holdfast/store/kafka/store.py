@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 WENT_BACK: Final = b"!holdfast-went-back"
 """The key of the note that the log ended before what a process had stored in it."""
-APPLY_BYTES: Final = 4 << 20
+APPLY_BYTES: Final = 1 << 20
 """Bytes of the log that the cache gets at a time while it is rebuilt."""
 _LOCAL: Final = frozenset({layout.TRIMMED, cache.CHECKPOINT})
 """Keys of the cache that are not in the log."""
@@ -237,6 +237,7 @@ class KafkaStore(RocksDBStore):
                 )
             action = self._continue(applied)
         applied.write()
+        self._log.stop_reading()
 
     def _continue(self, applied: Applied | None = None) -> OwnerAction:
         """Append a claim, or read to the end of the log or to the first record that matters."""
@@ -317,8 +318,7 @@ class KafkaStore(RocksDBStore):
             if action is OwnerAction.STOP:
                 raise self._taken_over()
             if action is OwnerAction.APPEND:
-                records = owner.records
-                offsets = self._log.append(records, self._goes_on())
+                offsets = self._log.append(records := owner.records, self._goes_on())
                 action = owner.appended(offsets, sum(map(len, records)))
             elif action is OwnerAction.RENEW:
                 self.reconnections += 1
@@ -332,6 +332,7 @@ class KafkaStore(RocksDBStore):
                 action = OwnerAction.NOTHING
             else:
                 action = self._patiently(self._continue)
+        self._log.stop_reading()
         self._tell("log", "")
 
     def _patiently(self, call: Callable[[], _Result]) -> _Result:
@@ -360,8 +361,7 @@ class KafkaStore(RocksDBStore):
         return goes_on
 
     def _taken_over(self) -> StoreFailed:
-        rival = self.owner.rival
-        who = rival.name if rival is not None else "another process"
+        who = "another process" if self.owner.rival is None else self.owner.rival.name
         return StoreFailed(
             f"The store at {self.shown} was taken over by {who}. Nothing of this batch is acknowledged.",
             remedy="Only one process may have a log open. Stop one of the two, or give each its own partition.",

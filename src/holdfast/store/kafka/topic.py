@@ -34,11 +34,15 @@ T = TypeVar("T")
 ANSWER_SECONDS: Final = 10.0
 """Seconds that Kafka may need for one answer."""
 _LOOK_SECONDS: Final = 0.2
-_READ_AHEAD_KILOBYTES: Final = 16 << 10
+_READ_AHEAD_KILOBYTES: Final = 2 << 10
+"""Kilobytes of waiting records at which the client stops fetching."""
+_READ_AHEAD_PAUSE: Final = 10
+"""Milliseconds after which the client looks again whether it may fetch more. Its default of a second is longer than the
+store needs for what it has."""
+_FETCH_BYTES: Final = 1 << 20
+"""Bytes of records in one fetch. Kafka sends a larger record whole, too."""
 _FETCHED: Final = 500
 """Records that are taken from the client at a time."""
-_FETCHED_BYTES: Final = 4 << 20
-"""About their bytes, if they are large."""
 _FIRST_SECONDS: Final = 1.0
 """Seconds after which an opening looks why there is no answer yet."""
 _NO_LOGIN: Final = "Check the user in the URL, its password, and sasl.mechanism."
@@ -138,8 +142,6 @@ class KafkaLog:
         self._consumer: Consumer | None = None
         self._position = -1
         self._ahead: deque[tuple[int, bytes | None]] = deque()
-        self._record_bytes = 0
-        """About the bytes of a record, as read last."""
         self._trimming: list[Any] = []
         try:
             self._admin = AdminClient(self._settings())
@@ -318,8 +320,9 @@ class KafkaLog:
                         "auto.offset.reset": "error",
                         "isolation.level": "read_uncommitted",
                         "check.crcs": True,
-                        "fetch.message.max.bytes": RECORD_BYTES,
+                        "fetch.message.max.bytes": _FETCH_BYTES,
                         "queued.max.messages.kbytes": _READ_AHEAD_KILOBYTES,
+                        "fetch.queue.backoff.ms": _READ_AHEAD_PAUSE,
                         "fetch.error.backoff.ms": 50,
                         **self._READING,
                     }
@@ -347,8 +350,7 @@ class KafkaLog:
         self._position = start
         while self._position < end:
             if not self._ahead:
-                count = _FETCHED_BYTES // self._record_bytes if self._record_bytes else 1
-                self._fetch(min(_FETCHED, end - self._position, max(1, count)))
+                self._fetch()
             offset, record = self._ahead[0]
             if offset >= end:
                 return
@@ -356,14 +358,25 @@ class KafkaLog:
             self._position = offset + 1
             yield offset, record
 
-    def _fetch(self, count: int) -> None:
-        """Read the next records, of which there are at least ``count``: the client waits for as many."""
+    def stop_reading(self) -> None:
+        """Let the client fetch nothing until the next :meth:`read`: otherwise it fetches what this process appends."""
+        if self._consumer is not None and self._position >= 0:
+            self._position = -1
+            self._ahead.clear()
+            with contextlib.suppress(KafkaException):
+                self._consumer.unassign()
+
+    def _fetch(self) -> None:
+        """Take the records that the client has, or wait for the next one.
+
+        Waiting for several could take any number of bytes: large records may follow small ones.
+        """
+        reader = self._reader()
         with self._asking():
-            messages = self._reader().consume(count, ANSWER_SECONDS)
+            messages = reader.consume(_FETCHED, 0.0) or reader.consume(1, ANSWER_SECONDS)
         if not messages:
             raise KafkaAway(self.said or "it sends no records")
         self._ahead.extend([self._taken(one) for one in messages])
-        self._record_bytes = max(1, sum(len(record or b"") for _, record in self._ahead) // len(self._ahead))
 
     def _taken(self, message: Message) -> tuple[int, bytes | None]:
         error = message.error()
