@@ -7,14 +7,12 @@ import contextlib
 import json
 import shlex
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
-from itertools import islice
 from mimetypes import guess_type
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -22,7 +20,8 @@ import click
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
 from holdfast.cli.progress import Shown, progress
-from holdfast.cli.running.operation_values import OperationValues, json_object, read_values
+from holdfast.cli.running.message_files import Batch, MessageFiles, Outgoing
+from holdfast.cli.running.operation_values import OperationValues, read_values
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
@@ -41,25 +40,9 @@ if TYPE_CHECKING:
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.source import Source
 
-TOGETHER = 256
-"""Messages stored together, so that they share a sync."""
 END_PATIENCE = 10.0
 """Seconds to wait for the end of a Sequence in which every message is acknowledged."""
 ACTION = "urn:holdfast:message"
-KEYS = ("body", "action", "key", "message_id", "attachments")
-"""Keys of a line of ``--jsonl``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """One message of the command line or of a line of JSON; ``name`` is its file, and line."""
-
-    name: str
-    body: bytes | str
-    action: str
-    key: str
-    message_id: str | None = None
-    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass
@@ -91,6 +74,12 @@ class Run:
     """Attached to every message."""
     refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
     """Sequence key -> why it is stopped, and the messages with that key that were not stored."""
+
+    @property
+    def messages(self) -> MessageFiles:
+        """The messages of the files."""
+        is_alone = bool(self.attachments)
+        return MessageFiles(self.files, self.is_jsonl, self.action, self.key, self.values, is_alone)
 
 
 @click.command()
@@ -289,114 +278,13 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
     return headers
 
 
-# --- the messages -----------------------------------------------------------------------------------------------------
-
-
-def _outgoing(run: Run) -> Iterator[Outgoing]:
-    for name in run.files:
-        if run.is_jsonl:
-            yield from _lines(name, run)
-        else:
-            body, values = _read(name), run.values
-            if not body.strip():
-                content = "one XML element" if values is None else "a JSON object"
-                raise ConfigurationError(f"{name} is empty", remedy=f"Put {content} into the file.")
-            if values is not None:
-                yield Outgoing(name, values.body(name, body), values.action, run.key)
-            else:
-                yield Outgoing(name, _utf8(name, body), run.action, run.key)
-
-
-def _read(name: str) -> bytes:
-    try:
-        with _open(name) as file:
-            return file.read()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {name}: {error.strerror}") from error
-
-
-def _utf8(name: str, body: bytes) -> bytes:
-    """Return XML as UTF-8, by its own declaration if it has another encoding."""
-    try:
-        body.decode("utf-8")
-        if b"\0" not in body[:4]:  # UTF-16 without a byte order mark
-            return body
-    except UnicodeDecodeError:
-        pass
-    from lxml import etree
-
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
-    try:
-        found = etree.fromstring(body, parser).getroottree().docinfo
-        return body.decode(found.encoding or "utf-8").encode()
-    except (etree.XMLSyntaxError, LookupError, UnicodeError):
-        raise ConfigurationError(
-            f"{name} is not XML in UTF-8, nor in the encoding that its XML declaration names",
-            remedy="Save it as UTF-8.",
-        ) from None
-
-
-def _open(name: str) -> BinaryIO:
-    # Not sys.stdin: a thread that reads from it would hold its lock when the program is interrupted.
-    return open(0, "rb", closefd=False) if name == "-" else open(name, "rb")
-
-
-def _lines(name: str, run: Run) -> Iterator[Outgoing]:
-    with _open(name) as file:
-        for number, line in enumerate(file, 1):
-            where = f"{name}, line {number}"
-            if run.values is not None:
-                yield Outgoing(where, run.values.body(where, line), run.values.action, run.key)
-                continue
-            found = _line(where, line)
-            action, key = found.get("action", run.action), found.get("key", run.key)
-            attachments = found.get("attachments", ())
-            yield Outgoing(where, found["body"], action, key, found.get("message_id"), attachments)
-
-
-def _line(where: str, line: bytes) -> dict[str, Any]:
-    found = json_object(line, partial(_no_message, where))
-    for name, value in found.items():
-        if name not in KEYS:
-            near = get_close_matches(name, KEYS, 1)
-            raise _no_message(where, f"it has the unknown key {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
-        if name != "attachments" and not isinstance(value, str):
-            raise _no_message(where, f"its {name} is not text but {type(value).__name__}")
-    if not found.get("body", "").strip():
-        raise _no_message(where, "its body is empty" if "body" in found else "it has no body")
-    if "attachments" in found:
-        from holdfast.cli.running.line_attachments import line_attachments
-
-        found["attachments"] = line_attachments(found["attachments"], partial(_no_message, where))
-    return found
-
-
-def _no_message(where: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{where} is not a message: {why}",
-        remedy=f'Write each line as {{"body": "<order/>", "action": "urn:Submit"}}. The keys are {", ".join(KEYS)}.',
-    )
-
-
-def _count(run: Run) -> int | None:
-    if not run.is_jsonl:
-        return len(run.files)
-    if "-" in run.files:
-        return None
-    total = 0
-    for name in run.files:
-        with Path(name).open("rb") as file:
-            total += sum(1 for _ in file)
-    return total
-
-
 # --- the work ---------------------------------------------------------------------------------------------------------
 
 
 async def _send(source: Source, run: Run, resume: bool) -> None:
     from holdfast.endpoint.logs import configure_logs
 
-    run.total = _count(run)
+    run.total = run.messages.count()
     try:
         async with asyncio.timeout(run.timeout):
             async with _opened(source):
@@ -429,56 +317,23 @@ async def _opened(source: Source) -> AsyncIterator[None]:
         await source.close(0.0)
 
 
-class Batch(NamedTuple):
-    """Messages to store together, and what is wrong with the one after them."""
-
-    messages: list[Outgoing]
-    problem: HoldfastError | None
-
-
-def _next_batch(messages: Iterator[Outgoing], run: Run) -> Batch:
-    """Read until a batch is full. It ends before a message that cannot be sent: none after that one may be stored."""
-    some: list[Outgoing] = []
-    try:
-        for message in islice(messages, TOGETHER):
-            _check(message)
-            some.append(message)
-            if message.attachments or run.attachments:  # which are checked when the message is stored
-                break
-    except HoldfastError as error:
-        return Batch(some, error)
-    return Batch(some, None)
-
-
-def _check(message: Outgoing) -> None:
-    """Raise ConfigurationError if a message cannot be sent."""
-    from holdfast.endpoint.source.outgoing_record import outgoing_record
-
-    identifier = "urn:uuid:0" if message.message_id is None else message.message_id  # the source makes one
-    try:
-        outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
-    except EnvelopeError as error:
-        raise ConfigurationError(f"{message.name} cannot be sent: {clause(error.message)}", remedy=error.remedy) from error
-
-
 async def _batches(run: Run) -> AsyncIterator[Batch]:
     """The messages in batches, read in a thread that an interrupted program does not wait for."""
     loop = asyncio.get_running_loop()
-    messages = _outgoing(run)
+    batches = run.messages.batches()
 
-    def read(answer: asyncio.Future[Batch]) -> None:
-        done = partial(answer.set_result, _next_batch(messages, run))
+    def read(answer: asyncio.Future[Batch | None]) -> None:
+        done = partial(answer.set_result, next(batches, None))
         with contextlib.suppress(RuntimeError):  # interrupted: the loop is closed
             loop.call_soon_threadsafe(lambda: answer.cancelled() or done())
 
     while True:
-        answer: asyncio.Future[Batch] = loop.create_future()
+        answer: asyncio.Future[Batch | None] = loop.create_future()
         threading.Thread(target=read, args=(answer,), daemon=True).start()
         batch = await answer
-        if batch.messages or batch.problem is not None:
-            yield batch
-        if not batch.messages or batch.problem is not None:
+        if batch is None:
             return
+        yield batch
 
 
 async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list[Any]]:
