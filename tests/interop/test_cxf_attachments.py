@@ -106,3 +106,33 @@ async def test_a_broker_forwards_attachments_of_cxf_to_cxf_in_other_versions(
         await caller.settle()
         await until(lambda: len(service.delivered(operation)) == COUNT, PATIENCE)
     assert service.delivered(operation) == list(range(1, COUNT + 1))
+
+
+BEHIND = Faults(lose_request=0.2)
+"""CXF's service does not repeat a reply that was lost in an HTTP response."""
+
+
+@every_operation
+@cell(
+    role="both",
+    broker="broker",
+    setup="MTOM; behind the broker, 20 % of requests lost",
+    network=ANSWERS_LOST,
+    versions=[RM11],
+)
+async def test_a_broker_forwards_attachments_with_losses_on_both_legs(
+    cxf: JavaPeer, tmp_path: Path, operation: Operation
+) -> None:
+    service = await served(cxf, tmp_path / "log", **words(RM10, retry=True, mtom=True))
+    async with (
+        LossyProxy(service.url, BEHIND, seed=5) as behind,
+        broker_before(behind.url, tmp_path / "store", **forwarder_words(RM10)) as broker,
+        LossyProxy(broker.service.url, ANSWERS_LOST, seed=3) as before,
+    ):
+        setup = words(RM11, mtom=True, bytes=SIZE)
+        caller = await connected(cxf, before.url, operation, decoupled=False, **setup)
+        await caller.call_through(before)
+        await caller.settle()
+        await until(lambda: len(service.delivered(operation)) == COUNT, PATIENCE)
+        assert before.counts.lost > 0 and behind.counts.lost > 0
+    assert service.delivered(operation) == list(range(1, COUNT + 1))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from interop_cells import cell
 from waiting import until
-from wcf.destination import contract_app, running_destination, text_of
+from wcf.destination import contract_app, key_of, running_destination, text_of
 from wcf.grids import each_version
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.network import LOSS, changing_network
@@ -27,7 +27,7 @@ import holdfast
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import Faults
+from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [
     pytest.mark.interop,
@@ -253,6 +253,28 @@ async def test_with_a_fifth_of_requests_and_of_answers_lost_nothing_is_lost_or_d
     client, handled = await run_over_a_bad_network(profile, LOSS, "open; notify 1..10; echo 11..20; close")
     assert client.failed == []
     assert handled == list(range(1, 21))
+
+
+@each_version
+@pytest.mark.nightly
+@cell(broker="broker", pattern="mixed", network=LOSS)
+async def test_through_a_broker_nothing_is_lost_with_a_fifth_lost_on_each_leg(profile: Profile, tmp_path: Path) -> None:
+    """The proxy before the broker loses a message three times in a row at most, see ``wcf.network``."""
+    handled: list[str] = []
+    app = contract_app(":memory:", lambda message: handled.append(key_of(message)))
+    async with (
+        running_destination(app) as url,
+        LossyProxy(url, LOSS, seed=11) as behind,
+        broker_before(behind.url, tmp_path / "broker") as broker,
+        changing_network(broker, [LOSS], seed=7) as before,
+    ):
+        client = LiveWCFClient(before.url, contract="both", retries="50", **versions_of(profile))
+        await client.run("open; notify 1..10; echo 11..20; close")
+        await until(lambda: len(handled) >= 20)
+        lost = before.counts.lost, behind.counts.lost
+    assert client.failed == []
+    assert min(lost) > 0
+    assert handled == [f"wcf {number}" for number in range(1, 21)]
 
 
 @each_version
