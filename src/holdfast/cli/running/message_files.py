@@ -173,7 +173,7 @@ def _line(where: str, line: bytes) -> dict[str, Any]:
     for name, value in found.items():
         if name not in KEYS:
             near = get_close_matches(name, KEYS, 1)
-            raise _no_message(where, f"it has the unknown key {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise _no_message(where, f"it has the unknown key {name!r}", f"Did you mean {near[0]!r}? " if near else "")
         if name != "attachments" and not isinstance(value, str):
             raise _no_message(where, f"its {name} is not text but {type(value).__name__}")
     if not found.get("body", "").strip():
@@ -185,8 +185,8 @@ def _line(where: str, line: bytes) -> dict[str, Any]:
     return found
 
 
-def _no_message(where: str, why: str) -> ConfigurationError:
+def _no_message(where: str, why: str, hint: str = "") -> ConfigurationError:
+    form = 'Write each line as {"body": "<order/>", "action": "urn:Submit"}.'
     return ConfigurationError(
-        f"{where} is not a message: {why}",
-        remedy=f'Write each line as {{"body": "<order/>", "action": "urn:Submit"}}. The keys are {", ".join(KEYS)}.',
+        f"{where} is not a message: {why}", remedy=f"{hint}{form} The keys are {', '.join(KEYS)}."
     )
