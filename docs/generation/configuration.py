@@ -25,6 +25,8 @@ BROKER = {
     "signature_config.EncryptionConfig": (
         "[security.signature.encryption], [forwarders.NAME.security.signature.encryption]"
     ),
+    "signature_config.SymmetricConfig": "[security.symmetric]",
+    "signature_config.ForwarderSymmetricConfig": "[forwarders.NAME.security.symmetric]",
     "signature_config.AssertionsConfig": "[security.assertions]",
     "JournalConfig": "[journal]",
     "LimitsConfig": "[limits]",

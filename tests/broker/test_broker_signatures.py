@@ -133,10 +133,10 @@ async def test_an_answer_that_another_signed_acknowledges_nothing(
 
 async def test_signers_come_and_go_with_a_reload_and_signatures_are_remembered(start: Start, tmp_path: Path) -> None:
     broker = await start(BASE + listener(tmp_path))
-    before = broker._security._signers[""]
+    before = broker._security._hops[""]
     (tmp_path / "broker.toml").write_text(BASE + listener(tmp_path, 'subjects = ["CN=bob,O=Example"]'))
     assert broker.reload() == ["security.signature.subjects"]
-    assert broker._security._signers[""]._nonces is before._nonces
+    assert broker._security._hops[""]._nonces is before._nonces
     async with source(broker.service.url, ALICE, tmp_path) as alice:
         sent = await alice.send("<n/>", action="urn:note")
         with pytest.raises(holdfast.PeerFault):

@@ -35,7 +35,7 @@ pytestmark = [
 
 ENGINES = ["postgresql", pytest.param("kafka", marks=pytest.mark.nightly)]
 HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.6))
-ALICE, BROKER = issue("CN=alice,O=Example", authority()), issue("CN=broker,O=Example")
+ALICE, BROKER, SHOP = issue("CN=alice,O=Example", authority()), issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
 CREATE = (
     '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://www.w3.org/2005/08/addressing" '
     'xmlns:r="http://docs.oasis-open.org/ws-rx/wsrm/200702"><s:Header>'
@@ -192,3 +192,32 @@ async def test_sources_with_certificates_do_not_notice_that_a_broker_is_killed(
     brokers = await start(url, table + "[security.signature.encryption]\n" * is_encrypted)
     encrypt = Encryption() if is_encrypted else None
     await call_while_one_is_killed(brokers, got, lambda: X509(*alice, trusted=own.certificate, encrypt=encrypt))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("has_token", [False, True], ids=["keys", "tokens"])
+async def test_sources_with_symmetric_keys_do_not_notice_that_a_broker_is_killed(
+    run_service: Any, start: Start, tmp_path: Path, has_token: bool
+) -> None:
+    """Between the sources and the brokers, and between the brokers and the service."""
+    shop, own = SHOP.files(tmp_path / "keys"), BROKER.files(tmp_path / "keys")
+    users = holdfast.UsernameTokenValidator({"broker": "inner"})
+    url, got = await shop_in(
+        run_service, [holdfast.SymmetricBindingValidator(*shop, users=users, conversation=has_token)]
+    )
+    (tmp_path / "inner").write_text("inner\n")
+    (tmp_path / "inner").chmod(0o600)
+    said = f"conversation = {str(has_token).lower()}\n"
+    tables = (
+        f'[forwarders.next.security]\nusername = "broker"\npassword_file = "inner"\n{said}'
+        f'symmetric = {{ certificate = "{shop.certificate}" }}\n[security]\nusers = "users"\n'
+        f'[security.symmetric]\ncertificate = "{own.certificate}"\nkey = "{own.key}"\n{said}'
+    )
+    brokers = await start(url, tables)
+
+    def sender() -> Processor:
+        if has_token:
+            return SecureConversation("alice", "secret", certificate=own.certificate)
+        return holdfast.SymmetricBinding("alice", "secret", own.certificate)
+
+    await call_while_one_is_killed(brokers, got, sender)

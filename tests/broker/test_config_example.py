@@ -86,6 +86,6 @@ def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, 
     (tmp_path / "cluster.secret").write_text(f"{secrets.token_hex(32)}\n")
     (tmp_path / "kafka-password").write_text("s3cret\n")
     (tmp_path / "assertion.xml").write_text("<assertion/>\n")
-    write_certificates(tmp_path, ("broker",), ("authority", "gateway", "idp"))
+    write_certificates(tmp_path, ("broker",), ("authority", "gateway", "idp", "warehouse"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues

@@ -101,6 +101,8 @@ sending.assurance = "never"
 
 FORWARDER = '[queues.orders]\n[forwarders.a]\nqueue = "orders"\nto = "https://partner.example/"\n'
 SIGNATURE = "security.signature = {certificate = 'own.pem', key = 'own.key', trusted = ['other.pem']}"
+SYMMETRIC = "security.symmetric = {certificate = 'own.pem', key = 'own.key'}"
+KEYED = "security = {username = 'u', password_env = 'HOME', symmetric = {certificate = 'own.pem'}"
 ROUTE = "[queues.a]\n[queues.b]\n"
 
 
@@ -270,6 +272,41 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "forwarders.a.address",
             "does not check the signatures",
             "[security.signature]",
+        ),
+        (
+            "security = {users = 'users.txt', symmetric = {certificate = 'own.pem', key = 'own.key', suite = 'Basic'}}",
+            "security.symmetric.suite",
+            '"Basic" is not one of',
+            '"Basic256"',
+        ),
+        (
+            "security = {users = 'users.txt', symmetric = {certificate = 'users.txt', key = 'users.txt'}}",
+            "security.symmetric",
+            "no certificate in PEM",
+            "openssl x509",
+        ),
+        (SYMMETRIC, "security", "'users' is missing", "Write users"),
+        (f"{SIGNATURE}\n{SYMMETRIC}", "security.symmetric", "names a user", "remove the other table"),
+        (f"{FORWARDER}{KEYED}}}\naddress = 'http://broker:8080/'", "forwarders.a.address", "the key of", "poll = true"),
+        (f"{FORWARDER}{KEYED}, digest = true}}", "forwarders.a.security.digest", "is encrypted", "Remove digest"),
+        (f"{FORWARDER}{KEYED}, timestamp = false}}", "forwarders.a.security.timestamp", "is encrypted", "Remove tim"),
+        (
+            f"{FORWARDER}{KEYED}, signature = {{certificate = 'own.pem', key = 'own.key', trusted = 'other.pem'}}}}",
+            "forwarders.a.security.username",
+            "not several of them",
+            "Remove one",
+        ),
+        (
+            FORWARDER + KEYED.replace("own.pem'", "users.txt'") + "}",
+            "forwarders.a.security.symmetric",
+            "no certificate in PEM",
+            "openssl x509",
+        ),
+        (
+            FORWARDER + KEYED.replace("own.pem'", "own.pem', derived_keys = true") + ", conversation = true}",
+            "forwarders.a.security.symmetric.derived_keys",
+            "decides this",
+            "Remove derived_keys",
         ),
         (
             FORWARDER + "security.password_env = 'HOME'",

@@ -15,7 +15,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.cluster_config import ClusterConfig
 from holdfast.broker.destinations import nearness
-from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
+from holdfast.broker.signature_config import (
+    AssertionsConfig,
+    ForwarderSymmetricConfig,
+    SignatureConfig,
+    SymmetricConfig,
+)
 from holdfast.config.values import (
     RETENTION,
     Glob,
@@ -133,6 +138,8 @@ class SecurityConfig:
         skew: How far a sender's clock may be ahead or behind.
         signature: Messages signed by certificates. With it, the broker refuses every request without a valid signature,
             and signs its answers.
+        symmetric: Messages that are signed and encrypted with a symmetric key. With it and ``users``, the broker
+            refuses every other request.
         assertions: SAML assertions. With it, the broker refuses every request without a valid one.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
             for all workers; the directory with its name and ``-nonces``, next to it, has nonces and signatures. The
@@ -142,6 +149,7 @@ class SecurityConfig:
 
     users: UsersFile | None = None
     signature: SignatureConfig | None = None
+    symmetric: SymmetricConfig | None = None
     assertions: AssertionsConfig | None = None
     require_digest: bool = False
     require_timestamp: bool = False
@@ -309,6 +317,8 @@ class MessageCredentialsConfig:
             key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
             ``[security]`` are.
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
+        symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
+            destination protected with it.
         assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
     """
 
@@ -319,6 +329,7 @@ class MessageCredentialsConfig:
     timestamp: bool = True
     conversation: bool = False
     signature: SignatureConfig | None = None
+    symmetric: ForwarderSymmetricConfig | None = None
     assertion: File | None = None
 
     @property

@@ -7,6 +7,7 @@ a check that needs it ends (``config.unreadable``). There is one check for each 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from holdfast.broker.cluster_config import SHORTEST_SECRET
 from holdfast.broker.config import (
@@ -15,6 +16,7 @@ from holdfast.broker.config import (
     BrokerConfig,
     ForwarderConfig,
     ListenConfig,
+    MessageCredentialsConfig,
     RouteConfig,
     SecurityConfig,
     resolved_policy,
@@ -32,10 +34,12 @@ from holdfast.endpoint.admin.token import checked_token
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
+from holdfast.security.username_token import UsernameTokenValidator
 from holdfast.store.address import is_kafka, read_address
 from holdfast.store.kafka.address import read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
+_NO_USERS = "'users' is missing: each message with a symmetric key names a user"
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -196,7 +200,10 @@ def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
     if len(given) > 1:
         what = "a message has a user name, a signature or an assertion, not several of them"
         yield ("security", given[1]), what, "Remove one of them."
+    if is_given(security, "symmetric") and not is_given(security, "users"):
+        yield ("security", "symmetric"), _NO_USERS, "Write users = … in [security], and remove the other table."
     yield from _of_a_signature(("security", "signature"), security.signature)
+    yield from _of_symmetric_messages(security)
     yield from _of_assertions(("security", "assertions"), security.assertions)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
     if not is_shared:
@@ -211,6 +218,14 @@ def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder:
             yield (*path, "encryption"), what, 'Write certificate = "destination.pem" there.'
     except ConfigurationError as error:
         yield path, error.message, error.remedy
+
+
+def _of_symmetric_messages(security: SecurityConfig) -> Iterator[Wrong]:
+    try:
+        if security.symmetric is not None:
+            security.symmetric.processor(UsernameTokenValidator({}))
+    except ConfigurationError as error:
+        yield ("security", "symmetric"), error.message, error.remedy
 
 
 def _of_assertions(path: KeyPath, one: AssertionsConfig | None) -> Iterator[Wrong]:
@@ -424,10 +439,15 @@ def _of_its_address(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
 def _of_replies_to_the_listener(config: BrokerConfig) -> Iterator[Wrong]:
     """Check that answers that a destination posts to the listener are checked as its HTTP responses are."""
     for one in config.forwarders:
-        signs = one.security is not None and is_given(one.security, "signature")
-        if signs and is_given(one, "address") and not is_given(config.security, "signature"):
+        if one.security is None or not is_given(one, "address"):
+            continue
+        path = ("forwarders", one.name, "address")
+        if is_given(one.security, "signature") and not is_given(config.security, "signature"):
             what = "the listener does not check the signatures of what the destination posts there"
-            yield ("forwarders", one.name, "address"), what, "Remove the address, or add [security.signature]."
+            yield path, what, "Remove the address, or add [security.signature]."
+        elif is_given(one.security, "symmetric"):
+            what = "the destination can protect only the answers to a request: they have the key of the request"
+            yield path, what, "Remove the address, or write poll = true instead."
 
 
 def _of_ways(config: BrokerConfig) -> Iterator[Wrong]:
@@ -494,7 +514,8 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
     if one is None:
         return
     if is_given(one, "signature") or is_given(one, "assertion"):
-        others = [key for key in ("username", "password_file", "password_env", "signature") if is_given(one, key)]
+        keys = ("username", "password_file", "password_env", "symmetric", "signature")
+        others = [key for key in keys if is_given(one, key)]
         if is_given(one, "signature"):
             others = [key for key in (*others, "assertion") if key != "signature" and is_given(one, key)]
         if others:
@@ -514,10 +535,30 @@ def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterat
     yield from _one_secret(path, passwords, "the password")
     if not passwords:
         yield path, "the password is missing", "Add password_file = … or password_env = … to this table."
-    if one.conversation and (one.digest or not one.timestamp):
+    key = "conversation" if one.conversation else "symmetric"
+    if is_given(one, key) and (one.digest or not one.timestamp):
         name = "digest" if one.digest else "timestamp"
-        why = "a token is requested with the password itself, and each message has a Timestamp"
-        yield (*path, name), why, f"Remove {name}, or remove conversation."
+        why = {
+            "conversation": "a token is requested with the password itself, and each message has a Timestamp",
+            "symmetric": "the password itself is encrypted, and each message has a Timestamp",
+        }
+        yield (*path, name), why[key], f"Remove {name}, or remove {key}."
+    yield from _of_a_symmetric_key(path, one)
+
+
+def _of_a_symmetric_key(path: KeyPath, one: MessageCredentialsConfig) -> Iterator[Wrong]:
+    symmetric = one.symmetric
+    if symmetric is None:
+        return
+    usual = {field.name: field.default for field in fields(symmetric)}
+    for key in ("reference", "derived_keys") if one.conversation else ():
+        if getattr(symmetric, key) != usual[key]:
+            what = "a token of WS-SecureConversation decides this"
+            yield (*path, "symmetric", key), what, f"Remove {key}, or remove conversation."
+    try:
+        symmetric.processor("name", "password")
+    except ConfigurationError as error:
+        yield (*path, "symmetric"), error.message, error.remedy
 
 
 def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:

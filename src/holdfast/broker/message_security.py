@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _HINT: Final = b"Security"
 _LISTENER: Final = ""
-"""Key of the listener's certificate among those of addresses."""
+"""Key of the listener's protection among those of addresses."""
 
 
 class MessageSecurity:
@@ -44,39 +44,42 @@ class MessageSecurity:
 
     def __init__(self, config: BrokerConfig, running: MessageSecurity | None = None) -> None:
         self._users = config.security.users
-        self._settings = replace(config.security, users=None, signature=None, assertions=None)
+        self._settings = replace(config.security, users=None, signature=None, symmetric=None, assertions=None)
         self._validator: UserValidator | None = None
         secured = {one.to: one.security for one in config.forwarders if one.security is not None}
-        signatures = {to: one.signature for to, one in secured.items() if one.signature is not None}
-        if config.security.signature is not None:
-            signatures[_LISTENER] = config.security.signature
-        nonces: str | Path | None = None
-        users = {to: one for to, one in secured.items() if one.signature is None}
-        wanted = config.security.assertions
-        if self._users is not None or signatures or wanted or any(one.conversation for one in users.values()):
-            nonces = config.security.nonces or _memory(config)
+        remembers = config.security != SecurityConfig() or any(
+            one.signature or one.conversation for one in secured.values()
+        )
+        nonces = config.security.nonces or _memory(config) if remembers else None
         if self._users is not None:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
-        checks: AssertionCheck | None = None if running is None else running._assertions
         self._assertions: AssertionCheck | None = None
-        if wanted is not None:
-            self._assertions = _assertions(wanted, config, nonces, checks)
-        sent: ForwarderTokens | None = None if running is None else running._tokens
-        tokens = {to: _token(one, nonces, None if sent is None else sent.of(to)) for to, one in users.items()}
-        self._tokens: ForwarderTokens | None = ForwarderTokens(tokens) if tokens else None
-        before: Mapping[str, X509] = {} if running is None else running._signers
-        self._signers: dict[str, X509] = {
-            hop: _signer(one, config, nonces, before.get(hop)) for hop, one in signatures.items()
+        if config.security.assertions is not None:
+            checks = None if running is None else running._assertions
+            self._assertions = _assertions(config.security.assertions, config, nonces, checks)
+        before: Mapping[str, Processor] = {} if running is None else running._sending | running._hops
+        self._hops: dict[str, Processor] = {
+            to: _of_hop(one, config, nonces, before.get(to)) for to, one in secured.items() if _is_whole(one)
         }
-        addresses = {one.to for one in config.forwarders}
-        self._signatures = HopSignatures(self._signers, addresses) if self._signers else None
+        self._sending: dict[str, SentToken] = {
+            to: _token(one, nonces, before.get(to)) for to, one in secured.items() if not _is_whole(one)
+        }
+        if config.security.signature is not None:
+            self._hops[_LISTENER] = _signer(config.security.signature, config, nonces, before.get(_LISTENER))
+        elif config.security.symmetric is not None:
+            assert self._validator is not None  # config_checks saw to it
+            self._hops[_LISTENER] = config.security.symmetric.processor(self._validator)
+        self._protection = HopProtection(self._hops, {one.to for one in config.forwarders}) if self._hops else None
+        self._tokens = ForwarderTokens(self._sending) if self._sending else None
+        self._checks_users = self._validator is not None and config.security.symmetric is None
 
     def begin(self) -> tuple[Processor, ...]:
         """Return the processors, with the users of this configuration."""
         if self._validator is not None and self._users is not None:
             self._validator.users = self._users
-        found = (self._signatures, self._validator, self._assertions, self._tokens)
+        validator = self._validator if self._checks_users else None
+        found = (self._protection, validator, self._assertions, self._tokens)
         return tuple(one for one in found if one is not None)
 
 
@@ -115,6 +118,7 @@ class AssertionCheck(Processor):
 
     def __init__(self, checks: SamlTokenValidator) -> None:
         self._checks = checks
+        self.waits = checks.waits
 
     def remember_with(self, other: AssertionCheck) -> None:
         """Remember assertions together with another, which it replaces."""
@@ -149,9 +153,6 @@ class ForwarderTokens(Processor):
     def __init__(self, tokens: Mapping[str, SentToken]) -> None:
         self._tokens = tokens
 
-    def of(self, address: str) -> SentToken | None:
-        return self._tokens.get(address)
-
     def outbound(self, context: MessageContext) -> None:
         """Add the token to a request of a forwarder."""
         token = self._tokens.get(context.to)
@@ -174,52 +175,53 @@ class ForwarderTokens(Processor):
             raise NotForThisRole("only the answers to a forwarder with a user are checked here")
 
 
-class HopSignatures(Processor):
-    """Signs and checks the messages of each hop with its own certificate: the senders' hop, and those of forwarders.
+class HopProtection(Processor):
+    """Signs, encrypts and checks the messages of each hop in its own way: the senders' hop, and those of forwarders.
 
     A Security header is for the next hop, as with :class:`ForwarderTokens`.
 
     Args:
-        signers: Address of a destination, or "" for the listener -> its processor.
+        hops: Address of a destination, or "" for the listener -> its processor.
         forwarded: The addresses of all forwarders.
     """
 
-    def __init__(self, signers: Mapping[str, X509], forwarded: Collection[str]) -> None:
-        self._signers = signers
+    def __init__(self, hops: Mapping[str, Processor], forwarded: Collection[str]) -> None:
+        self._hops = hops
         self._forwarded = forwarded
-        self.understands = {name for one in signers.values() for name in one.understands}
-        listener = signers.get(_LISTENER)
+        self.understands = {name for one in hops.values() for name in one.understands}
+        self.waits = any(one.waits for one in hops.values())
+        listener = hops.get(_LISTENER)
         self.binds_sequences = listener is not None and listener.binds_sequences
 
-    def _signer(self, context: MessageContext) -> X509 | None:
-        return self._signers.get(context.to if context.to in self._forwarded else _LISTENER)
+    def _hop(self, context: MessageContext) -> Processor | None:
+        return self._hops.get(context.to if context.to in self._forwarded else _LISTENER)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of the listener."""
-        signer = self._signers.get(_LISTENER)
-        return "" if signer is None else signer.policy(is_https=is_https)
+        listener = self._hops.get(_LISTENER)
+        return "" if listener is None else listener.policy(is_https=is_https)
 
     def outbound(self, context: MessageContext) -> None:
         """Remove the Security header of the other hop."""
-        signer = self._signer(context)
-        if signer is not None:
-            signer.outbound(context)
+        hop = self._hop(context)
+        if hop is not None:
+            hop.outbound(context)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Sign a message for its hop, and encrypt it."""
-        signer = self._signer(context)
-        return data if signer is None else signer.encoded(context, data)
+        hop = self._hop(context)
+        return data if hop is None else hop.encoded(context, data)
 
     def received(self, context: MessageContext, data: bytes) -> bytes:
         """Decrypt a message with the key of its hop."""
-        signer = self._signer(context)
-        return data if signer is None else signer.received(context, data)
+        hop = self._hop(context)
+        return data if hop is None else hop.received(context, data)
 
     def inbound(self, context: MessageContext) -> None:
         """Check a message with what its hop trusts."""
-        signer = self._signer(context)
-        if signer is not None:
-            signer.inbound(context)
+        hop = self._hop(context)
+        if hop is not None:
+            hop.inbound(context)
         elif _may_have_security(context):
             raise NotForThisRole("this hop has no certificate")
 
@@ -234,24 +236,52 @@ def _may_have_security(context: MessageContext) -> bool:
     return any(_HINT in block for block in context.envelope.headers)
 
 
-def _token(config: MessageCredentialsConfig, tokens: str | Path | None, known: SentToken | None) -> SentToken:
+def _is_whole(config: MessageCredentialsConfig) -> bool:
+    """Return whether whole messages are protected, rather than sent with a token."""
+    return config.signature is not None or config.symmetric is not None
+
+
+def _of_hop(
+    config: MessageCredentialsConfig, broker: BrokerConfig, nonces: str | Path | None, before: Processor | None
+) -> Processor:
+    if config.signature is not None:
+        return _signer(config.signature, broker, nonces, before)
+    assert config.symmetric is not None
+    name, password = _user(config)
+    times = {"life": broker.security.life, "skew": broker.security.skew}
+    if not config.conversation:
+        return config.symmetric.processor(name, password, **times)
+    return _remembering(config.symmetric.conversation(name, password, tokens=nonces, **times), before)
+
+
+def _token(config: MessageCredentialsConfig, tokens: str | Path | None, before: Processor | None) -> SentToken:
     if config.assertion is not None:
         from holdfast.security.saml.saml_token import SamlToken
 
         return SamlToken(config.assertion)
-    assert config.username and config.password is not None  # config_checks saw to it
-    name, password = config.username, config.password.reveal()
+    name, password = _user(config)
     if not config.conversation:
         return UsernameToken(name, password, digest=config.digest, timestamp=config.timestamp)
-    # Without a file, a new one would lose the tokens, and with them the Sequences.
-    if isinstance(known, SecureConversation) and known.is_for(name, password):
-        return known
-    return SecureConversation(name, password, tokens=tokens)
+    return _remembering(SecureConversation(name, password, tokens=tokens), before)
 
 
-def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: X509 | None) -> X509:
+def _user(config: MessageCredentialsConfig) -> tuple[str, str]:
+    assert config.username and config.password is not None  # config_checks saw to it
+    return config.username, config.password.reveal()
+
+
+def _remembering(conversation: SecureConversation, before: Processor | None) -> SecureConversation:
+    """Return it with the tokens of the one before. Without a file, it would lose them, and the Sequences with them."""
+    if isinstance(before, SecureConversation):
+        conversation.remember_with(before)
+    return conversation
+
+
+def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: Processor | None) -> X509:
+    from holdfast.security.x509 import X509
+
     signer = config.processor(nonces=nonces, life=broker.security.life, skew=broker.security.skew)
-    if before is not None:
+    if isinstance(before, X509):
         signer.remember_with(before)
     return signer
 

@@ -1,4 +1,4 @@
-"""Settings of signed messages, which the listener and the forwarders have in common, and of SAML assertions."""
+"""Settings of protected messages: signed by certificates or with symmetric keys; and of SAML assertions."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 from holdfast.config.values import Kind, one_of
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.names import CipherName, Confirmation, SuiteName
+from holdfast.security.names import CipherName, Confirmation, SuiteName, SymmetricSuiteName
 from holdfast.security.names import Kind as Reference
-from holdfast.security.username_token import LIFE, SKEW
+from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
 from holdfast.settings import File
 
 if TYPE_CHECKING:
+    from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.saml.saml_token import SamlTokenValidator
+    from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
+    from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
     from holdfast.security.x509 import X509, Encryption
 
 _SUITE: Kind = one_of(get_args(SuiteName))
+_SYMMETRIC_SUITE: Kind = one_of(get_args(SymmetricSuiteName))
 _REFERENCE: Kind = one_of(get_args(Reference))
+_KNOWN_REFERENCE: Kind = one_of([one for one in get_args(Reference) if one != "token"])
 _CIPHER: Kind = one_of(get_args(CipherName))
 _CONFIRMATION: Kind = one_of(get_args(Confirmation))
 
@@ -123,6 +128,105 @@ class SignatureConfig:
             encrypt=None if self.encryption is None else self.encryption.encryption(),
         )
         return signer.bind_sequences() if self.bind_sequences else signer
+
+
+@dataclass(frozen=True)
+class SymmetricConfig:
+    """Messages of senders that are signed and encrypted with a symmetric key, and name one of ``users``.
+
+    Args:
+        certificate: PEM file with the broker's certificate, for which senders encrypt their keys.
+        key: PEM file with its private key, without a password.
+        suite: Algorithms. "Basic256" accepts SHA-1 digests, too.
+        cipher: How messages are encrypted. The broker accepts "aes256-gcm", too.
+        conversation: Issue tokens of WS-SecureConversation, and demand in the policy that senders request one.
+        confirm: Confirm the signature of the request in each answer. Write false for clients of CXF.
+    """
+
+    certificate: File
+    key: File
+    suite: Annotated[str, _SYMMETRIC_SUITE] = "Basic256Sha256"
+    cipher: Annotated[str, _CIPHER] = "aes256-cbc"
+    conversation: bool = False
+    confirm: bool = True
+
+    def processor(self, users: UsernameTokenValidator) -> SymmetricBindingValidator:
+        """Return the processor that checks messages and protects their answers.
+
+        Args:
+            users: Checks the user names.
+
+        Raises:
+            ConfigurationError: A file has no usable certificate or key, or the extra ``x509`` is not installed.
+        """
+        from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
+
+        return SymmetricBindingValidator(
+            self.certificate,
+            self.key,
+            users=users,
+            suite=cast(SymmetricSuiteName, self.suite),
+            cipher=cast(CipherName, self.cipher),
+            conversation=self.conversation,
+            confirm=self.confirm,
+        )
+
+
+@dataclass(frozen=True)
+class ForwarderSymmetricConfig:
+    """Sign and encrypt each message with a symmetric key, for a destination whose certificate the broker knows.
+
+    Args:
+        certificate: PEM file with the certificate of the destination.
+        suite: Algorithms. "Basic256" has SHA-1 digests.
+        cipher: How messages are encrypted. Answers may have "aes256-gcm", too.
+        reference: How messages name the certificate. With ``conversation``, they name it by its thumbprint.
+        derived_keys: Sign and encrypt with keys that are derived from the key of a message (``RequireDerivedKeys``).
+            With ``conversation``, leave it out: the token decides.
+    """
+
+    certificate: File
+    suite: Annotated[str, _SYMMETRIC_SUITE] = "Basic256Sha256"
+    cipher: Annotated[str, _CIPHER] = "aes256-cbc"
+    reference: Annotated[str, _KNOWN_REFERENCE] = "thumbprint"
+    derived_keys: bool = False
+
+    def processor(self, name: str, password: str, *, life: float = LIFE, skew: float = SKEW) -> SymmetricBinding:
+        """Return the processor that makes a key for each message.
+
+        Raises:
+            ConfigurationError: The file has no usable certificate, or the extra ``x509`` is not installed.
+        """
+        from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
+
+        return SymmetricBinding(
+            name,
+            password,
+            self.certificate,
+            suite=cast(SymmetricSuiteName, self.suite),
+            cipher=cast(CipherName, self.cipher),
+            reference=cast(Reference, self.reference),
+            derived_keys=self.derived_keys,
+            life=life,
+            skew=skew,
+        )
+
+    def conversation(
+        self, name: str, password: str, *, tokens: str | Path | None, life: float, skew: float
+    ) -> SecureConversation:
+        """Return the processor that requests tokens, and protects messages with their keys. Errors as above."""
+        from holdfast.security.conversation.secure_conversation import SecureConversation
+
+        return SecureConversation(
+            name,
+            password,
+            tokens=tokens,
+            certificate=self.certificate,
+            suite=cast(SymmetricSuiteName, self.suite),
+            cipher=cast(CipherName, self.cipher),
+            life=life,
+            skew=skew,
+        )
 
 
 @dataclass(frozen=True)

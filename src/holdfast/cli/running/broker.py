@@ -193,6 +193,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         else None,
         "users": len(config.security.users) if config.security.users is not None else None,
         "signature": config.security.signature is not None,
+        "symmetric": config.security.symmetric is not None,
         "public_secrets": public_secrets(config),
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
@@ -239,6 +240,8 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         lines.append(f"users       {facts['users']}; the broker refuses messages without a user name and password")
     if facts["signature"]:
         lines.append("signatures  the broker refuses messages that no trusted certificate has signed")
+    if facts["symmetric"]:
+        lines.append("encryption  the broker refuses messages that are not signed and encrypted with a symmetric key")
     lines += [f"queue       {name}, retention {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [
