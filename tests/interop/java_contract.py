@@ -23,7 +23,7 @@ from holdfast.broker.config import (
     RouteConfig,
     SecurityConfig,
 )
-from holdfast.broker.signature_config import SignatureConfig
+from holdfast.broker.signature_config import SignatureConfig, SymmetricConfig
 from holdfast.core.messages import Expects
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
@@ -229,6 +229,7 @@ async def broker_before(
     expects: Expects | None = None,
     users: Users | None = None,
     signature: SignatureConfig | None = None,
+    symmetric: SymmetricConfig | None = None,
     require_timestamp: bool = True,
     **told: Any,
 ) -> AsyncIterator[Broker]:
@@ -241,6 +242,7 @@ async def broker_before(
         expects: What the senders of Echo expect, where their messages do not say it.
         users: Who may send; None: everybody.
         signature: How messages of senders must be signed; None: they need not be.
+        symmetric: How they must be signed and encrypted with a symmetric key; None: they need not be.
         require_timestamp: Of the users.
         told: Settings of the forwarder.
     """
@@ -254,7 +256,7 @@ async def broker_before(
         forwarders=(forwarder,),
         routes=(echo, RouteConfig(("inbox",))),
         allow_addresses=("http://127.0.0.1",),
-        security=SecurityConfig(users, signature, require_timestamp=users is not None and require_timestamp),
+        security=SecurityConfig(users, signature, symmetric, require_timestamp=users is not None and require_timestamp),
     )
     broker = Broker(config)
     await broker.service.start()

@@ -1,17 +1,32 @@
 """CXF with a SymmetricBinding, both ways round: keys for a certificate, user names, conversations.
 
-CXF's client has nothing but the WSDL that the destination generates, and obeys its policy. CXF's service has that
-policy, too. Attacks are in tests/security/symmetric.
+CXF's client has nothing but the WSDL that the destination generates, reduced to one version, and obeys its policy.
+CXF's service has that policy, too. Attacks are in tests/security/symmetric.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import httpx
 import pytest
-from interop_cells import cell
-from java_contract import BAD, CLEAN, COUNT, LIVE, PATIENCE, Operation, Shop, connected, exchange, served, source_to
+from interop_cells import SIX, cell
+from java_contract import (
+    CLEAN,
+    COUNT,
+    LIVE,
+    PATIENCE,
+    Operation,
+    Shop,
+    broker_before,
+    connected,
+    exchange,
+    forwarder_words,
+    served,
+    source_to,
+)
 from java_peer import JavaPeer
 from java_signers import CXF, OURS
 from java_stacks import cxf as words
@@ -19,57 +34,90 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.testing.proxy import LossyProxy
+from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.broker.signature_config import ForwarderSymmetricConfig, SymmetricConfig
+from holdfast.config.values import Secret
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.security.users import Users
+from holdfast.testing.proxy import Faults, LossyProxy
 
-RM11 = holdfast.Versions("1.1", "2005/08", "1.2")
-pytestmark = [
-    *LIVE,
-    pytest.mark.nightly,
-    cell(peer="CXF", security="symmetric key and user name", versions=[RM11]),
-]
+pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF")]
+every_version = pytest.mark.parametrize("versions", [holdfast.Versions(*one) for one in SIX], ids=map(" ".join, SIX))
+Proof = Literal["user name", "conversation"]
+every_proof = pytest.mark.parametrize("proof", get_args(Proof))
+"""What proves a client: a user name in each message, or in the request for a token."""
+HARD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
+_ASSERTIONS = {
+    RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
+    RM.V1_1: '<r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy><r:DeliveryAssurance>'
+    "<wsp:Policy><r:ExactlyOnce/><r:InOrder/></wsp:Policy></r:DeliveryAssurance></wsp:Policy></r:RMAssertion>",
+}
+_ALTERNATIVE = re.compile(r"^<wsp:All>.*</wsp:All>$", re.MULTILINE)
+_NAMESPACE = re.compile(r'"http[^"]*"')
+_ADDRESSING = {
+    Addressing.V2004_08: '<w:UsingAddressing xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing/policy"/>',
+    Addressing.V2005_08: '<w:Addressing xmlns:w="http://www.w3.org/2007/05/addressing/metadata"><wsp:Policy/></w:Addressing>',
+}
 
 
-def validator(directory: Path, *, password: str = "secret", **options: Any) -> holdfast.SymmetricBindingValidator:
-    users = holdfast.UsernameTokenValidator({"alice": password})
-    return holdfast.SymmetricBindingValidator(*OURS.files(directory), users=users, **options)
+def validator(directory: Path, proof: Proof, *, confirm: bool = True) -> holdfast.SymmetricBindingValidator:
+    users = holdfast.UsernameTokenValidator({"alice": "secret"})
+    files, has_token = OURS.files(directory), proof == "conversation"
+    return holdfast.SymmetricBindingValidator(*files, users=users, conversation=has_token, confirm=confirm)
 
 
-def demanding(directory: Path, *, conversation: bool) -> dict[str, Any]:
+def demanding(directory: Path, versions: holdfast.Versions, proof: Proof) -> dict[str, Any]:
     """The settings of a CXF service with the policy that a destination has."""
     policy = directory / "policy.xml"
     space = 'xmlns:wsp="http://www.w3.org/ns/ws-policy"'
-    addressing = (
-        '<wsam:Addressing xmlns:wsam="http://www.w3.org/2007/05/addressing/metadata"><wsp:Policy/></wsam:Addressing>'
+    demanded = validator(directory, proof).policy(is_https=False)
+    policy.write_text(
+        f"<wsp:Policy {space}>{_ADDRESSING[versions.addressing]}{_ASSERTIONS[versions.rm]}{demanded}</wsp:Policy>"
     )
-    rmp = 'xmlns:rmp="http://docs.oasis-open.org/ws-rx/wsrmp/200702"'
-    delivery = "<wsp:Policy><rmp:ExactlyOnce/><rmp:InOrder/></wsp:Policy>"
-    assurance = f"<rmp:DeliveryAssurance>{delivery}</rmp:DeliveryAssurance>"
-    reliable = f"<rmp:RMAssertion {rmp}><wsp:Policy>{assurance}</wsp:Policy></rmp:RMAssertion>"
-    demanded = validator(directory, conversation=conversation).policy(is_https=False)
-    policy.write_text(f"<wsp:Policy {space}>{addressing}{reliable}{demanded}</wsp:Policy>")
+    return words(versions, policy=policy, **_files(directory))
+
+
+def _files(directory: Path) -> dict[str, Any]:
     own, trusted = CXF.files(directory), OURS.files(directory).certificate
-    files = {"certificate": own.certificate, "private": own.key, "trusted": trusted}
-    return words(RM11, security="policy", policy=policy, **files)
+    return {"security": "policy", "certificate": own.certificate, "private": own.key, "trusted": trusted}
 
 
-def obedient(directory: Path, url: str) -> dict[str, Any]:
-    """The settings of a CXF client that obeys the policy in the WSDL of a service."""
-    own, trusted = CXF.files(directory), OURS.files(directory).certificate
-    files = {"certificate": own.certificate, "private": own.key, "trusted": trusted}
-    return words(RM11, security="policy", wsdl=f"{url.rstrip('/')}/?wsdl", **files)
+async def obedient(directory: Path, url: str, versions: holdfast.Versions, at: str = "") -> dict[str, Any]:
+    """The settings of a CXF client that obeys the policy in the WSDL of a service: its alternative for the versions.
+
+    Args:
+        directory: For files.
+        url: The address of the service that has the WSDL.
+        versions: Of the protocols.
+        at: The address to call instead.
+    """
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        wsdl = (await client.get(f"{url.rstrip('/')}/?wsdl")).text
+    rm = _NAMESPACE.search(_ASSERTIONS[versions.rm])[0]
+    addressing = _NAMESPACE.search(_ADDRESSING[versions.addressing])[0]
+    (kept,) = [one for one in _ALTERNATIVE.findall(wsdl) if rm in one and addressing in one]
+    reduced = _ALTERNATIVE.sub(lambda found: found[0] if found[0] == kept else "", wsdl)
+    if versions.soap is SOAP.V1_1:
+        reduced = reduced.replace("http://schemas.xmlsoap.org/wsdl/soap12/", "http://schemas.xmlsoap.org/wsdl/soap/")
+    file = directory / "described.wsdl"
+    file.write_text(reduced.replace(url, at or url))
+    return words(versions, wsdl=file.as_uri(), **_files(directory))
 
 
-@pytest.mark.parametrize("conversation", [False, True], ids=["user name", "conversation"])
+@every_version
+@every_proof
 @pytest.mark.parametrize("operation", ["notify", "echo"])
-@cell(role="destination", network=BAD)
+@cell(role="destination", network=HARD)
 async def test_cxf_obeys_the_symmetric_binding_through_a_bad_network(
-    cxf: JavaPeer, tmp_path: Path, operation: Operation, conversation: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, operation: Operation, proof: Proof
 ) -> None:
-    shop = Shop(tmp_path / "inbox", processors=[validator(tmp_path, conversation=conversation, confirm=False)])
+    shop = Shop(tmp_path / "inbox", processors=[validator(tmp_path, proof, confirm=False)])
     async with running_destination(shop.app) as url, LossyProxy(url, CLEAN, seed=3) as proxy:
-        caller = await connected(cxf, proxy.url, operation, decoupled=False, **obedient(tmp_path, proxy.url))
+        caller = await connected(
+            cxf, proxy.url, operation, decoupled=False, **await obedient(tmp_path, proxy.url, versions)
+        )
         await caller.call(1, 1)  # CXF does not repeat a request for a token
-        proxy.faults = BAD
+        proxy.faults = HARD
         await caller.call(2, COUNT - 1)
         await caller.settle()
         proxy.faults = CLEAN
@@ -79,23 +127,24 @@ async def test_cxf_obeys_the_symmetric_binding_through_a_bad_network(
     assert shop.numbers == list(range(1, COUNT + 1))
 
 
-def client(directory: Path, *, conversation: bool) -> holdfast.Processor:
+def client(directory: Path, proof: Proof) -> holdfast.Processor:
     certificate = CXF.files(directory).certificate
-    if conversation:
+    if proof == "conversation":
         return holdfast.SecureConversation("alice", "secret", certificate=certificate)
     return holdfast.SymmetricBinding("alice", "secret", certificate)
 
 
-@pytest.mark.parametrize("conversation", [False, True], ids=["user name", "conversation"])
-@cell(role="source", pattern="one-way", network=BAD)
+@every_version
+@every_proof
+@cell(role="source", pattern="one-way", network=HARD)
 async def test_holdfast_sends_to_the_symmetric_binding_of_cxf_through_a_bad_network(
-    cxf: JavaPeer, tmp_path: Path, conversation: bool
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof
 ) -> None:
-    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, conversation=conversation))
-    processors = [client(tmp_path, conversation=conversation)]
+    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, versions, proof))
+    processors = [client(tmp_path, proof)]
     async with (
-        LossyProxy(service.url, BAD, seed=5) as proxy,
-        source_to(proxy.url, tmp_path / "outbox", RM11, processors=processors) as source,
+        LossyProxy(service.url, HARD, seed=5) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
     ):
         await exchange(source, "notify", range(1, COUNT + 1))
         await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
@@ -104,13 +153,52 @@ async def test_holdfast_sends_to_the_symmetric_binding_of_cxf_through_a_bad_netw
     assert service.delivered("notify") == list(range(1, COUNT + 1))
 
 
-@pytest.mark.parametrize("conversation", [False, True], ids=["user name", "conversation"])
+@every_version
+@every_proof
 @cell(role="source", pattern="request/reply")
-async def test_holdfast_calls_the_symmetric_binding_of_cxf(cxf: JavaPeer, tmp_path: Path, conversation: bool) -> None:
+async def test_holdfast_calls_the_symmetric_binding_of_cxf(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof
+) -> None:
     """On a clean network: CXF does not repeat a reply that was lost in an HTTP response."""
-    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, conversation=conversation))
-    processors = [client(tmp_path, conversation=conversation)]
-    async with source_to(service.url, tmp_path / "outbox", RM11, processors=processors) as source:
+    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, versions, proof))
+    processors = [client(tmp_path, proof)]
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=processors) as source:
         await exchange(source, "echo", range(1, 4))
         await source.end(timeout=PATIENCE)
     assert service.delivered("echo") == [1, 2, 3]
+
+
+@every_version
+@every_proof
+@cell(role="both", broker="broker", pattern="one-way", network=HARD)
+async def test_a_broker_between_two_cxf_has_symmetric_keys_on_each_leg(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof
+) -> None:
+    own, theirs = OURS.files(tmp_path), str(CXF.files(tmp_path).certificate)
+    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, versions, proof))
+    has_token = proof == "conversation"
+    listener = SymmetricConfig(str(own.certificate), str(own.key), conversation=has_token, confirm=False)
+    (tmp_path / "users").write_text("carol:different\nalice:secret\n")
+    users = Users(tmp_path / "users")
+    password, symmetric = Secret("secret", "a test"), ForwarderSymmetricConfig(theirs)
+    security = MessageCredentialsConfig("alice", password, conversation=has_token, symmetric=symmetric)
+    said: Any = {**forwarder_words(versions), "security": security, "offer": False}
+    async with (
+        LossyProxy(service.url, HARD, seed=7) as behind,
+        broker_before(behind.url, tmp_path / "broker", users=users, symmetric=listener, **said) as broker,
+        LossyProxy(broker.service.url, CLEAN, seed=8) as before,
+    ):
+        shop = Shop(tmp_path / "described", processors=[validator(tmp_path, proof, confirm=False)])
+        async with running_destination(shop.app) as url:  # the broker's WSDL names no operations
+            setup = await obedient(tmp_path, url, versions, at=before.url)
+        caller = await connected(cxf, before.url, "notify", decoupled=False, **setup)
+        await caller.call(1, 1)  # CXF does not repeat a request for a token
+        before.faults = HARD
+        await caller.call(2, COUNT - 1)
+        await caller.settle()
+        before.faults = CLEAN
+        await caller.call(COUNT, COUNT, is_the_end=True)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        assert before.counts.lost > 0
+        assert behind.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))

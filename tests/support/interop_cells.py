@@ -100,6 +100,7 @@ _PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "operation": lambda value: {"pattern": _PATTERNS[value]},
     "mode": lambda value: {"pattern": _PATTERNS[value]},
     "secured": lambda value: {"security": value},
+    "proof": lambda _value: {"security": "symmetric key and user name"},
     "kind": lambda value: {"security": f"user name ({value})"},
     "faults": lambda value: {"network": value},
     "script": _script,

@@ -34,6 +34,7 @@ from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outboxes.peer_answers import heard
 from holdfast.core.states.inbound import DestinationAction, DestinationEvent, SettlingAction, SettlingEvent
 from holdfast.core.states.outbound import SourceAction, SourceEvent
+from holdfast.core.versions import Addressing
 
 ATTEMPTS = 5
 """Maximum number of notifications to a source; a silent one learns of the end when it asks."""
@@ -114,7 +115,7 @@ class SequenceTermination:
         action = destination.handle(DestinationEvent.TERMINATE_SEQUENCE)
         if action is DestinationAction.ANSWER_TERMINATE:
             answer = response_to(envelope, destination.versions, TerminateSequenceResponse(terminate.identifier))
-        elif action is DestinationAction.TERMINATE_OFFERED and destination.offered and incoming.back_channel:
+        elif action is DestinationAction.TERMINATE_OFFERED and destination.offered and _takes_answer(incoming):
             # Two-way: answered by TerminateSequence of the offered Sequence (wcf: it waits for that).
             answer = envelope_in(destination.versions)
             answer.control = TerminateSequence(destination.offered)
@@ -266,3 +267,16 @@ class SequenceTermination:
         envelope = envelope_in(destination.versions)
         envelope.fault = sequence_fault(SEQUENCE_TERMINATED, destination.identifier)
         self._answering.send(destination.acks_to, envelope)
+
+
+def _takes_answer(incoming: Incoming) -> bool:
+    """Whether a message can be answered in its HTTP response. CXF refuses an answer that it has not asked for.
+
+    Without a ReplyTo, the answer is for the anonymous address in 2005/08, and not wanted in 2004/08.
+    """
+    envelope = incoming.envelope
+    if incoming.back_channel is None:
+        return False
+    if envelope.reply_to is None:
+        return envelope.addressing is not Addressing.V2004_08
+    return not envelope.reply_to.is_none

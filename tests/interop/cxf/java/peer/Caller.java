@@ -48,10 +48,10 @@ final class Caller {
         } else {
             contract = proxy(arguments);
             client = ClientProxy.getClient(contract);
-            client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
-            client.getRequestContext()
-                .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
         }
+        client.getRequestContext().put(RMManager.WSRM_VERSION_PROPERTY, Rm.rmNamespace(arguments.text("rm")));
+        client.getRequestContext()
+            .put(RMManager.WSRM_WSA_VERSION_PROPERTY, Rm.addressingNamespace(arguments.text("wsa")));
         client.getRequestContext().put(ClientImpl.SYNC_TIMEOUT, TimeUnit.MINUTES.toMillis(10));
         HTTPClientPolicy policy = new HTTPClientPolicy();
         if (arguments.flag("decoupled")) {

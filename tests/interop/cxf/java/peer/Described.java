@@ -15,6 +15,7 @@ import org.apache.cxf.Bus;
 import org.apache.cxf.BusFactory;
 import org.apache.cxf.endpoint.Client;
 import org.apache.cxf.jaxws.DispatchImpl;
+import org.apache.cxf.ws.rm.RMConfiguration;
 import org.apache.cxf.ws.rm.RMManager;
 
 /**
@@ -35,8 +36,11 @@ final class Described implements Contract {
     /** A bus that has only what a policy asks for. */
     static Bus bus(Arguments arguments) {
         Bus bus = BusFactory.newInstance().createBus();
-        bus.getExtension(RMManager.class).getConfiguration()
-            .setBaseRetransmissionInterval(Long.valueOf(arguments.number("interval")));
+        RMConfiguration configuration = bus.getExtension(RMManager.class).getConfiguration();
+        configuration.setBaseRetransmissionInterval(Long.valueOf(arguments.number("interval")));
+        // The policy of RM 1.0 says nothing of this.
+        configuration.setDeliveryAssurance(RMConfiguration.DeliveryAssurance.EXACTLY_ONCE);
+        configuration.setInOrder(arguments.flag("ordered"));
         return bus;
     }
 
