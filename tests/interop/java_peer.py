@@ -12,6 +12,7 @@ import concurrent.futures
 import itertools
 import re
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 from typing import Self
@@ -43,7 +44,9 @@ class JavaPeer:
     """
 
     def __init__(self, class_path: str, errors: Path) -> None:
-        self._command = ["java", *_OPTIONS, "-cp", class_path, "peer.Main"]
+        self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-java-")  # CXF deletes none of its caches
+        scratch = f"-Djava.io.tmpdir={self._scratch.name}"
+        self._command = ["java", *_OPTIONS, scratch, "-cp", class_path, "peer.Main"]
         self._errors = errors
         self._process: subprocess.Popen[str] | None = None
         self._tickets = itertools.count(1)
@@ -77,6 +80,7 @@ class JavaPeer:
         self._process.kill()
         self._process.wait()
         self._reader.join()
+        self._scratch.cleanup()
 
     async def ask(self, verb: str, **values: object) -> str:
         """Have it do something; see ``Main.java`` for what it can do.
