@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from asked import Endpoint, code, ranges
 
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
-    NONE_EPR,
     Acknowledge,
     AckRequested,
     CloseSequence,
@@ -25,7 +23,6 @@ from holdfast.core.messages import (
 from holdfast.core.receiving.replies import APART
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import TOLD_ENOUGH
-from holdfast.core.versions import Versions
 
 
 def test_nothing_is_answered_before_it_is_durable() -> None:
@@ -214,16 +211,6 @@ class TestRequestAndReply:
         assert ranges(answer) == ((1, 2),)
         ended = endpoint.ask(control=TerminateSequence(identifier))
         assert ended is not None and ended.control == TerminateSequence("urn:o")
-
-    @pytest.mark.parametrize(("addressing", "reply_to"), [("2004/08", None), ("2005/08", NONE_EPR)])
-    def test_the_end_is_not_answered_where_no_answer_is_wanted(
-        self, addressing: str, reply_to: EndpointReference | None
-    ) -> None:
-        endpoint = Endpoint("1.0")
-        endpoint.versions = Versions("1.0", addressing)
-        identifier = endpoint.create(offer=Offer("urn:o"))
-        assert endpoint.ask(control=TerminateSequence(identifier), reply_to=reply_to) is None
-        assert endpoint.protocol.inbound.destinations[identifier].is_over
 
 
 def test_a_fault_is_never_answered() -> None:

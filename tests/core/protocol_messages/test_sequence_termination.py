@@ -12,12 +12,14 @@ from reads import take_effects
 from holdfast.core.events import Respond, Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    NONE_EPR,
     CloseSequence,
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
     Envelope,
+    Offer,
     Sequence,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -202,3 +204,12 @@ def test_what_comes_again_after_the_end_is_answered_in_kind(is_restarted: bool) 
     endpoint.protocol.pump(endpoint.now)
     endpoint.settle()
     assert code(endpoint.send(identifier, 1)) == "UnknownSequence"
+
+
+@pytest.mark.parametrize(("addressing", "reply_to"), [("2004/08", None), ("2005/08", NONE_EPR)])
+def test_the_end_is_not_answered_where_no_answer_is_wanted(addressing: str, reply_to: EndpointReference | None) -> None:
+    endpoint = Endpoint("1.0")
+    endpoint.versions = Versions("1.0", addressing)
+    identifier = endpoint.create(offer=Offer("urn:o"))
+    assert endpoint.ask(control=TerminateSequence(identifier), reply_to=reply_to) is None
+    assert endpoint.protocol.inbound.destinations[identifier].is_over
