@@ -243,6 +243,14 @@ def test_transport_security_is_met_by_an_https_address_only() -> None:
     assert "requires TransportBinding (https), line 4 of here" in refused(described, able=())
 
 
+def test_https_protects_the_parts_that_a_message_names() -> None:
+    parts = f"<wsp:Policy><sp:SignedParts {SP}><sp:Body/></sp:SignedParts></wsp:Policy>"
+    output = f'<wsdl:output message="t:Out">{parts}</wsdl:output>'
+    described = wsdl(policy=f"{WCF_1_0}{transport(token=HTTP_TOKEN)}", output=output)
+    assert read(described, able=(), to="https://host/").is_reliable
+    assert "requires SignedParts" in refused(wsdl(policy=WCF_1_0, output=output), able=())
+
+
 @pytest.mark.parametrize(("assertion", "name"), UNMET, ids=[name.partition(" ")[0] for _, name in UNMET])
 def test_each_security_assertion_that_is_not_met_is_refused_by_name(assertion: str, name: str) -> None:
     text = refused(wsdl(policy=f"{WCF_1_0}{assertion}"))

@@ -26,7 +26,7 @@ from holdfast.wire.policy.assertions import (
     Ability,
 )
 from holdfast.wire.policy.attachment import Attachments
-from holdfast.wire.policy.choice import Need, check_excess, choose, needs_of
+from holdfast.wire.policy.choice import Need, check_excess, choose, has_transport_binding, needs_of
 from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
 from holdfast.wire.policy.settings import StatedSettings, stated
 
@@ -389,11 +389,12 @@ class Description:
 
         An assertion of reliable messaging at a message counts as the endpoint's (WS-RM Policy 1.2, 2.3).
         """
-        met: dict[int, list[Alternative]] = {}
-        for policy in policies:
+        endpoint = choose(policies[0], abilities, f"the port {port}")
+        met: dict[int, list[Alternative]] = {id(policies[0]): endpoint}
+        is_transport = all(map(has_transport_binding, endpoint))
+        for policy in policies[1:]:
             if id(policy) not in met:
-                met[id(policy)] = choose(policy, abilities, f"the port {port}")
-        endpoint = met[id(policies[0])]
+                met[id(policy)] = choose(policy, abilities, f"the port {port}", is_transport=is_transport)
         reliable = [one for one in endpoint if _is_reliable(one)]
         if reliable:
             return reliable

@@ -29,6 +29,7 @@ from holdfast.wire.policy.assertions import (
     PASSWORD,
     PASSWORD_DIGEST,
     POLLS,
+    PROTECTED_TOKENS,
     RECEIVER_CERTIFICATE,
     SECURE_CONVERSATION,
     SECURITY,
@@ -187,6 +188,36 @@ def test_a_service_may_demand_a_secure_conversation_with_a_user_name() -> None:
     assert "X509Token" in refusal(conversation(TRANSPORT + USER.replace("Username", "X509")), able)
     signed = "<sp:AsymmetricBinding><wsp:Policy/></sp:AsymmetricBinding>"
     assert "AsymmetricBinding" in refusal(conversation(signed), able)
+
+
+PROTECTED = [
+    "<sp:SignedParts><sp:Body/><sp:Header Namespace='urn:a' Name='To'/></sp:SignedParts>",
+    "<sp:SignedElements><sp:XPath>/*</sp:XPath></sp:SignedElements>",
+    "<sp:EncryptedParts><sp:Body/></sp:EncryptedParts>",
+    "<sp:EncryptedElements><sp:XPath>/*</sp:XPath></sp:EncryptedElements>",
+    "<sp:ContentEncryptedElements><sp:XPath>/*</sp:XPath></sp:ContentEncryptedElements>",
+]
+
+
+@pytest.mark.parametrize("version", SECURITY)
+@pytest.mark.parametrize("parts", PROTECTED)
+def test_https_protects_the_parts_that_a_transport_binding_names(parts: str, version: str) -> None:
+    """WS-SecurityPolicy 1.2, 4: the binding protects them. WCF writes them for TransportWithMessageCredential."""
+    able = {HTTPS, TIMESTAMP, SECURE_CONVERSATION, SEQUENCE_TOKEN, PASSWORD, PROTECTED_TOKENS}
+    user = USER.format("<sp:WssUsernameToken10/>")
+
+    def demanded(inside: str) -> str:
+        return f"<wsp:All xmlns:sp='{version}'>{inside}</wsp:All>"
+
+    assert refusal(demanded(TRANSPORT + parts), {HTTPS, TIMESTAMP}) == ""
+    assert "the https URL" in refusal(demanded(TRANSPORT + parts), {TIMESTAMP})
+    assert (
+        refusal(conversation(parts + TRANSPORT + user).replace(SECURITY[0], version), able | {PROTECTED_TOKENS}) == ""
+    )
+    name = parts[1:].partition(">")[0].removeprefix("sp:")
+    assert name in refusal(demanded(parts), able)
+    assert name in refusal(demanded(TRANSPORT + "<sp:AsymmetricBinding/>" + parts), able)
+    assert name in refusal(conversation(parts + user).replace(SECURITY[0], version), able)
 
 
 def binding(content: str, version: str = "http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702") -> str:

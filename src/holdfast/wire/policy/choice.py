@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import (
+    MET,
     NET_HTTP,
     SECURITY,
     SIGNATURES,
@@ -14,6 +15,7 @@ from holdfast.wire.policy.assertions import (
     TABLE,
     Ability,
     Row,
+    rows,
     words_of_unknown,
 )
 from holdfast.wire.policy.expressions import Alternative, Assertion, Policy
@@ -26,6 +28,22 @@ _UNKNOWN_REMEDY = (
     "Name another port, or ask the service's owner what it means. If messages need nothing for it, save the WSDL, add "
     'wsp:Ignorable="true" to the assertion, and use that file.'
 )
+
+
+_TRANSPORT_BINDING = frozenset(rows(SECURITY, TransportBinding=MET))
+_BINDING = frozenset(rows(SECURITY, AsymmetricBinding=MET, SymmetricBinding=MET))
+_BY_TRANSPORT = frozenset(
+    rows(
+        SECURITY,
+        SignedParts=MET,
+        SignedElements=MET,
+        EncryptedParts=MET,
+        EncryptedElements=MET,
+        ContentEncryptedElements=MET,
+    )
+)
+"""Assertions that https meets if the binding is the transport (SecurityPolicy 1.2, 4 and 7.3): it signs and encrypts
+the whole message. WCF writes them beside its TransportBinding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +67,16 @@ class Need:
 
 
 class _Demands:
-    """Reads the demands of assertions, with regard to what the Source does."""
+    """Reads the demands of assertions, with regard to what the Source does, and to the binding of the endpoint."""
 
-    def __init__(self, abilities: Collection[Ability] | None) -> None:
+    def __init__(self, abilities: Collection[Ability] | None, *, is_transport: bool = False) -> None:
         self._abilities = abilities
+        self._is_transport = is_transport
 
     def of(self, alternative: Alternative, table: Mapping[str, Row], *, is_open: bool = False) -> list[Need]:
         """Return the demands of an alternative whose assertions have their rows in the table."""
+        if has_transport_binding(alternative) or (self._is_transport and table is TABLE):
+            alternative = tuple(one for one in alternative if one.name not in _BY_TRANSPORT)
         return [need for assertion in alternative for need in self._of_assertion(assertion, table, is_open)]
 
     def unmet(self, needs: list[Need]) -> list[Need]:
@@ -95,7 +116,15 @@ def _is_security(assertion: Assertion) -> bool:
     return assertion.name.removeprefix("{").startswith((*SECURITY, NET_HTTP))
 
 
-def needs_of(alternative: Alternative, abilities: Collection[Ability] | None) -> list[Need]:
+def has_transport_binding(alternative: Alternative) -> bool:
+    """Whether https protects the messages, and no other binding does (SecurityPolicy 1.2, 7)."""
+    names = {one.name for one in alternative}
+    return not names.isdisjoint(_TRANSPORT_BINDING) and names.isdisjoint(_BINDING)
+
+
+def needs_of(
+    alternative: Alternative, abilities: Collection[Ability] | None, *, is_transport: bool = False
+) -> list[Need]:
     """Return the demands of an alternative that depend on the Source, or that Holdfast cannot meet.
 
     Of a nested policy, the nearest alternative counts. Ignorable assertions count only if the Source meets them: this
@@ -104,23 +133,27 @@ def needs_of(alternative: Alternative, abilities: Collection[Ability] | None) ->
     Args:
         alternative: The alternative.
         abilities: What the Source does; None: whatever a Source can do.
+        is_transport: Whether the policy of its endpoint has a TransportBinding.
     """
-    return _Demands(abilities).of(alternative, TABLE)
+    return _Demands(abilities, is_transport=is_transport).of(alternative, TABLE)
 
 
-def choose(policy: Policy, abilities: Collection[Ability] | None, owner: str) -> list[Alternative]:
+def choose(
+    policy: Policy, abilities: Collection[Ability] | None, owner: str, *, is_transport: bool = False
+) -> list[Alternative]:
     """Return the alternatives that the Source meets.
 
     Args:
         policy: The policy of a port, or of one of its operations.
         abilities: What the Source does; None: whatever a Source can do.
         owner: What the policy belongs to, for the error: "the port Orders".
+        is_transport: Whether the policy of its endpoint has a TransportBinding.
 
     Raises:
         ConfigurationError: The Source meets no alternative. The error names each unmet assertion of the nearest one,
             with its line.
     """
-    demands = _Demands(abilities)
+    demands = _Demands(abilities, is_transport=is_transport)
     lacking: list[list[Need]] = []
     found = []
     for alternative in policy:
@@ -149,7 +182,7 @@ def check_excess(
 
     Args:
         owner: What the policies belong to, for the error: "the port Orders".
-        messages: Each message in words, with the policies that apply to it.
+        messages: Each message in words, with the policies that apply to it, that of the endpoint first.
         abilities: What the Source does; None: whatever a Source can do.
 
     Raises:
@@ -160,7 +193,8 @@ def check_excess(
         return
     for where, policies in messages:
         alternatives = [alternative for policy in policies for alternative in policy]
-        demanded = {need.ability for one in alternatives for need in needs_of(one, abilities)}
+        https = all(map(has_transport_binding, policies[0]))
+        demanded = {need.ability for one in alternatives for need in needs_of(one, abilities, is_transport=https)}
         extra = [one for one in excess if one not in demanded]
         if extra and (SIGNATURES in demanded or SYMMETRIC_KEY in extra):
             words = ", ".join(one.words for one in extra)
