@@ -22,7 +22,15 @@ def test_the_programs_of_the_guide_send_and_check_signed_messages(tmp_path: Path
     with served(tmp_path, serve) as (url, printed):
         assert run(tmp_path, "-c", send.replace("https://shop.example/orders", url)) == "acknowledged\n"
         assert printed.readline() == "CN=alice,O=Example {urn:shop}order\n"
-    authority = make.splitlines()[0].replace("shop", "authority")
+    encrypted = "encrypt=holdfast.Encryption()"
+    (tmp_path / "orders.py").write_text(check.replace("nonces=", f"{encrypted}, nonces="), encoding="utf-8")
+    with served(tmp_path, serve) as (url, printed):
+        text = send.replace("https://shop.example/orders", url).replace('"outbox"', '"encrypted"')
+        text = text.replace('trusted="shop.pem"', f'trusted="shop.pem", {encrypted}')
+        assert encrypted in text
+        assert run(tmp_path, "-c", text) == "acknowledged\n"
+        assert printed.readline() == "CN=alice,O=Example {urn:shop}order\n"
+    authority = make.partition("\nopenssl")[0].replace("shop", "authority").replace("CA:FALSE", "CA:TRUE")
     subprocess.run(["sh", "-ec", authority], cwd=tmp_path, check=True, capture_output=True)
     run(tmp_path, "-c", encrypt)
     subprocess.run(["sh", "-ec", _with_another_key(make)], cwd=tmp_path, check=True, capture_output=True)

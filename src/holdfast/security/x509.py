@@ -298,7 +298,8 @@ class X509(Processor):
         if self._encryption is not None and context.envelope.fault is None:
             raise ProcessingError(
                 "The certificate of the receiver is not known, so the message cannot be encrypted.",
-                remedy="Name it: Encryption(certificate=…), or peers={'https://…': …} for each address.",
+                remedy="Name it: holdfast.Encryption(certificate=…), or peers={'https://…': …} for each address. "
+                "A certificate in trusted is the receiver's only if it is not of an authority (CA:TRUE).",
             )
         return sign(data, soap, signing, time.time(), must_understand=must)
 
