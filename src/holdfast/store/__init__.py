@@ -71,13 +71,15 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
 
 
 def store_exists(location: str | Path | Store) -> bool:
-    """Whether the location holds a store or anything else; creates nothing.
+    """Whether the location holds a store or anything else; creates nothing. A store in memory is always new.
 
     Raises:
         StoreError: A database does not answer.
     """
     if not isinstance(location, str | Path):
         return True
+    if location == IN_MEMORY:
+        return False
     if is_kafka(location):
         return _has_records(str(location))
     if not is_sql(location):

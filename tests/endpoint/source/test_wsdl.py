@@ -171,6 +171,11 @@ async def test_the_timers_of_the_policy_are_those_of_the_source(tmp_path: Path) 
     assert (found.initial, found.floor, found.steady) == (3.0, 3.0, 1)
 
 
+async def test_a_source_with_a_store_in_memory_cannot_wait_for_its_wsdl() -> None:
+    with pytest.raises(TransportError):
+        await Source.from_wsdl("http://127.0.0.1:9/?wsdl", ":memory:")
+
+
 def test_the_blocking_source_reads_a_wsdl_too(tmp_path: Path) -> None:
     (tmp_path / "main.wsdl").write_text(MAIN.format(imported="b.wsdl", url="http://127.0.0.1:9/"))
     (tmp_path / "b.wsdl").write_text(BINDING.format(main="main.wsdl", output=""))
