@@ -113,3 +113,18 @@ async def test_a_request_that_is_made_again_is_asked_once_and_both_get_the_reply
         # It was not said to be done: it is given again, without another question.
         assert (await source.request("<a>1</a>", action=ASK, message_id="urn:m:1")).body.text == "1"
     assert seen == ["1"]
+
+
+@pytest.mark.parametrize("first", ["send", "request"])
+@pytest.mark.parametrize("then", ["send", "request"])
+async def test_a_message_id_that_was_used_names_no_other_message(serve: Any, first: str, then: str) -> None:
+    app, seen = shop()
+    actions = {"send": ACTION, "request": ASK}
+    async with Source((await serve(app)).url, ":memory:", policy=QUICK) as source:
+        got = await getattr(source, first)("<a>1</a>", action=actions[first], message_id="urn:m:1")
+        if first == "send":
+            await got.acknowledged(60)
+        for body, action in (("<a>2</a>", actions[then]), ("<a>1</a>", "urn:other")):
+            with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1 was sent before"):
+                await getattr(source, then)(body, action=action, message_id="urn:m:1")
+    assert seen == ["1"]

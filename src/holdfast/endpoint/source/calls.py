@@ -35,6 +35,7 @@ from holdfast.endpoint.sending.stopped import (
     unheard_text,
     unstored_error,
 )
+from holdfast.endpoint.source.message_ids import GivenIds
 from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, place
 from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.exceptions import DeliveryError, NotAcknowledged
@@ -70,6 +71,7 @@ class Calls:
         """Sequence key -> the futures of its outbox."""
         self.replies: dict[str, asyncio.Future[Reply]] = {}
         """MessageID of a request -> the future of its reply."""
+        self.given = GivenIds()
         self.asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
 

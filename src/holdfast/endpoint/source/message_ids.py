@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 
 from holdfast.core.records import Record, own_bytes
 from holdfast.core.sending.outboxes.outbox import Outbox
@@ -11,6 +12,39 @@ from holdfast.exceptions import EnvelopeError
 
 REMEMBERED = 10_000
 """MessageIDs that are remembered of one outbox: those of its newest messages."""
+
+
+class GivenIds:
+    """The newest MessageIDs that the program chose in this process, each with a digest of its message.
+
+    It outlives the messages, which the store deletes once they are acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self._digests: dict[str, bytes] = {}
+
+    def add(self, record: Record) -> None:
+        if record.message_id is not None:
+            self._digests[record.message_id] = _digest(record)
+            if len(self._digests) > REMEMBERED:
+                del self._digests[next(iter(self._digests))]
+
+    def check(self, record: Record) -> None:
+        """Compare a message with the earlier one that has its MessageID.
+
+        Raises:
+            EnvelopeError: their bodies, actions or headers differ.
+        """
+        if self._digests.get(record.message_id or "", known := _digest(record)) != known:
+            raise EnvelopeError(
+                f"another message with the MessageID {record.message_id} was sent before",
+                remedy="Use a different MessageID for each message, or none. The same message may be sent again.",
+            )
+
+
+def _digest(record: Record) -> bytes:
+    parts = (record.action.encode(), record.headers, record.body)
+    return sha256(b"".join(len(one).to_bytes(8) + one for one in map(bytes, parts))).digest()
 
 
 class MessageIds:

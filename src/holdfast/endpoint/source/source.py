@@ -342,7 +342,8 @@ class Source(OperationCalls):
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
             message_id: wsa:MessageID, created if None. If the outbox of that key still contains this very message among
                 its newest 10,000, it is not stored again: so a program that does not know whether a message was stored
-                may send it again.
+                may send it again. Another message with a MessageID that this process sent before is refused. A later
+                process can only compare it with a stored message: a store deletes messages once they are acknowledged.
             headers: Your own header blocks, XML bytes: elements with namespaces, one after the other.
             attachments: Files that travel with the message, stored with it. If the body refers to them in
                 ``xop:Include`` elements, the message leaves in MTOM, else as SOAP with Attachments.
@@ -398,6 +399,10 @@ class Source(OperationCalls):
         if message_id is None or not self._running.calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
+        else:
+            now = self._running.engine.clock()
+            record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=True)
+            self._running.calls.given.check(record)
         return await self.reply(message_id, timeout=timeout)
 
     async def reply(self, message_id: str, timeout: float | None = None) -> Reply:
@@ -436,6 +441,8 @@ class Source(OperationCalls):
         lane.check()
         if known is not None:
             await lane.check_same(known, record)
+        if given is not None:
+            self._running.calls.given.check(record)
         if wants_reply:
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._running.calls.asked[message_id] = lane
@@ -444,6 +451,8 @@ class Source(OperationCalls):
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
+        if given is not None:
+            self._running.calls.given.add(record)
         stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
         engine.touch()
         await (stored if given is None else lane.stored(offset))
