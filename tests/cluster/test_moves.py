@@ -73,7 +73,33 @@ def end_slowly(world: MovingWorld) -> float:
     return seconds
 
 
-EVENTS: list[Callable[[MovingWorld], float]] = [move_one, move_two, move_all, drain, resume, restart, end_slowly]
+def resume_after_moves(world: MovingWorld) -> float:
+    """Return when a node that was drained has its share of what was not moved to another one."""
+    process = world.operator.choice(world.running())
+    to = world.operator.choice([name for name in world.names if name != process.name])
+    moved = world.operator.sample(range(world.partitions), world.partitions - len(world.names) + 1)
+    world.seconds_of(lambda: world.drain(process), world.is_taken_from(process))
+
+    def move() -> None:
+        for one in moved:
+            world.move(one, to)
+
+    world.seconds_of(move, lambda: all(world.serves(one, to) for one in moved))
+    world.run_until(world.now + 30)
+    each = {name: len(moved) if name == to else 1 for name in world.names}
+    return world.seconds_of(lambda: world.drain(process, is_draining=False), lambda: world.served() == each)
+
+
+EVENTS: list[Callable[[MovingWorld], float]] = [
+    move_one,
+    move_two,
+    move_all,
+    drain,
+    resume,
+    resume_after_moves,
+    restart,
+    end_slowly,
+]
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -18,6 +18,21 @@ def test_the_shares_are_even_and_include_every_partition(owned: dict[str, int], 
     assert max(found.values()) - min(found.values()) <= 1
 
 
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=8))
+def test_what_an_operator_moved_stays_and_the_rest_is_even(nodes: list[tuple[int, int]]) -> None:
+    owned = {f"n{number}": moved + others for number, (moved, others) in enumerate(nodes)}
+    pinned = {f"n{number}": moved for number, (moved, _) in enumerate(nodes)}
+    found = shares(owned, sum(owned.values()), pinned)
+    assert found.keys() == owned.keys() and sum(found.values()) == sum(owned.values())
+    assert all(found[name] >= pinned[name] for name in found)
+    least = min(found.values())
+    assert all(found[name] <= max(pinned[name], least + 1) for name in found)
+
+
+def test_nodes_divide_what_an_operator_left_to_them() -> None:
+    assert shares({"a": 4, "b": 2, "c": 0}, 6, {"a": 4}) == {"a": 4, "b": 1, "c": 1}
+
+
 @given(OWNED)
 def test_even_shares_stay_where_they_are(owned: dict[str, int]) -> None:
     even = shares(owned, sum(owned.values())) if sum(owned.values()) else {}

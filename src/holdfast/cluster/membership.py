@@ -11,6 +11,7 @@ a renewal that succeeds proves that no partition is lost, and a node that was de
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -450,7 +451,8 @@ class Membership:
             self._failed.clear()
         failed = {node.name: set(node.failed) for node in picture.nodes} | {self.node: self._failed.keys()}
         failing = {name for name, partitions in failed.items() if partitions}
-        share = shares_of(takers, len(self._partitions), failing, picture.cut_off)[self.node]
+        pinned = Counter(name for row in picture.ownership if (name := self._node_for(picture, row)) is not None)
+        share = shares_of(takers, len(self._partitions), failing, picture.cut_off, pinned)[self.node]
         served = self._in(PartitionState.SERVED)
         is_settling = now < self._settle_until and not any(name != self.node for name in self._owners.values())
         moved_here = {row.partition for row in picture.ownership if self._node_for(picture, row) == self.node}
