@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from databases import PostgreSQL
 
+from holdfast.cluster.inspection import read_status
 from holdfast.cluster.lease_database import LeaseDatabase, space_of
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.memory import NodeMemory
@@ -159,10 +160,10 @@ def remembering(server: PostgreSQL, tmp_path: Path) -> Iterator[Callable[..., Le
     location = server.url("x").replace("/holdfast?", "/remembered?")
     with ExitStack() as stack:
 
-        def start(*, is_restored: bool = False) -> LeaseDatabase:
-            memory = NodeMemory(str(tmp_path), "a")
+        def start(node: str = "a", *, is_restored: bool = False) -> LeaseDatabase:
+            memory = NodeMemory(str(tmp_path), node)
             session = LeaseDatabase(
-                location, "a", "http://a/", 2, LeasePolicy(120.0), "", memory, is_restored=is_restored
+                location, node, f"http://{node}/", 2, LeasePolicy(120.0), "", memory, is_restored=is_restored
             )
             stack.callback(session.close)
             return session
@@ -224,6 +225,50 @@ def test_a_node_recognizes_a_database_that_went_back_to_an_older_copy(
     told.run(Enter())
     told.close()
     remembering().run(Enter())
+
+
+def test_a_node_that_leaves_remembers_the_last_batches_of_all_nodes(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase]
+) -> None:
+    leaving = remembering()
+    incarnation = joined(leaving)
+    store = open_store(Worker(1, 2).store_of(server.url("x").replace("/holdfast?", "/remembered?")))
+    store.commit(Batch(appends=[("inbox", 0, 0, Record("urn:s", 1, "urn:a", b"<x/>", 0.0))]))
+    store.close()
+    leaving.run(Leave(incarnation))
+    leaving.close()
+    server.sql("UPDATE holdfast_spaces SET serial = serial - 1", database="remembered")
+    with pytest.raises(ClusterRefused, match="of cluster partition 1 was durable"):
+        remembering().run(Enter())
+
+
+def test_all_nodes_refuse_an_older_copy_that_one_of_them_recognizes(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase]
+) -> None:
+    location = server.url("x").replace("/holdfast?", "/remembered?")
+    proving, running = remembering("a"), remembering("b")
+    joined(proving)
+    incarnation = joined(running)
+    proving._memory._batches[1] = (1, 5)
+    proving._memory.save()
+    proving.close()
+    running.run(Look(incarnation, True))
+    with pytest.raises(ClusterRefused, match="batch 5 of cluster partition 1 was durable"):
+        remembering("a").run(Enter())
+    for request, session in ((Look(incarnation, True), running), (Enter(), running), (Enter(), remembering("c"))):
+        with pytest.raises(ClusterRefused, match="older copy: found by node a: batch 5") as caught:
+            session.run(request)
+        assert "start each node once with --restored" in caught.value.remedy
+    assert "went back to an older copy, as found by node a" in read_status(location).problems[0]
+    accepted = remembering("b", is_restored=True)
+    accepted.run(Enter())
+    incarnation = accepted.run(Join(False))
+    assert isinstance(incarnation, int)
+    assert "older copy" not in " ".join(read_status(location).problems)
+    with pytest.raises(ClusterRefused, match="batch 5"):  # it was not told of the restore
+        remembering("a").run(Enter())
+    accepted.run(Look(incarnation, True))
+    remembering("a", is_restored=True).run(Enter())
 
 
 def test_an_error_of_a_statement_is_no_outage(restored: Callable[[str], LeaseDatabase]) -> None:

@@ -112,6 +112,7 @@ def read_status(location: str) -> ClusterStatus:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             cluster = connection.execute(tables.CLUSTER.encode(), values).fetchone()
+            lost = connection.execute(tables.WENT_BACK.encode(), values).fetchone()
             nodes = connection.execute(_NODES.encode(), values).fetchall()
             ownership = connection.execute(_OWNERSHIP.encode(), values).fetchall()
         server = connection.execute(_SERVER.encode()).fetchone()
@@ -126,6 +127,7 @@ def read_status(location: str) -> ClusterStatus:
         ],
         [SeenPartition(number, live, epoch, age) for number, live, _, epoch, age in ownership],
         _warnings(*server[1:]),
+        _older_copy(lost[0] if lost is not None else ""),
     )
 
 
@@ -182,6 +184,15 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.MOVE.encode(), values | {"node": node, "partitions": sorted(partitions)})
         connection.execute(tables.NOTIFY.encode(), values)
+
+
+def _older_copy(lost: str) -> tuple[str, ...]:
+    if not lost:
+        return ()
+    return (
+        f"The database went back to an older copy, as found by {lost}. Restore the newest copy if there is one. "
+        "Otherwise start each node once with --restored.",
+    )
 
 
 def _warnings(fsync: str, full_pages: str, names: str, standbys: int, hidden: int, age: int) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from holdfast.cluster.rows import (
     Request,
     Tell,
 )
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import LOCK_KEY
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
@@ -253,14 +253,37 @@ class LeaseDatabase:
         if not self._was_connected:
             self._probe(connection)
         batches = self._batches(connection)
-        if lost := self._memory.lost(batches):
-            raise ClusterRefused(
-                f"The database of the cluster at {self.place} went back to an older copy: {'; '.join(lost[:3])}"
-                f"{f'; and {len(lost) - 3} more' if len(lost) > 3 else ''}.",
-                remedy="Restore the newest copy if there is one. Otherwise start each node once with --restored.",
-            )
+        if self._is_restored:
+            self._write_went_back(connection, tables.ACCEPT_COPY)
+        elif lost := self._memory.lost(batches):
+            more = f"; and {len(lost) - 3} more" if len(lost) > 3 else ""
+            said = f"{'; '.join(lost[:3])}{more}"
+            self._write_went_back(connection, tables.RECORD_WENT_BACK, lost=f"node {self._values['node']}: {said}")
+            raise self._older_copy(said)
+        self._require_newest(connection)
         self._was_connected, self._is_restored = True, False
         self._memory.see(rows[0][0], batches, time.monotonic())
+
+    def _require_newest(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Check that no node has found that the database went back to an older copy."""
+        (lost,) = self._one(connection, tables.WENT_BACK)
+        if lost:
+            raise self._older_copy(f"found by {lost}")
+
+    def _older_copy(self, why: str) -> ClusterRefused:
+        return ClusterRefused(
+            f"The database of the cluster at {self.place} went back to an older copy: {clause(why)}.",
+            remedy="Restore the newest copy if there is one. Otherwise start each node once with --restored.",
+        )
+
+    def _write_went_back(self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: str) -> None:
+        # Another session may read the table for long, or another user may own it: what was found holds anyway.
+        refusals = (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege)
+        with contextlib.suppress(*refusals), connection.transaction():
+            connection.execute(tables.CREATION_LOCK.encode())
+            connection.execute(tables.ADD_WENT_BACK.encode())
+            self._execute(connection, statement, **values)
+        self._execute(connection, tables.NOTIFY)
 
     def _batches(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Batches:
         """Return the epoch and the last batch of each partition's store."""
@@ -379,7 +402,10 @@ class LeaseDatabase:
                 self._execute(connection, tables.TELL, **values)
                 return None  # others see it at their next look
             case Leave():
-                self._execute(connection, tables.LEAVE, incarnation=request.incarnation)
+                batches = self._batches(connection)
+                is_gone = self._execute(connection, tables.LEAVE, incarnation=request.incarnation).rowcount > 0
+                if is_gone and not self._is_unconfirmed:  # this commit is durable, and so is every earlier one
+                    self._memory.keep(batches)
         self._execute(connection, tables.NOTIFY)
         return None
 
@@ -423,6 +449,7 @@ class LeaseDatabase:
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]], request: Look) -> Picture:
         is_locked = self._lock(connection)
         self._execute(connection, tables.NEW_TIMELINE)
+        self._require_newest(connection)
         if request.renews and is_locked:
             self._execute(connection, tables.RENEW, incarnation=request.incarnation)
             self._memory.see(self._memory.cluster, self._batches(connection), time.monotonic())

@@ -102,6 +102,11 @@ class NodeMemory:
             self._saved_at = now
             self.save()
 
+    def keep(self, batches: Batches) -> None:
+        """Remember batches of all nodes that are durable, and write the file."""
+        self._batches.update(batches)
+        self.save()
+
     def _take_own(self) -> None:
         for partition, batch in self._own().items():
             self._batches[partition] = max(self._batches.get(partition, batch), batch, key=lambda one: one[1])

@@ -60,6 +60,20 @@ SELECT id::text, partitions, format, coalesce(system_identifier, {_SYSTEM}) = {_
 FROM holdfast_cluster WHERE space = %(space)s
 """
 
+WENT_BACK: Final = """
+SELECT coalesce(to_jsonb(c)->>'went_back', '') FROM holdfast_cluster c WHERE space = %(space)s
+"""
+"""What a node lost when the database went back to an older copy; "" if no node has found that, or if an operator has
+accepted the copy since. The column exists only after :data:`ADD_WENT_BACK`."""
+ADD_WENT_BACK: Final = "ALTER TABLE holdfast_cluster ADD COLUMN IF NOT EXISTS went_back text"
+RECORD_WENT_BACK: Final = """
+UPDATE holdfast_cluster c SET went_back = %(lost)s
+WHERE space = %(space)s AND (went_back IS NULL
+    OR NOT EXISTS (SELECT FROM holdfast_node n WHERE n.space = c.space AND n.expires_at > clock_timestamp()))
+"""
+"""An operator who has accepted the copy for the nodes that run now is not overruled by one that was forgotten."""
+ACCEPT_COPY: Final = "UPDATE holdfast_cluster SET went_back = '' WHERE space = %(space)s"
+
 SERVER: Final = """
 SELECT current_setting('server_version_num')::int,
     pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', current_setting('fsync'),

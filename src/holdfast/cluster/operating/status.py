@@ -104,7 +104,8 @@ class ClusterStatus:
         cluster: Its identity.
         server: The database and its version, or Kafka.
         nodes, partitions: All of them, in order.
-        problems: The partitions that are not served and why, and nodes whose leases have ended, each as a sentence.
+        problems: A database that went back to an older copy, the partitions that are not served and why, and nodes
+            whose leases have ended, each as a sentence.
         warnings: What may lose or delay messages later, and what nodes could not do, each as a sentence.
     """
 
@@ -124,6 +125,7 @@ def status_of(
     nodes: Sequence[SeenNode],
     partitions: Sequence[SeenPartition],
     warnings: Iterable[str],
+    problems: Iterable[str] = (),
 ) -> ClusterStatus:
     """Return the status of a cluster.
 
@@ -131,6 +133,7 @@ def status_of(
         place, cluster, server: As in :class:`ClusterStatus`.
         nodes, partitions: All of them, in order.
         warnings: What the engine may lose or delay later, each as a sentence.
+        problems: What is wrong with the engine's data, each as a sentence.
     """
     owned: dict[str | None, list[int]] = {}
     for one in partitions:
@@ -160,7 +163,7 @@ def status_of(
         for one in partitions
     )
     warnings = (*_reported(found, reports), *warnings)
-    return ClusterStatus(place, cluster, server, found, states, _problems(found, states), warnings)
+    return ClusterStatus(place, cluster, server, found, states, (*problems, *_problems(found, states)), warnings)
 
 
 def require_node(status: ClusterStatus, node: str) -> None:
