@@ -7,7 +7,6 @@ nothing about what a command does.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli.failure import FailureFacts, failure_facts
+from holdfast.cli.standard_streams import OutputError, give_up_output, open_standard_streams
 from holdfast.exceptions import HoldfastError
 
 DONE, NOT_DONE, WRONG_USAGE = 0, 1, 2
@@ -136,14 +136,28 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    facts = FailureFacts()
+    open_standard_streams()
+    try:
+        status = _run(FailureFacts())
+        sys.stdout.flush()
+    except OutputError as error:
+        click.echo(f"holdfast: {error}", err=True)
+        give_up_output()
+        status = NOT_DONE
+    except BrokenPipeError:  # the reader of our output has closed the pipe
+        give_up_output()
+        status = NOT_DONE
+    sys.exit(status)
+
+
+def _run(facts: FailureFacts) -> int:
+    """Run the command, and return its exit code."""
     try:
         result = cli.main(prog_name="holdfast", standalone_mode=False, obj=facts)
-        status = result if isinstance(result, int) else DONE
+        return result if isinstance(result, int) else DONE
     except HoldfastError as error:
         click.echo(f"holdfast: {error}", err=True)
         facts.tell(error, error.message, error.remedy)
-        status = NOT_DONE
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
@@ -154,20 +168,14 @@ def main() -> NoReturn:
         )
         click.echo(f"holdfast: {message}\n  {remedy}", err=True)
         facts.tell(error, message, remedy)
-        status = NOT_DONE
     except click.ClickException as error:
         error.show()
         facts.tell(error, error.format_message())
-        status = error.exit_code
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo("holdfast: interrupted", err=True)
         facts.tell(error, "interrupted")
-        status = NOT_DONE
-    except BrokenPipeError:
-        # The reader of our output has closed the pipe; flushing at exit must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = NOT_DONE
-    sys.exit(status)
+    return NOT_DONE
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import asyncio
 import base64
 import json
 import os
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -117,3 +119,21 @@ def test_attachments_of_a_deleted_or_another_record_are_refused(run: Any, filled
     with pytest.raises(RecordsTrimmed, match="records below 2 are deleted"):
         plane.content("inbox", ends.epoch, partition, first, 0)
     plane.close()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "file", "reason"),
+    [
+        ("", "/dev/full", "cannot write to /dev/full: No space left on device"),
+        (">/dev/full", "-", "cannot write to standard output: No space left on device."),
+        (">&-", "-", "cannot write to standard output: it is closed."),
+    ],
+)
+def test_an_export_that_cannot_be_written_is_an_error(filled: Any, redirection: str, file: str, reason: str) -> None:
+    words = [sys.executable, "-m", "holdfast", "queues", "export", "inbox", "--admin", filled.admin, "--jsonl", file]
+    script = ["sh", "-c", f'exec "$@" {redirection}', "sh", *words]
+    environment = os.environ | {"PYTHONPATH": str(Path(holdfast.__file__).parents[1])}
+    result = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"holdfast: {reason}")
+    assert "Traceback" not in result.stderr

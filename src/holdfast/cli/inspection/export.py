@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import shutil
@@ -118,10 +120,19 @@ class JSONLines:
 
     def close(self) -> None:
         """Make what was taken durable."""
-        self._file.flush()
-        if self._path != "-":
-            os.fsync(self._file.fileno())
-            self._file.close()
+        try:
+            self._file.flush()
+            if self._path != "-":
+                os.fsync(self._file.fileno())
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a pipe or a device: fsync does not apply
+                raise _unwritable(self._path, error) from error
+        finally:
+            if self._path != "-":
+                with contextlib.suppress(OSError):  # already raised by the flush
+                    self._file.close()
         if self._files is not None:
             self._files.close()
 
