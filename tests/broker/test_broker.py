@@ -8,7 +8,7 @@ from waiting import until
 import holdfast
 from holdfast import Destination
 from holdfast.broker.config import ForwarderConfig, QueueConfig
-from holdfast.broker.forwarders import UNCONFIGURED
+from holdfast.core.steering import UNCONFIGURED
 from holdfast.endpoint.sending.outboxes import forwarder_key
 from holdfast.exceptions import ConfigurationError
 from holdfast.testing.ports import free_ports

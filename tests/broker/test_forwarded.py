@@ -15,6 +15,7 @@ from holdfast.broker.config import ForwarderConfig, RouteConfig
 from holdfast.core.messages import Expects
 from holdfast.core.policy import Assurance, ForwardingPolicy
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.endpoint.admin.metrics import DestinationCollector
 
 ECHO, ORDER = "urn:test:echo", "urn:test:order"
 QUICK = RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.2)
@@ -103,6 +104,10 @@ async def test_a_message_that_the_service_refuses_is_a_dead_letter_to_be_retried
             (await source.request("<order/>", action=ORDER, timeout=240)).raise_for_fault()
         assert (await source.request("<say>on</say>", action=ECHO, timeout=240)).body.text == "on"
     await until(lambda: destination.running.dead_letters.count == 1)  # the request has its fault
+    counted = [
+        one for one in DestinationCollector(destination.running).collect() if one.name == "holdfast_dead_letters"
+    ]
+    assert [sample.value for one in counted for sample in one.samples if sample.name.endswith("_total")] == [1]
 
     @app.on(ORDER)
     async def order(message: holdfast.Message) -> None:

@@ -16,7 +16,8 @@ from waiting import until
 import holdfast
 from holdfast import Destination, DestinationHTTP
 from holdfast.broker.broker import Broker
-from holdfast.broker.forwarders import PAUSED, UNCONFIGURED, forwarder_key
+from holdfast.broker.forwarders import forwarder_key
+from holdfast.core.steering import PAUSED, UNCONFIGURED
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import ConfigurationError

@@ -98,8 +98,12 @@ async def test_a_suspended_forwarder_stays_suspended_over_a_restart_until_resume
     await until(lambda: len(got) == 3)
     await until(lambda: is_all_sent(broker))
 
-    status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
+    status, planned = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest", "dry_run": True})
     assert status == 200
+    assert sum(planned["before"].values()) - sum(planned["offsets"].values()) == 3
+    assert is_all_sent(broker)  # nothing has moved
+    status, answer = await admin.ask("/forwarders/next/reset", "POST", json={"to": "earliest"})
+    assert (status, answer) == (200, planned)
     await until(lambda: len(got) == 6)
     assert got == [b"<n>%d</n>" % number for number in (0, 1, 2, 0, 1, 2)]
     await until(lambda: is_all_sent(broker))

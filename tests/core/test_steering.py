@@ -14,7 +14,7 @@ from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.steering import Loss, NotSteered, Steering
+from holdfast.core.steering import PAUSED, UNCONFIGURED, Loss, NotSteered, Steering
 from tests.core.forwarding.test_forwarding import NEW, Relay, names, said
 
 
@@ -59,6 +59,32 @@ def test_a_suspended_forwarder_sends_nothing_over_a_restart_and_then_continues()
     assert second[1:] == (2, b"m1")
     assert second[0] == said([first])[0][0], "in the same Sequence"
     assert Relay(relay).protocol.outbound.outboxes["next"].lifecycle.suspended is None
+
+
+def test_a_second_suspension_without_a_reason_keeps_the_first_one() -> None:
+    relay = Relay()
+    relay.come("m0")
+    relay.forward()
+    relay.take()
+    destination = relay.protocol.inbound.destinations[relay.inbound]
+    for reason, kept in (
+        ("the disk", "the disk"),
+        ("", "the disk"),
+        ("the network", "the network"),
+        ("", "the network"),
+    ):
+        steer(relay).suspend(outbox_of(relay), reason)
+        steer(relay).suspend_inbound(destination, reason)
+        assert (outbox_of(relay).lifecycle.suspended, destination.suspended) == (kept, kept)
+
+
+@pytest.mark.parametrize("reason", [PAUSED, UNCONFIGURED])
+def test_an_operator_who_suspends_a_paused_forwarder_is_the_one_to_resume_it(reason: str) -> None:
+    relay = Relay()
+    relay.forward()
+    steer(relay).suspend(outbox_of(relay), reason)
+    steer(relay).suspend(outbox_of(relay), "")
+    assert outbox_of(relay).lifecycle.suspended == ""
 
 
 def test_a_resumed_forwarder_does_not_decide_about_doubtful_messages() -> None:

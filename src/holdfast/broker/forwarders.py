@@ -13,7 +13,7 @@ from holdfast.broker.config import ForwarderConfig
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outboxes.outbox import Outbox
-from holdfast.core.steering import Steering
+from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.logs import log
@@ -22,13 +22,9 @@ from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
 
-PAUSED = "paused by the configuration"
-"""Reason of a forwarder that the configuration pauses."""
 CONNECTIONS = 128
 """Maximum number of connections from a forwarder to its destination. A request occupies one until the service answers,
 so a service\nthat is slow for some sessions must leave enough for the others."""
-UNCONFIGURED = "not in the configuration"
-"""Reason of a forwarder that is in the store but not in the configuration."""
 
 
 class Forwarders:

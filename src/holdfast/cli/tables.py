@@ -246,6 +246,8 @@ def _in_words(value: Any) -> str:
         return ", ".join(f"{name} {_in_words(part)}" for name, part in value.items() if part is not None)
     if isinstance(value, float):
         return f"{value:,.1f}"
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value))
     return "" if value is None else str(value)
 
 

@@ -22,6 +22,10 @@ from holdfast.core.rm_destination.destination import RMDestination
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.exceptions import ConfigurationError
 
+PAUSED = "paused by the configuration"
+"""Reason of a forwarder that the configuration pauses."""
+UNCONFIGURED = "not in the configuration"
+"""Reason of a forwarder that is in the store but not in the configuration."""
 GIVEN_UP = "an operator moved on"
 """Reason to stop an outbox after the operator gave its Sequence up while some of its messages may have arrived."""
 
@@ -69,7 +73,7 @@ class Steering:
     # --- inbound Sequences ----------------------------------------------------------------------------------------
 
     def suspend_inbound(self, destination: RMDestination, reason: str) -> None:
-        """Accept no new message of the Sequence until :meth:`resume_inbound`.
+        """Accept no new message of the Sequence until :meth:`resume_inbound`. Without a reason, an earlier one stays.
 
         The destination does not acknowledge new messages, just as when it has no room. The source therefore keeps them
         and retransmits them as after a loss, which every stack does. A fault would end the Sequence, and an HTTP error
@@ -82,9 +86,9 @@ class Steering:
             raise NotSteered(
                 f"the Sequence {destination.identifier} has ended", remedy="An ended Sequence cannot be suspended."
             )
-        destination.suspended = reason
+        destination.suspended = reason or destination.suspended or ""
         self._commit.save(destination.identifier, destination)
-        self._tell(Incident("sequence.suspended", destination.identifier), reason=reason)
+        self._tell(Incident("sequence.suspended", destination.identifier), reason=destination.suspended)
 
     def resume_inbound(self, destination: RMDestination) -> None:
         """Accept messages of the Sequence again. Its source retransmits the messages that were not accepted.
@@ -105,6 +109,8 @@ class Steering:
     def suspend(self, outbox: Outbox, reason: str) -> None:
         """Send nothing of the outbox until :meth:`resume`. The outbox still processes acknowledgements.
 
+        Without a reason, an operator's earlier one stays. The configuration's does not: it would resume the outbox.
+
         Raises:
             NotSteered: the outbox is stopped for another reason, or answers requests, which only the requester ends.
         """
@@ -114,6 +120,8 @@ class Steering:
                 f"{outbox.key!r} is already stopped: {outbox.lifecycle.stopped}",
                 remedy="It sends nothing until you decide: holdfast outbox retry.",
             )
+        if not reason and outbox.lifecycle.suspended not in (PAUSED, UNCONFIGURED):
+            reason = outbox.lifecycle.suspended or ""
         outbox.lifecycle.suspend(reason)
         outbox.save()
         outbox.ready()  # requesters wait
@@ -319,12 +327,12 @@ class Steering:
         losses = []
         for cursor in queue.cursors.values():
             if partition in cursor.offsets:
-                missed = below - max(self._stands(queue, cursor.name, partition), one.first)
+                missed = below - max(self.position(queue, cursor.name, partition), one.first)
                 if missed > 0:
                     losses.append(Loss(cursor.name, cursor.kind, missed))
         return losses
 
-    def _stands(self, queue: Queue, name: str, partition: int) -> int:
+    def position(self, queue: Queue, name: str, partition: int) -> int:
         """Return a cursor's current offset. An outbox moves its cursor only occasionally, so ask the outbox."""
         cursor = queue.cursors[name]
         outbox = self._outbound.outboxes.get(name.removeprefix("outbound/")) if cursor.is_outbound else None

@@ -21,7 +21,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.inspection.forwarders import _row as forwarder_row
-from holdfast.cli.inspection.operations import duration, place, places_text
+from holdfast.cli.inspection.operations import duration, moved_text, place, places_text, planned_text
 from holdfast.cli.main import COMMANDS, cli
 from holdfast.core.records import Record
 from holdfast.core.sinks.sink import Batch
@@ -190,7 +190,12 @@ def test_cursors_are_listed_moved_and_forgotten(run: Any, served: Any, tmp_path:
         assert re.split(r" {2,}", line)[:4] == ["inbox", "audit", "reader", "3"]
     assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 3
     result = run("cursors", "reset", "inbox", "audit", *admin, "--to", "latest")
-    assert (result.code, "--yes" in result.err) == (1, True)
+    assert (result.code, "--yes" in result.err, "audit of inbox would skip 3 messages." in result.err) == (
+        1,
+        True,
+        True,
+    )
+    assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 3
     assert run("cursors", "reset", "inbox", "audit", *admin, "--to", "latest", "--yes").code == 0
     assert json.loads(run("cursors", "audit", *admin, "--json").out)["lag"] == 0
     assert run("cursors", "reset", "inbox", "audit", *admin, "--ago", "1h", "--yes").code == 0
@@ -248,6 +253,15 @@ def test_a_purge_says_at_once_that_it_needs_force_too(run: Any, served: Any) -> 
     assert (result.code, "Name the partition.\n" in result.err) == (1, True), result.err
 
 
+def test_a_move_is_planned_by_its_messages_and_told_by_its_partitions() -> None:
+    before = {str(one): 10 for one in range(64)}
+    assert planned_text({"before": before, "offsets": before}, "send") == "move past no message"
+    answer = {"before": before, "offsets": before | {"3": 12, "9": 9}}
+    assert planned_text(answer, "send") == "skip 2 messages and send 1 message again"
+    assert moved_text(answer) == "is now at 12 of partition 3, 9 of partition 9"
+    assert moved_text({"before": before, "offsets": before}) == "was already there"
+
+
 def test_a_place_in_many_partitions_is_told_by_number_and_in_short() -> None:
     assert places_text({"0": 3, "10": 2, "9": 1}) == "3 of partition 0, 1 of partition 9, 2 of partition 10"
     assert places_text({str(one): 1200 for one in range(64)}) == "1,200 of each of 64 partitions"
@@ -295,10 +309,13 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         asyncio.run(asyncio.sleep(0.1))
     assert lag() == 0
     result = run("forwarders", "replay", "next", *admin, "--to", "earliest")
-    assert (result.code, "arrive again" in result.err) == (1, True)
+    assert (result.code, "next would send 3 messages again. Nothing has" in result.err) == (1, True), result.err
     answer = json.loads(run("forwarders", "replay", "next", *admin, "--to", "earliest", "--yes", "--json").out)
     assert answer["offsets"] == {str(partition): 0 for partition in range(4)}
-    assert run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes").code == 0
+    result = run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes")
+    assert (result.code, len(result.out) < 80) == (0, True), result.out
+    result = run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes")
+    assert result.out == "next was already there.\n"
     result = run("forwarders", "delete", "next", *admin, "--yes")
     assert (result.code, "is sending" in result.err) == (1, True)
     for partition in range(4):

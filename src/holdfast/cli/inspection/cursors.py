@@ -11,8 +11,9 @@ from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
+    moved_text,
     place_options,
-    places_text,
+    planned_text,
     quoted,
     steer_options,
     tell,
@@ -63,9 +64,15 @@ def _path(queue: str, cursor: str) -> str:
     return f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
 
 
-def _move(admin: AdminClient, queue: str, cursor: str, where: dict[str, Any], as_json: bool) -> None:
-    answer = admin.steer(f"{_path(queue, cursor)}/reset", **where)
-    tell(answer, f"{cursor} of {queue} is at {places_text(answer['offsets'])}.", as_json)
+def _move(
+    admin: AdminClient, queue: str, cursor: str, where: dict[str, Any], verb: str, yes: bool, as_json: bool
+) -> None:
+    path = f"{_path(queue, cursor)}/reset"
+    if not yes:
+        planned = planned_text(admin.steer(path, **where, dry_run=True), verb)
+        confirm(f"{cursor} of {queue} would {planned}.", yes)
+    answer = admin.steer(path, **where)
+    tell(answer, f"{cursor} of {queue} {moved_text(answer)}.", as_json)
 
 
 @cursors.command(short_help="Move a cursor.")
@@ -84,9 +91,7 @@ def reset(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Admi
     A reader's cursor marks the records that it has finished. If you move it back, the queue protects the records after
     it again, if they still exist. The Spark source reads from its checkpoint, regardless of its cursor.
     """
-    admin.ask(_path(queue, cursor))
-    confirm(f"{cursor} of {queue} would move.", yes)
-    _move(admin, queue, cursor, where, as_json)
+    _move(admin, queue, cursor, where, "read", yes, as_json)
 
 
 @cursors.command(short_help="Handle or send messages again.")
@@ -105,9 +110,7 @@ def replay(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Adm
     A requester that already has its reply gets no second one. A forwarder sends in a new Sequence, so its destination
     cannot recognise a repeated message as a duplicate.
     """
-    admin.ask(_path(queue, cursor))
-    confirm(f"{cursor} would process messages of {queue} again that are already done.", yes)
-    _move(admin, queue, cursor, where, as_json)
+    _move(admin, queue, cursor, where, "process", yes, as_json)
 
 
 @cursors.command(short_help="Delete a reader's cursor.")

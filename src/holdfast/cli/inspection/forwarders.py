@@ -12,10 +12,12 @@ from holdfast.cli.inspection.idle_partitions import all_option, folded
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
+    moved_text,
     place_options,
-    places_text,
+    planned_text,
     quoted,
     reason_option,
+    several,
     steer_options,
     tell,
     yes_option,
@@ -147,9 +149,12 @@ def resume(name: str, admin: AdminClient, as_json: bool) -> None:
     tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} continues.", as_json)
 
 
-def _move(admin: AdminClient, name: str, where: dict[str, Any], as_json: bool) -> None:
-    answer = admin.steer(f"forwarders/{quoted(name)}/reset", **where)
-    tell(answer, f"{name} is at {places_text(answer['offsets'])}.", as_json)
+def _move(admin: AdminClient, name: str, where: dict[str, Any], yes: bool, as_json: bool) -> None:
+    path = f"forwarders/{quoted(name)}/reset"
+    if not yes:
+        confirm(f"{name} would {planned_text(admin.steer(path, **where, dry_run=True), 'send')}.", yes)
+    answer = admin.steer(path, **where)
+    tell(answer, f"{name} {moved_text(answer)}.", as_json)
 
 
 @forwarders.command(short_help="Move a forwarder.")
@@ -163,10 +168,10 @@ def reset(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_js
     \b
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --to latest
     holdfast forwarders reset --admin http://127.0.0.1:8081 partner --partition 0 --offset 1200 --yes
+
+    The command first shows how many messages it would skip or send again.
     """
-    admin.ask(f"forwarders/{quoted(name)}")
-    confirm(f"{name} would move. Forward, it skips messages; back, messages arrive again.", yes)
-    _move(admin, name, where, as_json)
+    _move(admin, name, where, yes, as_json)
 
 
 @forwarders.command(short_help="Send messages again.")
@@ -181,11 +186,10 @@ def replay(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_j
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --to earliest --yes
 
-    The forwarder sends them in a new Sequence, so the destination cannot recognise them as duplicates.
+    The command first shows how many. The forwarder sends them in a new Sequence, so the destination cannot recognise
+    them as duplicates.
     """
-    admin.ask(f"forwarders/{quoted(name)}")
-    confirm(f"Messages that {name} has already sent would arrive again.", yes)
-    _move(admin, name, where, as_json)
+    _move(admin, name, where, yes, as_json)
 
 
 @forwarders.command(short_help="Forget a forwarder.")
@@ -204,6 +208,8 @@ def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """
     path = f"forwarders/{quoted(name)}"
     lag = sum(one["lag"] for one in admin.ask(path).get("forwarders", []))
-    confirm(f"{name} would be deleted, and would not send its {lag:,} unacknowledged messages.", yes)
+    confirm(f"{name} would be deleted, and would not send its {several(lag, 'unacknowledged message')}.", yes)
     answer = admin.ask(path, "DELETE")
-    tell(answer, f"{name} is deleted; {answer['waiting']:,} messages were not acknowledged.", as_json)
+    waiting = int(answer["waiting"])
+    were = "was" if waiting == 1 else "were"
+    tell(answer, f"{name} is deleted; {several(waiting, 'message')} {were} not acknowledged.", as_json)

@@ -13,7 +13,7 @@ _PARTITION_OF = re.compile(r"(outbound/forwarder/.+)/\d+", re.DOTALL)
 
 
 def all_option(command: Any) -> Any:
-    return click.option("--all", "every", is_flag=True, help="Also list each idle partition of a forwarder.")(command)
+    return click.option("--all", "every", is_flag=True, help="Also list idle and empty partitions.")(command)
 
 
 def folded(things: Iterable[T], group: Callable[[T], Hashable], fold: Callable[[list[T]], T]) -> list[T]:

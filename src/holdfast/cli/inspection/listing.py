@@ -32,6 +32,7 @@ class Shelf:
         rows: Returns the table rows of one object.
         ask_one: Requests the details of one object; None if the list contains them.
         fold: Combines objects that need no separate rows; None: every object has its rows.
+        shorten: Leaves out what is empty in the details of one object; None: all of them are shown.
     """
 
     what: str
@@ -43,6 +44,7 @@ class Shelf:
     rows: Callable[[dict[str, Any]], list[list[str]]]
     ask_one: Callable[[AdminClient, dict[str, Any]], dict[str, Any]] | None = None
     fold: Callable[[Things], Things] | None = None
+    shorten: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def show(
         self, store: str | None, one: str | None, admin: str | None, *, as_json: bool, every: bool = False
@@ -54,7 +56,7 @@ class Shelf:
             one: The beginning of a name; None for all.
             admin: The URL of a running server's admin listener, None for a store.
             as_json: Whether to print the listener's JSON rather than a table.
-            every: Whether the table has a row for each.
+            every: Whether the table has a row for each, and the details of one are complete.
 
         Raises:
             ConfigurationError: None matches, or several do.
@@ -66,7 +68,10 @@ class Shelf:
             found = find_by_beginning(things, self.key, one, self.what, client.place)
             if self.ask_one is not None:
                 found = self.ask_one(client, found)
-            click.echo(json.dumps(found, indent=2)) if as_json else print_one(found)
+            if as_json:
+                click.echo(json.dumps(found, indent=2))
+            else:
+                print_one(found if self.shorten is None or every else self.shorten(found))
         elif as_json:
             click.echo(json.dumps({self.name: things}, indent=2))
         elif things:

@@ -171,6 +171,32 @@ def duration(text: str) -> float:
     return seconds
 
 
+def planned_text(planned: dict[str, Any], verb: str) -> str:
+    """Return what a move would do to the messages between the old and the new position, in words.
+
+    Args:
+        planned: The answer to a dry run.
+        verb: How messages are repeated: "send".
+    """
+    moves = [(planned["before"][number], offset) for number, offset in planned["offsets"].items()]
+    skipped = sum(max(0, after - before) for before, after in moves)
+    repeated = sum(max(0, before - after) for before, after in moves)
+    parts = [f"skip {several(skipped, 'message')}"] if skipped else []
+    parts += [f"{verb} {several(repeated, 'message')} again"] if repeated else []
+    return " and ".join(parts) or "move past no message"
+
+
+def moved_text(answer: dict[str, Any]) -> str:
+    """Return the new position of a cursor in the partitions in which it has moved."""
+    moved = {number: at for number, at in answer["offsets"].items() if at != answer["before"][number]}
+    return f"is now at {places_text(moved)}" if moved else "was already there"
+
+
+def several(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def places_text(offsets: dict[str, int]) -> str:
     """Return a cursor's position in words, by partition; in short if it is the same in several."""
     if len(offsets) > 1 and len(set(offsets.values())) == 1:

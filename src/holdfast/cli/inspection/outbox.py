@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.operations import ListedNoun, quoted
+from holdfast.cli.inspection.operations import ListedNoun, quoted, several
 from holdfast.cli.tables import (
     admin_and_rest,
     admin_option,
@@ -165,9 +165,9 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         click.echo(json.dumps({"retried": done, "count": count}))
     else:
         when = "now" if client.is_running else f"when {client.place} is next opened"
-        click.echo(
-            f"{done:,} stopped {('keys resume' if done != 1 else 'key resumes')} {when}; {count:,} messages wait."
-        )
+        keys = "key resumes" if done == 1 else "keys resume"
+        wait = "waits" if count == 1 else "wait"
+        click.echo(f"{done:,} stopped {keys} {when}; {several(count, 'message')} {wait}.")
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:

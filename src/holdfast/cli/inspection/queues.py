@@ -55,7 +55,8 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 
     `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has waited, and
     `idle` how long ago the cursor moved. Only a running server knows what a queue `keeps` and how many records arrive
-    per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row.
+    per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row. The details of one queue
+    list the partitions with records. --all shows every cursor and partition.
     """
     QUEUES.show(store, name, admin, as_json=as_json, every=every)
 
@@ -251,6 +252,18 @@ def _fold(found: Things) -> Things:
     return [{**one, "cursors": fold_cursors(one["cursors"])} for one in found]
 
 
+def _shorten(one: dict[str, Any]) -> dict[str, Any]:
+    """Return a queue with only the partitions that have records; a queue may have 128."""
+    held = {number: bounds for number, bounds in one["partitions"].items() if bounds["end"] > bounds["first"]}
+    cursors = [
+        cursor | {"offsets": {number: at for number, at in cursor["offsets"].items() if number in held}}
+        for cursor in fold_cursors(one["cursors"])
+    ]
+    partitions = [{"partition": number, **bounds} for number, bounds in held.items()]
+    idle = len(one["partitions"]) - len(held)
+    return one | {"partitions": [*partitions, *([f"{idle:,} empty"] if idle else [])], "cursors": cursors}
+
+
 def _rows(one: dict[str, Any]) -> list[list[str]]:
     rate = one.get("rate_in")
     queue = [one["name"], f"{one['records']:,}", "" if rate is None else f"{rate:,.1f}", one["retention"] or ""]
@@ -270,4 +283,5 @@ QUEUES = Shelf(
     ask=_ask,
     rows=_rows,
     fold=_fold,
+    shorten=_shorten,
 )

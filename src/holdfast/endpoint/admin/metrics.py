@@ -77,7 +77,9 @@ class DestinationCollector(Collector):
             yield _counter(
                 "holdfast_handler_failures", "Handler calls that raised an error.", app.dispatcher.handling.failed
             )
-            yield _counter("holdfast_dead_letters", "Messages that became dead letters.", app.dispatcher.handling.dead)
+        yield _counter(
+            "holdfast_dead_letters", "Messages that became dead letters.", app.incidents["dead_letter.added"]
+        )
         kept = app.dead_letters.count
         yield GaugeMetricFamily("holdfast_dead_letters_kept", "Current dead letters.", value=kept)
 

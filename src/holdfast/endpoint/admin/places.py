@@ -79,6 +79,14 @@ async def find_offsets(
     return {number: ends[number] for number in partitions}
 
 
+def within(queue: Queue, places: dict[int, int]) -> dict[int, int]:
+    """Return the offsets at which a cursor stands after a move: none is beyond an end of its partition."""
+    return {
+        number: min(max(offset, queue.partitions[number].first), queue.partitions[number].durable_end)
+        for number, offset in places.items()
+    }
+
+
 async def offset_at(engine: Engine, queue: Queue, partition: int, time: float) -> int:
     """Return the offset of the first record delivered at ``time`` or later; the partition's end without one.
 

@@ -109,7 +109,7 @@ def test_every_number_that_several_workers_answer_with_has_a_rule() -> None:
         assert amounts(route.answer) <= known, route.path
 
 
-BY_PARTITION = ("partitions", "offsets", "fingerprints")
+BY_PARTITION = ("partitions", "offsets", "before", "fingerprints")
 """Fields with a value for each partition: a partition belongs to one worker, so they need no rule."""
 ONE_ANSWERS = (
     Joined.ANY,

@@ -276,7 +276,10 @@ async def test_a_readers_cursor_stands_in_both_and_is_moved_back_in_one(crew: Cr
     assert (await clients[0].put("r", offsets, "another"))[0] == 409
     last = max(one for one, end in offsets.items() if end)
     reset = {"offset": 0, "partition": int(last)}
-    assert (await clients[0].ask("/queues/inbox/cursors/r/reset", "POST", json=reset))[1] == {"offsets": {last: 0}}
+    assert (await clients[0].ask("/queues/inbox/cursors/r/reset", "POST", json=reset))[1] == {
+        "offsets": {last: 0},
+        "before": {last: 3},
+    }
     _, listed = await clients[0].ask("/cursors")
     assert [(one["name"], one["lag"]) for one in listed["cursors"]] == [("r", offsets[last])]
     status, told = await clients[0].ask("/queues/inbox/cursors/r/reset", "POST", json={"offset": 0})

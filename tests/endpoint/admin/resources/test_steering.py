@@ -229,7 +229,11 @@ async def test_a_readers_cursor_is_moved_to_an_offset_an_end_or_a_time(admin: Cl
         ({"time": time.time() + 1000}, 5),
         ({"offset": 99}, 5),
     ):
-        assert await admin.ask(path, "POST", json=asked) == (200, {"offsets": {"0": offset}}), asked
+        before = (await admin.ask("/queues/inbox/cursors/spark"))[1]["offsets"]
+        moved = (200, {"offsets": {"0": offset}, "before": before})
+        assert await admin.ask(path, "POST", json={**asked, "dry_run": True}) == moved, asked
+        assert (await admin.ask("/queues/inbox/cursors/spark"))[1]["offsets"] == before
+        assert await admin.ask(path, "POST", json=asked) == moved, asked
         assert (await admin.ask("/queues/inbox/cursors/spark"))[1]["offsets"] == {"0": offset}
 
 
@@ -243,7 +247,9 @@ async def test_handlers_are_given_again_what_is_still_there(serve: Any, session:
     await app.handled()
     assert handled == [1, 2, 3, 4]
     path = "/queues/inbox/cursors/handler/reset"
-    assert await admin.ask(path, "POST", json={"offset": 2}) == (200, {"offsets": {"0": 2}})
+    moved = (200, {"offsets": {"0": 2}, "before": {"0": 4}})
+    assert await admin.ask(path, "POST", json={"offset": 2, "dry_run": True}) == moved
+    assert await admin.ask(path, "POST", json={"offset": 2}) == moved
     await app.handled()
     assert handled == [1, 2, 3, 4, 3, 4]
     await admin.send(1)

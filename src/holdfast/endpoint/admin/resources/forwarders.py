@@ -15,9 +15,9 @@ from holdfast.core.steering import NotSteered, Steering
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over
+from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over, within
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes.answers import ForwarderDeleted, ForwarderList, Offsets
+from holdfast.endpoint.admin.shapes.answers import ForwarderDeleted, ForwarderList, Moved
 from holdfast.endpoint.admin.shapes.requests import Page, Reason, Reset
 from holdfast.endpoint.inspection import describe_flight
 from holdfast.endpoint.sending.outboxes import forwarder_of, state_of
@@ -100,7 +100,7 @@ class ForwarderRoutes:
                 one + "/reset",
                 self._reset,
                 "Move a forwarder forward or back; repeated messages go in a new Sequence",
-                Offsets,
+                Moved,
                 body=Reset,
                 errors=(404, 409),
             ),
@@ -160,9 +160,13 @@ class ForwarderRoutes:
         engine = self._app.engine
         queue, numbers = next(iter(found.values())).records.queue, numbering_of(self._app)
         places = await find_offsets(engine, queue, asked.body, numbers, list(found))
-        stands = {own: await pass_over(engine, found[own], place) for own, place in places.items()}
-        await engine.durable()
-        return {"offsets": numbers.numbered(stands)}
+        before = {own: found[own].records.first for own in places}
+        if asked.body.dry_run:
+            stands = within(queue, places)
+        else:
+            stands = {own: await pass_over(engine, found[own], place) for own, place in places.items()}
+            await engine.durable()
+        return {"offsets": numbers.numbered(stands), "before": numbers.numbered(before)}
 
     async def _delete(self, asked: Asked, name: str) -> object:
         found = self._find(name)

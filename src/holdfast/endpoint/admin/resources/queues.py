@@ -15,10 +15,10 @@ from holdfast.core.steering import Loss, Steering
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over
+from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over, within
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
-from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Offsets, Purged, QueueShown
+from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Moved, Purged, QueueShown
 from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.envelopes.attachments import describe_attachments
@@ -70,7 +70,7 @@ class QueueRoutes:
                 one + "/cursors/{cursor}/reset",
                 self._reset,
                 "Move a cursor forward or back: to an offset, to an end, or to a time",
-                Offsets,
+                Moved,
                 body=Reset,
                 errors=(404, 409),
             ),
@@ -215,6 +215,9 @@ class QueueRoutes:
         numbers = self._numbers(queue)
         places = await find_offsets(engine, queue, asked.body, numbers, list(there.offsets))
         steering = Steering(engine.protocol)
+        before = {partition: steering.position(queue, cursor, partition) for partition in places}
+        if asked.body.dry_run:
+            return {"offsets": numbers.numbered(within(queue, places)), "before": numbers.numbered(before)}
         stands = {}
         try:
             for partition, offset in places.items():
@@ -222,7 +225,7 @@ class QueueRoutes:
         finally:
             engine.touch()  # the cursor has moved in the partitions before the one where the move failed
         await engine.durable()
-        return {"offsets": numbers.numbered(stands)}
+        return {"offsets": numbers.numbered(stands), "before": numbers.numbered(before)}
 
     async def _move(self, steering: Steering, queue: Queue, cursor: str, partition: int, offset: int) -> int:
         now = self._app.engine.clock()

@@ -242,6 +242,13 @@ class Offsets(Shape):
     offsets: dict[str, int]
 
 
+class Moved(Shape):
+    """The new offsets of a cursor, and those from before the request. With ``dry_run``, it has not moved."""
+
+    offsets: dict[str, int]
+    before: dict[str, int]
+
+
 class AttachmentShown(Shape):
     """One attachment of a message; ``bytes`` is its stored size."""
 

@@ -164,6 +164,7 @@ class Reset(Shape):
         Seconds | None, Meta(description="Seconds since 1970: the first record received at or after this time.")
     ] = None
     partition: Annotated[Offset | None, Meta(description="Only this partition. Without it, every partition.")] = None
+    dry_run: Annotated[bool, Meta(description="Only return what the request would do.")] = False
 
 
 class Purge(Shape):
