@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.store import is_sql, open_store, shown
+from holdfast.store import is_sql, open_store, shown, store_exists
 from holdfast.store.address import DEFAULT_PATIENCE, beside, read_address
 
 
@@ -28,6 +28,24 @@ def test_urls_of_databases_are_known(location):
 )
 def test_nothing_else_is(location):
     assert not is_sql(location)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "mysql", "mariadb+pymysql", "Kafka"])
+@pytest.mark.parametrize("rest", ["/me:word@h/d", "me:word@h/d", ""])
+def test_a_url_that_has_lost_a_slash_is_no_directory(tmp_path, monkeypatch, scheme, rest):
+    monkeypatch.chdir(tmp_path)
+    for use in (open_store, store_exists):
+        with pytest.raises(ConfigurationError, match="lacks a slash") as caught:
+            use(f"{scheme}:{rest}")
+        assert f"Write {scheme}://... for the URL." in caught.value.remedy
+        assert "word" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_may_be_named_like_a_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open_store("./mysql:here").close()
+    open_store("notes:2026").close()
 
 
 def test_the_space_and_the_patience_are_taken_out_and_the_driver_is_named():

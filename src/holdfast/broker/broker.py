@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, public_secrets
+from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, public_secrets, unused_policies
 from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.forwarders import Forwarders
@@ -78,7 +78,7 @@ class Broker:
         settings.on_recovered = self._recovered
         settings.addresses = lambda: self.forwarders.addresses()
         self.service = Service(self.destination, _listeners(config), post)
-        self._warn_of_public_secrets()
+        self._warn()
 
     @staticmethod
     def _own(config: BrokerConfig, post: Post | None) -> BrokerConfig:
@@ -125,14 +125,17 @@ class Broker:
         _limit_queues(destination, new)
         changed = what_changes(self.config, read)
         self.config = read
-        self._warn_of_public_secrets()
+        self._warn()
         log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
 
-    def _warn_of_public_secrets(self) -> None:
+    def _warn(self) -> None:
+        """Log what a configuration permits but hardly anyone wants."""
         if self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count):  # once is enough
             for file in public_secrets(self.config):
                 log.warning("secret.public", file=file, remedy=public_remedy(file))
+            for pattern in unused_policies(self.config):
+                log.warning("policy.unused", pattern=pattern, remedy="Check the name: no forwarder has it.")
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""

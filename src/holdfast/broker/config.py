@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.cluster_config import ClusterConfig
-from holdfast.broker.destinations import nearness
+from holdfast.broker.destinations import NAME, nearness
 from holdfast.broker.signature_config import (
     AssertionsConfig,
     ForwarderSymmetricConfig,
@@ -545,6 +545,16 @@ def resolved_policy(
     for _, given in sorted(fitting, key=lambda found: found[0]):
         said = _merged(said, given)
     return _built(ForwardingPolicy, _merged(said, own or {}))  # type: ignore[no-any-return]
+
+
+def unused_policies(config: BrokerConfig) -> list[str]:
+    """Return the patterns for names of forwarders that match no forwarder, such as misspelt ones."""
+    names = [one.name for one in config.forwarders]
+    return [
+        one.pattern
+        for one in config.policies
+        if one.pattern.startswith(NAME) and not any(nearness(one.pattern, "", name) for name in names)
+    ]
 
 
 def actions_of(queue: str, routes: Iterable[RouteConfig], default: str | None) -> frozenset[str]:

@@ -18,7 +18,7 @@ class Shown:
     """The visible progress.
 
     Args:
-        text: The progress in words.
+        text: The progress in words; "" before there is any.
         done, total: The progress as a bar; total None: unknown.
     """
 
@@ -37,7 +37,8 @@ async def progress(look: Callable[[], Shown]) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        print(look().text, file=sys.stderr, flush=True)
+        if text := look().text:
+            print(text, file=sys.stderr, flush=True)
 
 
 async def _in_log(look: Callable[[], Shown]) -> None:

@@ -17,6 +17,8 @@ from holdfast.exceptions import HoldfastError
 
 PAGE = 1000
 """Page size of the requested lists."""
+NEEDS_TLS = b"this port speaks https"
+"""How the answer of a listener with TLS to a request without TLS begins."""
 PATIENCE = 30.0
 """Seconds to wait for the answer of a listener."""
 
@@ -82,6 +84,10 @@ class AdminClient:
         try:
             found = json.loads(data) if data else {}
         except (ValueError, RecursionError) as error:
+            if data.startswith(NEEDS_TLS):
+                raise HoldfastError(
+                    f"{self.place} cannot be read: this port speaks https", remedy="Change http to https in the URL."
+                ) from None
             raise self._unreadable(f"its response {status} is not JSON") from error
         if not isinstance(found, dict):
             raise self._unreadable("its response is not a JSON object")

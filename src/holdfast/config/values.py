@@ -21,6 +21,7 @@ from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.endpoint.arguments import LONGEST_URL, check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import bytes_of, seconds_of
+from holdfast.store.address import check_slashes
 
 MAX_SECRET = 64 * 1024
 """Maximum number of bytes of a file with a secret; a longer file is a mistake."""
@@ -208,6 +209,10 @@ def _store(value: Any, base: Path) -> str:
     if "://" in text:
         _no_password(text)
         return text
+    try:
+        check_slashes(text)
+    except ConfigurationError as error:
+        raise Unfit(error.message, error.remedy) from None
     return str(base / text)
 
 
@@ -321,7 +326,7 @@ def one_of(values: Iterable[str]) -> Kind:
 
     def read(value: Any, base: Path) -> Any:
         if not isinstance(value, str) or value not in words:
-            raise _unfit(value, f"one of {told}", f"Use one of {told}.")
+            raise _unfit(value, "a valid value", f"Use one of {told}.")
         return words[value]
 
     return Kind(told, read)

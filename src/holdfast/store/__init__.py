@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
-from holdfast.store.address import is_kafka, is_remote, is_sql, shown
+from holdfast.store.address import check_slashes, is_kafka, is_remote, is_sql, shown
 from holdfast.store.base import Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
@@ -55,6 +55,7 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
         return location
     if location == IN_MEMORY and not read_only:
         return MemoryStore()
+    check_slashes(location)
     if is_sql(location):
         return _open_sql(str(location), read_only=read_only)
     if is_kafka(location):
@@ -80,6 +81,7 @@ def store_exists(location: str | Path | Store) -> bool:
         return True
     if location == IN_MEMORY:
         return False
+    check_slashes(location)
     if is_kafka(location):
         return _has_records(str(location))
     if not is_sql(location):

@@ -21,6 +21,7 @@ DEFAULT_PATIENCE = 300.0
 LONGEST_SPACE = 100
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+([A-Za-z0-9_]+))?://")
+_LOST_SLASH = re.compile(r"([A-Za-z]+)(\+[A-Za-z0-9_]+)?:(?!//)")
 _SHOWN = frozenset({"cache", "host", "partition", "port", "space", "unix_socket"})
 _EXAMPLE = "postgresql://user@host/database?space=orders"
 
@@ -54,6 +55,20 @@ def is_sql(location: object) -> bool:
 def is_kafka(location: object) -> bool:
     """Whether a location is the URL of a log in Kafka."""
     return isinstance(location, str) and location[:8].lower() == "kafka://"
+
+
+def check_slashes(location: object) -> None:
+    """Check that a location is not a URL that has lost a slash, such as ``mysql:/host/name``.
+
+    Raises:
+        ConfigurationError: It is.
+    """
+    found = _LOST_SLASH.match(location) if isinstance(location, str) else None
+    if found is not None and (_database(found[1]) in DRIVERS or found[1].lower() == "kafka"):
+        raise ConfigurationError(
+            f"the location {found[0]}... of a store lacks a slash: the colon of a URL is followed by two",
+            remedy=f"Write {found[0]}//... for the URL. For a directory of that name, write ./ before it.",
+        )
 
 
 def is_remote(location: object) -> bool:

@@ -304,5 +304,5 @@ def _not_ours(path: Path, why: str) -> StoreError:
         )
     return StoreFormatError(
         f"{path} is not a store of Holdfast: {clause(why)}. The directory was not changed.",
-        remedy="Give a new or empty directory.",
+        remedy="Give the directory of a store, or a new or empty one to make a store in.",
     )

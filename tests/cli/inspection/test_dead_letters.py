@@ -105,7 +105,8 @@ def test_a_server_that_runs_is_asked_and_its_store_can_be_looked_at(
     [
         ((), 2, "Give the numbers of the LETTERs"),
         (("destination",), 2, "Give the numbers of the LETTERs"),
-        (("destination", "1", "--all"), 2, "Give the numbers of the LETTERs"),
+        (("destination", "1", "--all"), 2, "--all means every dead letter: omit the numbers"),
+        (("--all", "1"), 2, "--all means every dead letter: omit the numbers"),
         (("destination", "x"), 2, "'x' is not the number of a dead letter"),
         (("destination", "0", "7"), 1, "destination: the dead letter 7 does not exist"),
         (("no-such-store", "1"), 1, "no-such-store"),

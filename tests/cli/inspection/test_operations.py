@@ -11,7 +11,9 @@ import io
 import itertools
 import json
 import re
+import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from holdfast.cli.main import COMMANDS, cli
 from holdfast.core.records import Record
 from holdfast.core.sinks.sink import Batch
 from holdfast.core.versions import Versions
+from holdfast.http.server.refusals import NEEDS_TLS
 from holdfast.store.staged import blocks_of_records
 
 NOUNS = ("sequences", "queues", "cursors", "forwarders", "dead-letters", "outbox", "sinks")
@@ -246,7 +249,7 @@ def test_a_purge_says_at_once_that_it_needs_force_too(run: Any, served: Any) -> 
     result = run("queues", "purge", "inbox", *admin)
     assert (result.code, "add --yes --force" in result.err) == (1, True), result.err
     result = run("queues", "purge", "inbox", *admin, "--yes")
-    assert (result.code, "delete them anyway with force" in result.err) == (1, True), result.err
+    assert (result.code, "add --yes --force" in result.err) == (1, True), result.err
     result = run("queues", "purge", "inbox", *admin, "--force")
     assert (result.code, "To confirm, add --yes" in result.err) == (1, True), result.err
     result = run("queues", "purge", "inbox", *admin, "--below", "1")
@@ -414,3 +417,38 @@ def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
 def test_a_time_without_a_zone_is_utc() -> None:
     assert place(None, None, "1970-01-02", None) == {"time": 86400.0}
     assert place(None, None, "1970-01-02T01:00+01:00", None) == {"time": 86400.0}
+
+
+def test_an_https_listener_asked_by_http_is_named_with_the_remedy(run: Any) -> None:
+    """The server answers such a request itself, in plain text: tests/http/test_tls.py."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_in_plain, args=(listener,))
+        thread.start()
+        result = run("queues", "--admin", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+    assert result.code == 1
+    assert result.err.endswith("cannot be read: this port speaks https\n  Change http to https in the URL.\n")
+
+
+def answer_in_plain(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+        said = NEEDS_TLS.text.encode()
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dead-letters", "list", "--from"),
+        ("queues", "peek", "inbox", "--partition", "0", "--from"),
+        ("queues", "peek", "inbox", "--partition"),
+        ("queues", "purge", "inbox", "--below"),
+        ("cursors", "reset", "inbox", "audit", "--offset"),
+    ],
+)
+def test_a_number_that_no_server_has_is_wrong_usage(run: Any, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments, "9" * 23)
+    assert result.code == 2
+    assert "is not in the range" in result.err

@@ -57,9 +57,15 @@ def test_a_damaged_store_is_checked_refused_repaired_and_used_again(run: Any, tm
     assert result.code == 1
     assert "The repair would lose:\n- everything after batch" in result.out
     assert run("store", "check", "inbox").code == 1, "nothing was done"
+    result = run("store", "repair", "inbox", "--json")
+    told = json.loads(result.out)
+    assert (result.code, told["needed"], told["repaired"]) == (1, True, False)
+    assert told["losses"][0].startswith("everything after batch")
     result = run("store", "repair", "--yes", "inbox")
     assert result.code == 0
     assert "was repaired. Lost:" in result.out
+    result = run("store", "repair", "inbox", "--json")
+    assert (result.code, json.loads(result.out)) == (0, {"needed": False, "repaired": False, "losses": []})
     assert run("store", "check", "inbox").code == 0
     RocksDBStore(tmp_path / "inbox").close()
 

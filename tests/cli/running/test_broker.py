@@ -114,6 +114,16 @@ def test_a_bad_file_says_all_that_is_wrong_and_ends_with_1(run: Any, tmp_path: P
     assert told["kind"] == "ConfigurationMistakes"
 
 
+def test_a_policy_for_a_forwarder_that_does_not_exist_is_a_warning(run: Any, tmp_path: Path) -> None:
+    policies = "".join(f'[policies."{one}"]\nsending.keep_alive = "5s"\n' for one in ("name:ordrs", "name:ord*", "*"))
+    (tmp_path / "broker.toml").write_text(GOOD + policies)
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    assert result.out.count("warning ") == 1
+    assert 'warning     policies."name:ordrs" matches no forwarder\n' in result.out
+    assert json.loads(run("broker", "check", "--json", "broker.toml").out)["unused_policies"] == ["name:ordrs"]
+
+
 def test_one_mistake_of_a_route_does_not_hide_another(run: Any, tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text('[[routes]]\nqueue = "inbox"\nxpath = "]["\n')
     told = json.loads(run("broker", "check", "--json", "broker.toml").out)

@@ -236,7 +236,7 @@ INPUT = 'input = "orders"\n'
             step(INPUT + 'parse = {schema = "a INT", lenient = "emtpy"}'),
             17,
             "steps.one.parse.lenient",
-            "is not one of",
+            "is not a valid value",
             "Use one of",
         ),
         (

@@ -121,12 +121,21 @@ def drain(cluster: str, node: str, timeout: float) -> int:
     return DONE
 
 
-def _wait_for(end: int, count: Callable[[], int], text: Callable[[int], str], timeout: float, interval: float) -> bool:
+def _wait_for(
+    end: int,
+    count: Callable[[], int],
+    text: Callable[[int], str],
+    timeout: float,
+    interval: float,
+    *,
+    err: bool = False,
+) -> bool:
+    """Wait until a count is at its end, and print each change of it, to standard error with ``err``."""
     until = time.monotonic() + timeout
     before = None
     while (now := count()) != end:
         if now != before:
-            click.echo(text(now))
+            click.echo(text(now), err=err)
             before = now
         if time.monotonic() >= until:
             return False
@@ -152,7 +161,8 @@ def resume(cluster: str, node: str) -> int:
 @click.argument("partitions")
 @click.argument("node")
 @click.option("--timeout", default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait.")
-def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
+@json_option
+def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool) -> int:
     """Move PARTITIONS of CLUSTER to NODE, and wait until it serves them.
 
     PARTITIONS are numbers and ranges: 3, or 0-3,7. An owner gives a quarter of them away at a time. They stay at NODE
@@ -166,22 +176,29 @@ def move(cluster: str, partitions: str, node: str, timeout: float) -> int:
     engine = engine_of(location)
     engine.move_partitions(location, wanted, node)
     name = f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
-    if not timeout:
-        click.echo(f"{node} takes {name}.")
-        return DONE
+
+    def served() -> list[int]:
+        serving = {number for one in engine.read_status(location).nodes if one.name == node for number in one.serving}
+        return sorted(serving.intersection(wanted))
 
     def there() -> int:
-        serving = {number for one in engine.read_status(location).nodes if one.name == node for number in one.serving}
-        return len(serving.intersection(wanted))
+        return len(served())
+
+    def done(is_done: bool, text: str) -> int:
+        facts = {"node": node, "partitions": sorted(wanted), "serving": served() if as_json else []}
+        click.echo(json.dumps(facts) if as_json else text)
+        return DONE if is_done else NOT_DONE
+
+    if not timeout:
+        return done(True, f"{node} takes {name}.")
 
     def text(number: int) -> str:
         return f"{node} serves {number} of {len(wanted)}."
 
-    if not _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL):
-        click.echo(f"{node} does not serve all of them yet. To see why: holdfast cluster status {shown(cluster)}")
-        return NOT_DONE
-    click.echo(f"{node} serves {name}.")
-    return DONE
+    if not _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL, err=as_json):
+        status = f"holdfast cluster status {shown(cluster)}"
+        return done(False, f"{node} does not serve all of them yet. To see why: {status}")
+    return done(True, f"{node} serves {name}.")
 
 
 @cluster.command()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.operations import ListedNoun, confirm, yes_option
+from holdfast.cli.inspection.operations import OFFSET, ListedNoun, confirm, yes_option
 from holdfast.cli.tables import (
     admin_and_names,
     admin_and_rest,
@@ -51,9 +51,7 @@ def dead_letters() -> None:
 
 @dead_letters.command(name="list", short_help="List the dead letters, the oldest first.")
 @click.argument("store", required=False)
-@click.option(
-    "--from", "start", type=click.IntRange(min=0), default=0, show_default=True, help="Start at this dead letter."
-)
+@click.option("--from", "start", type=OFFSET, default=0, show_default=True, help="Start at this dead letter.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="Maximum number of dead letters."
 )
@@ -116,7 +114,9 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
 
 def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: bool) -> tuple[int, int]:
     """Retry or discard dead letters once that is confirmed; return how many, and how many remain."""
-    if every == bool(names):
+    if every and names:
+        raise click.UsageError("--all means every dead letter: omit the numbers, or omit --all.")
+    if not (every or names):
         raise click.UsageError(
             "Give the numbers of the LETTERs, or --all; holdfast dead-letters list shows the numbers."
         )
@@ -134,11 +134,11 @@ def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: b
 
 
 def _client_and_letters(
-    store: str | None, letters: tuple[str, ...], every: bool, admin: str | None
+    store: str | None, letters: tuple[str, ...], admin: str | None
 ) -> tuple[AdminClient, list[str]]:
-    """Return the client, and the letters. With ``--all`` an argument can only be a STORE."""
+    """Return the client, and the letters. A number is a STORE only if one exists there."""
     arguments = [*([store] if store is not None else []), *letters]
-    return admin_and_names(arguments, admin, lambda text: not every and _is_number(text))
+    return admin_and_names(arguments, admin, _is_number)
 
 
 ALL = click.option("--all", "every", is_flag=True, help="All dead letters.")
@@ -160,7 +160,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     A message that fails again becomes a dead letter with a new number. A requester received a fault when the message
     became a dead letter, so the reply of a retry is not sent.
     """
-    client, names = _client_and_letters(store, letters, every, admin)
+    client, names = _client_and_letters(store, letters, admin)
     done, count = _change(client, "retry", names, every, yes=True)
     when = "now" if client.is_running else f"when {client.place} is next served"
     _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
@@ -182,7 +182,7 @@ def discard(
     holdfast dead-letters discard inbox 3
     holdfast dead-letters discard --admin http://127.0.0.1:8081 --all --yes
     """
-    client, names = _client_and_letters(store, letters, every, admin)
+    client, names = _client_and_letters(store, letters, admin)
     done, count = _change(client, "discard", names, every, yes)
     _tell("discarded", done, count, f"{_several(done)} discarded; {count:,} left.", as_json)
 

@@ -19,6 +19,8 @@ import click
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
 from holdfast.exceptions import ConfigurationError
 
+OFFSET = click.IntRange(0, 2**53)
+"""An offset, or the number of a partition or a dead letter, as far as the admin interface accepts it."""
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -117,7 +119,7 @@ def place_options(command: Any) -> Any:
         return command(*args, where={"partition": partition} | place(to, offset, moment, ago), **options)
 
     for option in (
-        click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]"),
+        click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]"),
         click.option(
             "--ago", metavar="DURATION", help="To the first record received within this time: 90s, 15m, 2h, 3d."
         ),
@@ -127,7 +129,7 @@ def place_options(command: Any) -> Any:
             metavar="TIME",
             help="To the first record received at or after this time: 2026-01-31T08:00 (UTC).",
         ),
-        click.option("--offset", type=click.IntRange(min=0), help="To this offset of one partition."),
+        click.option("--offset", type=OFFSET, help="To this offset of one partition."),
         click.option("--to", type=click.Choice(["earliest", "latest"]), help="To the oldest record or to the end."),
     ):
         placed = option(placed)

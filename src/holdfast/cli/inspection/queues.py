@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things
-from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_options, tell, yes_option
+from holdfast.cli.inspection.operations import OFFSET, Noun, confirm, quoted, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
 from holdfast.client.command_options import away_option, own_words
 from holdfast.client.terminal_text import shown
@@ -63,10 +63,8 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 
 @queues.command(short_help="Show records.")
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
-@click.option(
-    "--from", "start", type=click.IntRange(min=0), help="Start at this offset of the partition.  [default: the oldest]"
-)
+@click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]")
+@click.option("--from", "start", type=OFFSET, help="Start at this offset of the partition.  [default: the oldest]")
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of records.")
 @steer_options
 def peek(name: str, partition: int | None, start: int | None, limit: int, admin: AdminClient, as_json: bool) -> None:
@@ -156,9 +154,9 @@ class _Progress:
     help="Write each body to a file, PARTITION-OFFSET.xml, and each attachment. With --jsonl: only the attachments.",
 )
 @click.option("--jsonl", metavar="FILE", help="Write each record as a line of JSON; - for standard output.")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
-@click.option("--from", "start", type=click.IntRange(min=0), help="Start at this offset.")
-@click.option("--below", type=click.IntRange(min=0), help="End before this offset.")
+@click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]")
+@click.option("--from", "start", type=OFFSET, help="Start at this offset.")
+@click.option("--below", type=OFFSET, help="End before this offset.")
 @away_option
 @steer_options
 def export(
@@ -200,10 +198,8 @@ def export(
 
 @queues.command(short_help="Delete records.")
 @click.argument("name")
-@click.option("--partition", type=click.IntRange(min=0), help="Only this partition.  [default: all]")
-@click.option(
-    "--below", type=click.IntRange(min=0), help="Only records below this offset of one partition.  [default: all]"
-)
+@click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]")
+@click.option("--below", type=OFFSET, help="Only records below this offset of one partition.  [default: all]")
 @click.option("--force", is_flag=True, help="Also delete records that handlers or forwarders still need.")
 @yes_option
 @steer_options
@@ -222,7 +218,7 @@ def purge(
     path = f"queues/{quoted(name)}/purge"
     asked: dict[str, Any] = {"partition": partition, "below": below, "force": force}
     planned = admin.steer(path, **asked, dry_run=True)
-    if not (force or yes) and any(one["kind"] != "reader" for one in planned["unread"]):
+    if not force and any(one["kind"] != "reader" for one in planned["unread"]):
         raise ConfigurationError(
             f"{_planned(name, planned)} Handlers or forwarders still need some. Nothing has changed yet.",
             remedy="Wait until they are processed. To delete them anyway, add --yes --force.",

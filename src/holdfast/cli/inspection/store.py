@@ -60,7 +60,8 @@ def check(store: str, as_json: bool) -> int:
 @store.command()
 @click.argument("store")
 @click.option("--yes", is_flag=True, help="Repair the store. Without --yes, the command only shows what would be lost.")
-def repair(store: str, yes: bool) -> int:
+@json_option
+def repair(store: str, yes: bool, as_json: bool) -> int:
     """Show what a repair of STORE would lose; with --yes, repair it. No process may have the store open.
 
     The repair copies everything readable into new files and keeps the old files as db.damaged. It writes records that
@@ -72,6 +73,10 @@ def repair(store: str, yes: bool) -> int:
 
     _require_directory(store)
     done = repair_store(Path(store), do=yes)
+    if as_json:
+        facts = {"needed": done.is_needed, "repaired": done.is_needed and yes, "losses": done.gives_up}
+        click.echo(json.dumps(facts, indent=2))
+        return DONE if yes or not done.is_needed else NOT_DONE
     if not done.is_needed:
         click.echo(f"{store} needs no repair.")
         return DONE

@@ -179,7 +179,7 @@ def check(file: str, as_json: bool) -> None:
 
 def _facts(config: BrokerConfig) -> dict[str, Any]:
     """Return the resources that the broker would open, without secrets."""
-    from holdfast.broker.config import public_secrets
+    from holdfast.broker.config import public_secrets, unused_policies
 
     return {
         "store": _absolute(config.store),
@@ -195,6 +195,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "signature": config.security.signature is not None,
         "symmetric": config.security.symmetric is not None,
         "public_secrets": public_secrets(config),
+        "unused_policies": unused_policies(config),
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
@@ -249,6 +250,7 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         for name, one in facts["forwarders"].items()
     ]
     lines += [f"warning     every user of this machine can read {file}" for file in facts["public_secrets"]]
+    lines += [f'warning     policies."{pattern}" matches no forwarder' for pattern in facts["unused_policies"]]
     return lines
 
 

@@ -75,23 +75,22 @@ def receive(
         app = Destination(store, assurance=assurance, handling=HandlingPolicy(attempts=None))
         app.keep(retention, restored=restored, journal=to_journal(journal))
     place = Directory(out) if out is not None else Lines(jsonl) if jsonl is not None else None
+    if place is not None:
+        app.on()(place.take)
+    service = make_service(app, **where)
+    note = ""
     if place is None:
         from holdfast.store import shown
 
-        click.echo(
-            f"messages stay in the queue of {shown(store)}, for a reader (--out or --jsonl take them out)", err=True
-        )
-    else:
-        app.on()(place.take)
-    service = make_service(app, **where)
+        note = f"messages stay in the queue of {shown(store)}, for a reader (--out or --jsonl take them out)"
     try:
-        run_loop(_receive(app, service, count, (log_level, log_json)))
+        run_loop(_receive(app, service, count, note, (log_level, log_json)))
     finally:
         if place is not None:
             place.close()
 
 
-async def _receive(app: Destination, service: Service, count: int | None, logs: tuple[str, bool]) -> None:
+async def _receive(app: Destination, service: Service, count: int | None, note: str, logs: tuple[str, bool]) -> None:
     from holdfast.endpoint.logs import configure_logs
 
     stop = asyncio.Event()
@@ -101,6 +100,8 @@ async def _receive(app: Destination, service: Service, count: int | None, logs: 
     def ready() -> None:
         nonlocal running
         running = app.running
+        if note:
+            click.echo(note, err=True)
         if count is not None:
             waiting.append(asyncio.ensure_future(_stop_after(running, count, stop)))
 
@@ -118,10 +119,10 @@ def _received(running: RunningDestination) -> int:
 
 
 def _look(running: RunningDestination | None, count: int | None) -> Shown:
-    received = failed = duplicates = 0
-    if running is not None:
-        received, duplicates = _received(running), running.incidents["message.duplicate_dropped"]
-        failed = running.dispatcher.handling.failed if running.dispatcher is not None else 0
+    if running is None:
+        return Shown("", 0, count)
+    received, duplicates = _received(running), running.incidents["message.duplicate_dropped"]
+    failed = running.dispatcher.handling.failed if running.dispatcher is not None else 0
     total = f"{received:,}/{count:,}" if count is not None else f"{received:,}"
     text = f"{total} received, {duplicates:,} duplicates dropped"
     return Shown(f"{text}, {failed:,} attempts to write failed" if failed else text, received, count)

@@ -104,10 +104,11 @@ class SequenceCreation:
         """Return why a party cannot have another Sequence; "" if it can."""
         shares = self._sequences.shares
         count, of_party = shares.open_count, shares.open_of(whole_party(party))
-        if count >= self._sequences.policy.max_sequences:
-            return f"This destination has reached its limit of {count} open Sequences."
-        if of_party >= self._sequences.policy.max_party_sequences:
-            return f"This peer has {of_party} open Sequences here, the limit for one peer."
+        most, most_of_party = self._sequences.policy.max_sequences, self._sequences.policy.max_party_sequences
+        if count >= most:
+            return f"This destination has reached its limit of {most} open Sequences."
+        if of_party >= most_of_party:
+            return f"This peer has reached the limit for one peer: {most_of_party} open Sequences here."
         return ""
 
     def _grant(self, envelope: Envelope, create: CreateSequence, origin: Origin, now: float) -> RMDestination:

@@ -185,7 +185,7 @@ class Admin:
             raise Refused(503, wrong.message, wrong.remedy)
         return (
             {"status": "ok"}
-            | ({"trouble": f"{wrong.message} {wrong.remedy}"} if wrong is not None else {})
+            | ({"trouble": f"{wrong.message.rstrip('.')}. {wrong.remedy}"} if wrong is not None else {})
             | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
         )
 

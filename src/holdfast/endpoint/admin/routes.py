@@ -163,7 +163,7 @@ class Route:
         given = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
         what = "the parameters"
         known = ", ".join(field.encode_name for field in msgspec.structs.fields(self.query))
-        remedy = f"It takes {known}." if known else "The request must have no body."
+        remedy = f"It takes {known}." if known else "It takes no parameters."
         asked = _checked(lambda: msgspec.convert(given, self.query, strict=False), what, remedy)
         content = exchange.request.body
         if self.body is None or isinstance(self.body, str):

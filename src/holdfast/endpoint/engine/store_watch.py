@@ -15,6 +15,13 @@ HANGING_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 
 
+def _remedy(trouble: str) -> str:
+    """Return the remedy for a store's own trouble, which names the disk or the database."""
+    if trouble.startswith("The disk"):
+        return "Free space there. The server then resumes automatically."
+    return "Check the database or the log. The server resumes when it answers."
+
+
 class StoreWatch:
     """Logs, checking once a second, when a problem of the store begins and when it ends."""
 
@@ -29,7 +36,7 @@ class StoreWatch:
     def problem(self) -> StoreFailed | None:
         """Return an error if the store accepts no new messages for now, or does not answer; else None."""
         if self._store.trouble:
-            return StoreFailed(self._store.trouble, remedy="Fix the cause. The engine then resumes automatically.")
+            return StoreFailed(self._store.trouble, remedy=_remedy(self._store.trouble))
         thread = self._commits.thread
         if thread is not None and (seconds := thread.pending_seconds) >= HANGING_SECONDS:
             return StoreFailed(

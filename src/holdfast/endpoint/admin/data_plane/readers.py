@@ -325,7 +325,11 @@ def seconds_of(micros: int) -> float:
 
 def _check_reader(name: str) -> None:
     if name == HANDLER or name.startswith(OUTBOUND):
-        raise Refused(403, f"the cursor {name[:200]!r} belongs to the destination", "Give the reader another name.")
+        raise Refused(
+            403,
+            f"the cursor {name[:200]!r} belongs to the destination",
+            "Readers have other names. To delete a forwarder: holdfast forwarders delete.",
+        )
 
 
 def _pairs(name: str, text: str) -> dict[int, int]:

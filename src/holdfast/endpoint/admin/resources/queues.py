@@ -115,7 +115,7 @@ class QueueRoutes:
                 410, f"records below {one.first} are deleted", f"The queue's retention is {queue.deletion.keeps}."
             )
         if start > one.durable_end:
-            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Request fewer records.")
+            raise Refused(416, f"partition {number} ends at {one.durable_end}", "Start at an earlier offset.")
         limit, size = min(query.limit, MOST_LISTED), 0
         shown: list[dict[str, Any]] = []
         position = start
@@ -164,7 +164,7 @@ class QueueRoutes:
             raise Refused(
                 409,
                 f"the purge would delete records that are still needed: {', '.join(owed[:20])}",
-                "Wait until they are processed, or delete them anyway with force.",
+                'Wait until they are processed. To delete them anyway, set "force".',
             )
         for one, end in below.items():
             if purge.force:
