@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Destination, NotAcknowledged, Source
+from holdfast import Destination, DestinationPolicy, NotAcknowledged, Source, SourcePolicy
+from holdfast.core.queues.queue_limit import QueueLimit
+from holdfast.endpoint.source.pending_sends import NO_ROOM, Progress, note_failure, note_room
 from holdfast.testing.ports import free_ports
 
 
@@ -40,3 +42,28 @@ async def test_who_stops_waiting_leaves_nothing_behind() -> None:
         (lane,) = source._running.calls.lanes.values()
         assert lane.acknowledged == {}
         assert lane.submitted == {}
+
+
+def test_a_full_buffer_is_the_problem_only_while_there_is_no_other() -> None:
+    progress = Progress()
+    assert note_room(progress, has_room=False) and progress.problem == NO_ROOM
+    assert not note_room(progress, has_room=False)
+    assert note_room(progress, has_room=True) and progress.problem == ""
+    note_failure(progress, "connection refused")
+    assert not note_room(progress, has_room=False) and progress.problem == "connection refused"
+
+
+async def test_a_source_says_that_the_queue_of_its_destination_is_full(serve: Any) -> None:
+    app = Destination(":memory:", partitions=1, policy=DestinationPolicy(advertise_buffer=True))
+    service = await serve(app)
+    inbound = app.running.engine.protocol.inbound
+    inbound.limits["inbox"] = QueueLimit(inbound.queue, 1)
+    source, full = Source(service.url, ":memory:", policy=SourcePolicy(poll_interval=0.05)), asyncio.Event()
+    source.on_progress = lambda seen: full.set() if seen.problem == NO_ROOM else None
+    async with source:
+        for number in range(3):
+            await source.send(f"<n>{number}</n>", action="urn:a")
+        await asyncio.wait_for(full.wait(), 60)
+        inbound.limits.clear()
+        await source.flush(60)
+        assert source.progress.problem == ""

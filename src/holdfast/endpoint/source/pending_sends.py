@@ -26,7 +26,8 @@ class Progress:
         resent: Transmissions of messages beyond the first.
         declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
         problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
-            answered since; the last fault that it answered with; or that it answers with nothing again and again.
+            answered since; the last fault that it answered with; that it answers with nothing again and again; or that
+            its buffer is full (BufferRemaining).
     """
 
     stored: int = 0
@@ -50,6 +51,20 @@ def note_answer(progress: Progress) -> bool:
     if was_failing:
         progress.problem = ""
     return was_failing
+
+
+NO_ROOM = "the destination has no room now: its buffer is full"
+"""The problem while the destination advertises no room for another message."""
+
+
+def note_room(progress: Progress, *, has_room: bool) -> bool:
+    """Make a full buffer of the destination the problem, or end it. Returns whether the problem has changed."""
+    before = progress.problem
+    if before == NO_ROOM and has_room:
+        progress.problem = ""
+    elif not before and not has_room:
+        progress.problem = NO_ROOM
+    return progress.problem != before
 
 
 DECLINED_KEPT = 1000

@@ -42,7 +42,7 @@ from holdfast.endpoint.sending.stopped import elsewhere, nothing_to_resume, retr
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
-from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure
+from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure, note_room
 from holdfast.endpoint.source.replies import Replies
 from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreError, StoreFailed
@@ -118,7 +118,7 @@ class RunningSource:
             settings.envelopes,
             http.headers,
             on_transport_error=self._transport_error,
-            on_answer=lambda _sent: tell_progress() if note_answer(progress) else None,
+            on_answer=self._answered,
             spooling=settings.envelopes.spooling_answers(store.create_content),
         )
         self._listener: Listener | None = None
@@ -283,6 +283,14 @@ class RunningSource:
         elif not isinstance(effect, Delivered) or effect.queue == SOURCES_QUEUE:
             self.calls.tell(effect)
         self._tell_progress()
+
+    def _answered(self, sent: Transmit) -> None:
+        was_failing = note_answer(self._progress)
+        outbox = self.engine.protocol.outbound.sequences.by_local_id.get(sent.source)
+        pace = outbox.source.pace if outbox is not None and outbox.source is not None else None
+        has_room = pace is None or pace.buffer_remaining != 0 or self._progress.outstanding == 0
+        if note_room(self._progress, has_room=has_room) or was_failing:
+            self._tell_progress()
 
     def _transport_error(self, _sent: Transmit, reason: str) -> None:
         note_failure(self._progress, reason)
