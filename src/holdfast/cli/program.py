@@ -231,6 +231,12 @@ def remembered_options(command: F, options: dict[str, tuple[str, str, str]], pla
     return command
 
 
+def peer_options_given() -> list[str]:
+    """Return the options of :func:`peer_options` that the running command was given, without their values."""
+    given = click.get_current_context().meta.get(__name__, {})
+    return [option for name, (option, _, _) in _PEER.items() if given.get(name) is not None]
+
+
 def to_peers() -> dict[str, Any]:
     """Return ``ssl_context`` and ``proxy`` from the options of :func:`peer_options`, for the running command.
 

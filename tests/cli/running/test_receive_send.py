@@ -477,3 +477,14 @@ def test_a_file_in_another_encoding_is_sent_as_its_declaration_says(run: Any, se
     (tmp_path / "wrong.xml").write_bytes(b"<a>\xff</a>")
     result = run("send", "--to", served.url, "wrong.xml")
     assert (result.code, "Save it as UTF-8." in result.err) == (1, True), result.err
+
+
+def test_the_way_to_resume_names_the_options_that_the_store_does_not_keep(run_out_of_time: Any, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("swordfish")
+    more = ["--username", "me", "--password-file", "password", "--header", "X-Key: swordfish"]
+    more += ["--proxy", "http://me:swordfish@127.0.0.1:9"]
+    what = "safe in"
+    result = run_out_of_time("send", "--to", "http://127.0.0.1:9/", *more, *orders(tmp_path, 1), what=what)
+    assert "holdfast send --resume --store outbox" in result.err
+    assert "\n  Resume with the same --proxy, --header, --username, --password-file.\n" in result.err
+    assert "swordfish" not in result.err

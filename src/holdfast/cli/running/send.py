@@ -7,7 +7,7 @@ import contextlib
 import json
 import shlex
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from mimetypes import guess_type
@@ -18,7 +18,15 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.failure import failure_facts
-from holdfast.cli.program import Seconds, log_options, peer_options, run_interruptible, to_peers, wrong_usage
+from holdfast.cli.program import (
+    Seconds,
+    log_options,
+    peer_options,
+    peer_options_given,
+    run_interruptible,
+    to_peers,
+    wrong_usage,
+)
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.running.message_files import Batch, MessageFiles, Outgoing
 from holdfast.cli.running.operation_values import OperationValues, read_values
@@ -42,6 +50,14 @@ if TYPE_CHECKING:
 
 END_PATIENCE = 10.0
 """Seconds to wait for the end of a Sequence in which every message is acknowledged."""
+RESUME = "holdfast send --resume"
+OPTIONS = {
+    "headers": "--header",
+    "username": "--username",
+    "password_file": "--password-file",
+    "password_digest": "--password-digest",
+}
+"""Parameter -> its option, which the store does not keep."""
 ACTION = "urn:holdfast:message"
 
 
@@ -187,11 +203,13 @@ def send(
             run.values = read_values(str(wsdl), port, operation, http)
             run.is_request = not run.values.is_one_way
         run.source = _source(to, wsdl, port, run.store, options)
-        run_interruptible(_send(run.source, run, resume))
+        with _options_of_resume():
+            run_interruptible(_send(run.source, run, resume))
     except KeyboardInterrupt:
         if run.source is None:
             raise
-        raise DeliveryError(f"interrupted; {_so_far(run)}", remedy=_how_to_go_on(run)) from None
+        with _options_of_resume():
+            raise DeliveryError(f"interrupted; {_so_far(run)}", remedy=_how_to_go_on(run)) from None
     finally:
         if run.source is not None:
             failure_facts().more |= _counts(run.source) | {"outstanding": run.source.progress.outstanding}
@@ -467,6 +485,20 @@ def _so_far(run: Run) -> str:
 
 def _because(source: Source) -> str:
     return f"; {source.progress.problem}" if source.progress.problem else ""
+
+
+@contextlib.contextmanager
+def _options_of_resume() -> Iterator[None]:
+    """Name the connection options of this command in the remedy of an error that says how to resume. A value, which may
+    be secret, is not shown."""
+    try:
+        yield
+    except HoldfastError as error:
+        context = click.get_current_context()
+        given = [*peer_options_given(), *(option for name, option in OPTIONS.items() if context.params.get(name))]
+        if given and RESUME in error.remedy:
+            error.remedy += f"\n  Resume with the same {', '.join(given)}."
+        raise
 
 
 def _how_to_go_on(run: Run) -> str:
