@@ -148,7 +148,11 @@ def fetcher(
     async def fetch(url: str) -> bytes:
         client = HTTPClient(ssl_context=ssl_context, proxy=proxy, total_timeout=timeout, max_response=MOST_BYTES)
         async with client:
-            answer = await client.fetch("GET", url, b"", (headers or {}) if _origin(url) == own else {})
+            try:
+                answer = await client.fetch("GET", url, b"", (headers or {}) if _origin(url) == own else {})
+            except TransportError as error:
+                error.remedy = error.remedy or "Check the URL, and whether the server runs."
+                raise
         if answer.status != 200:
             raise TransportError(
                 f"{url} responded with {answer.status} and no document",

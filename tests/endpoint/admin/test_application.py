@@ -369,6 +369,10 @@ async def test_a_store_that_a_restart_would_not_help_is_alive_and_not_ready(
     assert (status, answer["status"], "the database is away" in answer["trouble"]) == (200, "ok", True)
     status, answer = await admin.ask("/readyz")
     assert (status, "the database is away" in answer["error"]) == (503, True)
+    monkeypatch.setattr(admin.app.running.engine.store, "trouble", "The disk of the store at inbox is nearly full.")
+    told = "The disk of the store at inbox is nearly full. Free space there. The server then resumes automatically."
+    assert (await admin.ask("/healthz"))[1]["trouble"] == told
+    assert (await admin.ask("/readyz"))[1]["remedy"].startswith("Free space there.")
     monkeypatch.undo()
     assert await admin.ask("/readyz") == (200, {"status": "ready"})
 
