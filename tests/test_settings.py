@@ -25,6 +25,7 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.settings import Unit, Within, bounds_of, check_callable, meaning_of, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.zeep import _Reliable
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 MAY_BE_ZERO = {
@@ -254,11 +255,13 @@ def test_what_is_no_function_is_refused_when_it_is_given(one: Any, name: str, ar
         return False
 
     for wrong in (5, object(), asynchronous, generator, Asynchronous(), demanding):
-        with pytest.raises(holdfast.ConfigurationError, match=rf"^{name} ") as caught:
+        with pytest.raises(holdfast.ConfigurationError, match=rf"(^|\.){name} ") as caught:
             given(one, name, wrong)
         assert caught.value.remedy
     if arguments:
-        with pytest.raises(holdfast.ConfigurationError, match=rf"^{name} cannot be called with {arguments} argument"):
+        with pytest.raises(
+            holdfast.ConfigurationError, match=rf"(^|\.){name} cannot be called with {arguments} argument"
+        ):
             given(one, name, lambda: None)
 
 
@@ -274,3 +277,42 @@ def test_a_function_of_progress_is_checked_when_it_is_set() -> None:
     for source in (holdfast.Source("http://127.0.0.1/", ":memory:"), holdfast.sync.Source("http://127.0.0.1/")):
         with pytest.raises(holdfast.ConfigurationError, match="on_progress cannot be of the type int"):
             source.on_progress = 5  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "gr\u00fcn", "a\nb"], ids=repr)
+def test_a_token_that_no_client_can_send_is_refused(token: str) -> None:
+    """An empty one would open the admin interface."""
+    with pytest.raises(holdfast.ConfigurationError, match="a token is one word") as caught:
+        AdminListener(token=token)
+    assert caught.value.remedy
+    assert AdminListener(token="secret\n").token == "secret", "as the command line reads it from a file"
+
+
+def taken_texts() -> list[tuple[Any, str]]:
+    """Each collection of texts that a caller gives."""
+    wanted = {"Iterable", "Sequence", "Collection", "tuple", "list", "set", "frozenset"}
+    return [
+        (one, name)
+        for one in (*public_callables(), AdminListener, _Reliable)
+        for name, parameter in inspect.signature(one).parameters.items()
+        if isinstance(parameter.annotation, str)
+        for node in ast.walk(ast.parse(parameter.annotation, mode="eval"))
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in wanted
+        if ast.unparse(node.slice) in ("str", "(str, ...)") and "str | Seq" not in parameter.annotation
+        if inspect.isclass(one)  # the pipeline's functions compare with the words that they know
+        if one.__module__ != "holdfast.http.tls"  # what a peer showed is no setting
+    ]
+
+
+def test_the_collections_of_texts_that_callers_give_are_found() -> None:
+    found = {(one.__name__, name) for one, name in taken_texts()}
+    assert found >= {("_Reliable", "allow_imports"), ("DestinationHTTP", "allow_addresses"), ("AdminListener", "names")}
+    assert len(found) >= 6
+
+
+@pytest.mark.parametrize(("one", "name"), taken_texts(), ids=lambda value: getattr(value, "__name__", value))
+def test_a_single_text_is_no_collection_of_its_characters(one: Any, name: str) -> None:
+    """Of a URL that may be imported from, each character would permit the URLs that begin with it: all of http."""
+    with pytest.raises(holdfast.ConfigurationError, match=name) as caught:
+        given(one, name, "https://shop.example/")
+    assert caught.value.remedy

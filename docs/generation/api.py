@@ -164,12 +164,22 @@ def _derived(module: str, node: ast.ClassDef) -> list[ast.stmt]:
     return body
 
 
+class _Plain(ast.NodeTransformer):
+    """Leaves out what an annotation demands besides the type: the error of a wrong value says it."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Replace ``Annotated[X, …]`` with ``X``."""
+        self.generic_visit(node)
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        return node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
+
+
 def _class_page(module: str, node: ast.ClassDef) -> Iterator[str]:
     node.body = _derived(module, node)
     initial = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     yield f"### class {module}.{node.name}"
     if initial:
-        arguments = re.sub(r"^self(, )?", "", ast.unparse(initial[0].args))
+        arguments = re.sub(r"^self(, )?", "", ast.unparse(_Plain().visit(initial[0].args)))
         yield f"```text\n{_wrapped(f'{node.name}({arguments})')}\n```"
     yield render_docstring(ast.get_docstring(node) or "")
     own = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}

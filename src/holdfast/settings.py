@@ -7,14 +7,17 @@ files and the reference. So new fields are checked automatically. This module al
 
 from __future__ import annotations
 
+import collections.abc
+import functools
 import inspect
 import math
 import re
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast.exceptions import ConfigurationError
 
@@ -34,10 +37,10 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The bounds of a number, both included.
+    """The bounds of a number, both included; or of the length of a text or a collection.
 
     Args:
-        least: The minimum; None: 1 for whole numbers, above 0 for other numbers.
+        least: The minimum; None: 1 for whole numbers, above 0 for other numbers, 0 for a length.
         most: The maximum; None: no limit.
     """
 
@@ -90,6 +93,71 @@ def check_settings(settings: object) -> None:
         _check(f"{cls.__name__}.{name}", value, kinds, bounds.least, bounds.most, is_secret=is_secret)
 
 
+def check_arguments(cls: type[Any], values: Mapping[str, object]) -> None:
+    """Check every argument of a constructor against its annotation. Call this first in it, with ``locals()``.
+
+    Args:
+        cls: The class. Every argument of its constructor needs an annotation.
+        values: The name of each argument -> its value. Error texts omit what may be a secret.
+
+    Raises:
+        ConfigurationError: A value is not valid; the error names the class, the argument and the valid values.
+    """
+    hints = _arguments(cls)  # type: ignore[arg-type] # a class can be hashed
+    for name, (kinds, _) in hints.items():
+        for kind in kinds:
+            if get_origin(kind) is not collections.abc.Callable:
+                continue
+            if callable(values[name]) or set(kinds) <= {kind, NoneType}:
+                optional = NoneType in kinds
+                check_callable(f"{cls.__name__}.{name}", values[name], len(get_args(kind)[0]), optional=optional)
+    for name, (kinds, bounds) in hints.items():
+        value = values[name]
+        if not _fits(value, kinds, bounds.least, bounds.most):
+            told = _told(kinds, bounds.least, bounds.most)
+            raise ConfigurationError(
+                f"{cls.__name__}.{name} cannot be {_shown(value, kinds)}", remedy=f"It may be {told}."
+            )
+
+
+def check_texts(name: str, value: object) -> tuple[str, ...]:
+    """Return the texts in a collection. A single text would count as a collection of its characters.
+
+    Raises:
+        ConfigurationError: It is not a collection of texts.
+    """
+    if isinstance(value, collections.abc.Iterable) and not isinstance(value, str | bytes | Mapping):
+        value = tuple(value)
+    _check(name, value, (tuple[str, ...],), None, None)
+    assert isinstance(value, tuple)
+    return value
+
+
+def checked_token(text: str, place: str) -> str:
+    """Return a token without surrounding blanks.
+
+    Raises:
+        ConfigurationError: it is empty, or is nothing that a header could carry.
+    """
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"{place} contains no token: a token is one word of printable ASCII characters",
+            remedy="Create one, for example with: openssl rand -hex 32",
+        )
+    return token
+
+
+def _shown(value: object, kinds: tuple[Any, ...]) -> str:
+    """Describe a wrong value without its text, unless that is one of a few words or a number."""
+    is_word = any(kind in (int, float) or get_origin(kind) is Literal for kind in kinds)
+    is_empty = isinstance(value, Sized) and not len(value)
+    is_number = isinstance(value, int | float) and (int in kinds or float in kinds)
+    if value is None or isinstance(value, bool) or is_empty or is_number or (is_word and isinstance(value, str)):
+        return f"{value!r:.100}"
+    return f"of the type {type(value).__name__}"
+
+
 def unit_of(hint: Any) -> Unit | None:
     """Return the unit in an annotation, None without one."""
     return next((one for one in _metadata(hint) if isinstance(one, Unit)), None)
@@ -132,13 +200,24 @@ def misfit(cls: type[Any], name: str, value: object) -> str:
 
 @cache
 def _annotated(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
-    hints, plain = get_type_hints(cls, include_extras=True), get_type_hints(cls)
+    return _hints(cls, [one.name for one in fields(cls)])
+
+
+@cache
+def _arguments(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
+    """Return the types and the bounds of each argument of a constructor."""
+    constructor = vars(cls)["__init__"]
+    return _hints(constructor, [name for name in inspect.signature(constructor).parameters if name != "self"])
+
+
+def _hints(annotated: Any, names: list[str]) -> dict[str, tuple[tuple[Any, ...], Within]]:
+    hints, plain = get_type_hints(annotated, include_extras=True), get_type_hints(annotated)
     return {
-        one.name: (
-            _members(plain[one.name]),
-            next((bounds for bounds in _metadata(hints[one.name]) if isinstance(bounds, Within)), Within()),
+        name: (
+            _members(plain[name]),
+            next((bounds for bounds in _metadata(hints[name]) if isinstance(bounds, Within)), Within()),
         )
-        for one in fields(cls)
+        for name in names
     }
 
 
@@ -203,7 +282,10 @@ def check_callable(name: str, value: object, arguments: int, *, optional: bool =
     remedy = f"It may be a function that takes {takes} and returns its result{' or None' if optional else ''}."
     if not callable(value):
         raise ConfigurationError(f"{name} cannot be of the type {type(value).__name__}", remedy=remedy)
-    for one in (value, getattr(value, "__call__", None)):  # noqa: B004 # the second is the method of an object
+    called: Any = value
+    while isinstance(called, functools.partial):
+        called = called.func
+    for one in (called, getattr(called, "__call__", None)):  # noqa: B004 # the second is the method of an object
         if inspect.iscoroutinefunction(one) or inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one):
             raise ConfigurationError(f"{name} cannot be asynchronous or a generator", remedy=remedy)
     try:
@@ -241,7 +323,33 @@ def _fits(value: object, kinds: tuple[Any, ...], least: float | None, most: floa
         lowest = least if least is not None else 1 if int in kinds else 0
         is_low = value <= 0 if least is None and int not in kinds else value < lowest
         return is_number and not is_low and (most is None or value <= most)
-    return isinstance(value, tuple(get_origin(kind) or kind for kind in kinds if kind not in (int, float, bool)))
+    return any(_is_of(value, kind, least) for kind in kinds)
+
+
+def _is_of(value: object, kind: Any, least: float | None) -> bool:
+    """Return whether a value, other than a number, is of a type, and so is its content."""
+    if kind in (int, float, bool):
+        return False
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin is Literal:
+        return isinstance(value, str) and value in parts
+    if not isinstance(value, origin) or (least is not None and isinstance(value, Sized) and len(value) < least):
+        return False
+    if not parts or origin is type or origin is collections.abc.Callable:
+        return True
+    if isinstance(value, str | bytes):  # not a collection of its characters
+        return False
+    if isinstance(value, dict):
+        return all(_are_of(pair, parts) for pair in value.items())
+    if isinstance(value, tuple) and origin is tuple and parts[-1] is not Ellipsis:
+        return len(value) == len(parts) and _are_of(value, parts)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_are_of((one,), parts) for one in value)
+    return True  # to look into what else there is could consume it, or take long
+
+
+def _are_of(values: tuple[object, ...], kinds: tuple[Any, ...]) -> bool:
+    return all(_fits(value, _members(kind), None, None) for value, kind in zip(values, kinds, strict=False))
 
 
 def _told(kinds: tuple[Any, ...], least: float | None, most: float | None) -> str:
@@ -259,5 +367,24 @@ def _kind_told(kind: Any, least: float | None, most: float | None) -> str:
         return f"a whole number of at least {least if least is not None else 1:,}{upper}"
     if kind is float:
         return f"a number of at least {least:,}{upper}" if least is not None else f"a number above 0{upper}"
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return " or ".join(f'"{part}"' for part in parts)
+    if origin is collections.abc.Callable:
+        return "a function"
+    some = " that is not empty" if least is not None else ""
+    if origin is not None and issubclass(origin, Mapping):
+        return f"a dictionary{some} of {_parts_told(parts[0])} to {_parts_told(parts[1])}"
+    if origin is tuple and Ellipsis not in parts:
+        return f"a tuple of {len(parts)}: {', '.join(map(_parts_told, parts))}"
+    if origin is not None and issubclass(origin, collections.abc.Iterable):
+        kind_of = "tuple" if origin is tuple else "set" if issubclass(origin, collections.abc.Set) else "list"
+        return f"a {kind_of}{some} of {_parts_told(parts[0])}"
     name = kind.__name__ if isinstance(kind, type) else str(kind)
-    return f"an {name}" if name[0] in "AEIO" else f"a {name}"
+    return (f"an {name}" if name[0] in "AEIO" else f"a {name}") + (some if kind is str else "")
+
+
+def _parts_told(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return _kind_told(kind, None, None)
+    return " or ".join(getattr(one, "__name__", str(one)) for one in _members(kind))

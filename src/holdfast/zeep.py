@@ -27,6 +27,7 @@ from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
 from holdfast.endpoint.source.wsdl import SourceOptions, documents_of
 from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
+from holdfast.settings import check_texts
 from holdfast.store import Store
 from holdfast.wsdl.extra import require_zeep
 
@@ -128,7 +129,7 @@ class _Reliable(zeep.transports.Transport):
         super().__init__()
         self._store, self._port, self._to, self._options = store, port, to, options
         self._reply_timeout = reply_timeout
-        self._allow = tuple(allow_imports)
+        self._allow = check_texts("allow_imports", allow_imports)
         self._documents: Documents | None = None
         self._contract: Contract | None = None
         if wsdl is not None:

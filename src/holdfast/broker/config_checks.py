@@ -30,11 +30,11 @@ from holdfast.config.unreadable import is_given, readable
 from holdfast.config.values import Secret, Unfit, host_of, told_value
 from holdfast.core.messages import Expects
 from holdfast.core.versions import RM, RM_OF_NAME
-from holdfast.endpoint.admin.token import checked_token
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.username_token import UsernameTokenValidator
+from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
 from holdfast.store.kafka.address import read_kafka_address
 

@@ -14,7 +14,7 @@ from holdfast.endpoint.descriptors import SPARE_FILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.urls import is_loopback
-from holdfast.settings import Port, check_settings
+from holdfast.settings import Port, check_settings, checked_token
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class AdminListener(AdminAddress):
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.token is not None:
+            object.__setattr__(self, "token", checked_token(self.token, "AdminListener.token"))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import checked_token
 
 TOKEN_VARIABLE = "HOLDFAST_ADMIN_TOKEN"
 """The environment variable that the admin listener's token is taken from, and that its clients take it from."""
@@ -34,18 +35,3 @@ def read_token(file: str | None = None) -> str | None:
     else:
         return None
     return checked_token(text, place)
-
-
-def checked_token(text: str, place: str) -> str:
-    """Return a token without surrounding blanks.
-
-    Raises:
-        ConfigurationError: it is empty, or is nothing that a header could carry.
-    """
-    token = text.strip()
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError(
-            f"{place} contains no token: a token is one word of printable ASCII characters",
-            remedy="Create one, for example with: openssl rand -hex 32",
-        )
-    return token

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from holdfast.endpoint.admin.token import checked_token
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import checked_token
 
 _OF_A_TABLE = "option."
 """Prefix that Spark adds to each option of CREATE TABLE, in addition to the option without it."""
