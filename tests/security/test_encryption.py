@@ -852,7 +852,7 @@ def test_a_receiver_without_an_identifier_is_named_by_its_issuer(directory: Path
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cipher": "aes192-cbc"}, "does not know 'aes192-cbc'"),
+        ({"cipher": "aes192-cbc"}, "cipher cannot be 'aes192-cbc'"),
         ({"headers": TENANT}, "a single name"),
         ({"headers": ["Tenant"]}, "not the name of a header"),
         ({"headers": [SECURITY]}, "not the name of a header"),

@@ -632,8 +632,8 @@ async def test_a_message_with_attachments_is_neither_sent_nor_accepted(tmp_path:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"suite": "Basic128"}, "does not know 'Basic128'"),
-        ({"reference": "name"}, "does not know 'name'"),
+        ({"suite": "Basic128"}, "suite cannot be 'Basic128'"),
+        ({"reference": "name"}, "reference cannot be 'name'"),
         ({"subjects": "CN=shop"}, "single name"),
         ({"subjects": ["shop"]}, "not a distinguished name"),
     ],

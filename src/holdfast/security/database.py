@@ -133,8 +133,13 @@ class _ClusterDatabase:
 def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:
     try:
         if path is not None:
-            # SQLite gives its other files the permissions of this one.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            # SQLite gives its other files the permissions of this one. An existing file may have any.
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                if os.fstat(file).st_mode & 0o077 and os.fstat(file).st_uid == os.geteuid():
+                    os.fchmod(file, 0o600)
+            finally:
+                os.close(file)
         # One thread at a time processes messages, but not always the thread that opened the file: see sync.Source.
         db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=_PATIENCE)
         _write_ahead(db)

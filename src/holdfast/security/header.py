@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from lxml import etree
 
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext
+from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import BASE64, CONVERSATIONS, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
 from holdfast.wire.text import block_pattern, escape
+
+P = ParamSpec("P")
+T = TypeVar("T")
+U = TypeVar("U")
 
 MAX_NONCE: Final = 256
 """Maximum bytes of a Nonce. Peers write 16."""
@@ -36,6 +42,7 @@ _NONCE: Final = f"{{{WSSE}}}Nonce"
 _STAMP: Final = (_CREATED, _EXPIRES)
 _TOKEN: Final = (_USERNAME, _PASSWORD, _NONCE, _CREATED)
 _LOCAL: Final = b"Security"
+_NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MAX_FORMS: Final = 32
 _MAX_FORMS_ALIKE: Final = 4
 _MAX_FORM: Final = 4096
@@ -63,7 +70,7 @@ def require_user(kind: str, name: str, password: str) -> None:
         name, password: What a program gives it, perhaps from its environment.
 
     Raises:
-        ConfigurationError: The name is empty, or one of the two is not text.
+        ConfigurationError: The name is empty, or one of the two is not text that XML can hold.
     """
     if not name:
         raise ConfigurationError("the user name is empty", remedy=f"Give a name: {kind}('alice', '…').")
@@ -73,6 +80,40 @@ def require_user(kind: str, name: str, password: str) -> None:
                 f"the {what} of {kind} is not text but {value.__class__.__name__}",
                 remedy="Is the environment variable set that it comes from?" if value is None else "Give a str.",
             )
+        if _NO_XML.search(value) is not None:
+            raise ConfigurationError(
+                f"the {what} of {kind} has a character that XML cannot hold",
+                remedy="Remove control characters, such as a zero byte.",
+            )
+
+
+def strictly(name: str, function: Callable[P, object], kind: type[T], otherwise: U) -> Callable[P, T | U]:
+    """Return a function that a program gives, which decides about access, such that its result is of one type.
+
+    Another result would count as true, a coroutine for example. It is logged, and refuses access.
+
+    Args:
+        name: Of the argument, for the log.
+        function: Decides.
+        kind: The type of its results.
+        otherwise: The result that refuses access. Its type is a valid one, too.
+    """
+
+    def decide(*arguments: P.args, **options: P.kwargs) -> T | U:
+        result = function(*arguments, **options)
+        if isinstance(result, kind | type(otherwise)):
+            return result
+        if inspect.iscoroutine(result):
+            result.close()
+        log.error(
+            "security.wrong_result",
+            function=name,
+            type=type(result).__name__,
+            remedy=f"Access was refused. Let {name}= return a {kind.__name__}, from a function that is not async.",
+        )
+        return otherwise
+
+    return decide
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from holdfast.security.header import (
     remove_security,
     require_user,
     security_block,
+    strictly,
     write_timestamp,
     write_token,
 )
@@ -42,7 +43,7 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
-from holdfast.settings import check_callable
+from holdfast.settings import Seconds, SecondsOrZero, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
@@ -87,6 +88,9 @@ class UsernameToken(Processor):
     """
 
     understands = (SECURITY,)
+    owns = (SECURITY,)
+    roles = ("source",)
+    counterpart = "UsernameTokenValidator"
 
     def __init__(
         self,
@@ -95,12 +99,12 @@ class UsernameToken(Processor):
         *,
         digest: bool = False,
         timestamp: bool = True,
-        life: float = LIFE,
-        skew: float = SKEW,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("UsernameToken", name, password)
-        check_callable("clock", clock, 0)
+        check_arguments(UsernameToken, locals())
         self.name = name
         self._password = password
         self._digest = digest
@@ -172,6 +176,8 @@ class UsernameTokenValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
+    roles = ("destination",)
+    counterpart = "UsernameToken"
 
     def __init__(
         self,
@@ -181,34 +187,32 @@ class UsernameTokenValidator(Processor):
         nonces: str | Path | None = None,
         require_digest: bool = False,
         require_timestamp: bool = False,
-        life: float = LIFE,
-        skew: float = SKEW,
-        remember: float = 60.0,
-        session: float = SESSION,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
+        remember: SecondsOrZero = 60.0,
+        session: Seconds = SESSION,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_callable("authenticate", authenticate, 2, optional=True)
-        check_callable("clock", clock, 0)
-        if (passwords is None) == (authenticate is None):
-            raise ConfigurationError(
-                "UsernameTokenValidator needs passwords or authenticate, and not both",
-                remedy="Write UsernameTokenValidator({'alice': '…'}), or authenticate=check.",
-            )
-        if callable(passwords):
-            check_callable("passwords", passwords, 1)
-        elif passwords is not None and not isinstance(passwords, Mapping):
+        if passwords is not None and not isinstance(passwords, Mapping) and not callable(passwords):
             raise ConfigurationError(
                 f"passwords of the type {type(passwords).__name__} are not a dictionary or a function",
                 remedy="Give {'alice': '…'}; or for a file with a line NAME:PASSWORD for each user, Users('users.txt') "
                 "of holdfast.security.users.",
+            )
+        check_arguments(UsernameTokenValidator, locals())
+        if (passwords is None) == (authenticate is None):
+            raise ConfigurationError(
+                "UsernameTokenValidator needs passwords or authenticate, and not both",
+                remedy="Write UsernameTokenValidator({'alice': '…'}), or authenticate=check.",
             )
         if authenticate is not None and require_digest:
             raise ConfigurationError(
                 "require_digest=True cannot be used with authenticate: only the password itself can check a digest",
                 remedy="Give passwords, or a function that returns the password of a user.",
             )
-        self._password_of = passwords.get if isinstance(passwords, Mapping) else passwords
-        self._authenticate = authenticate
+        look_up = passwords.get if isinstance(passwords, Mapping) else passwords
+        self._password_of = None if look_up is None else strictly("passwords", look_up, str, None)
+        self._authenticate = None if authenticate is None else strictly("authenticate", authenticate, bool, False)
         self.nonces = open_nonces(nonces)
         self.waits = is_remote(nonces)
         self.sessions = SecuritySessions(nonces, session, skew, self._password_of)

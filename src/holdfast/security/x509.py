@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, get_args
+from typing import Annotated, Any, Final, Self
 
 from lxml import etree
 
@@ -76,12 +76,12 @@ from holdfast.security.username_token import (
     refused,
     tell_refusal,
 )
+from holdfast.settings import Seconds, SecondsOrZero, Within, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SEQUENCE_TOKEN
 
 __all__ = ["X509", "Encryption"]
 
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _SUITE: Final = "holdfast.security.suite"
 """Note with the algorithms of a request: the answer is signed with the same."""
 _PEER: Final = "holdfast.security.peer"
@@ -169,26 +169,25 @@ class X509(Processor):
     """
 
     understands: tuple[str, ...] = (SECURITY, USES_SEQUENCE_STR)
+    owns = (SECURITY,)
 
     def __init__(
         self,
         certificate: str | Path,
         key: str | Path,
         *,
-        trusted: str | Path | Sequence[str | Path],
-        subjects: Sequence[str] | None = None,
+        trusted: str | Path | Annotated[Sequence[str | Path], Within(1)],
+        subjects: Annotated[Sequence[str], Within(1)] | None = None,
         suite: SuiteName = "rsa-sha256",
         reference: Kind = "token",
         nonces: str | Path | None = None,
-        life: float = LIFE,
-        skew: float = SKEW,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
         encrypt: Encryption | None = None,
     ) -> None:
-        if suite not in SUITES or reference not in KINDS:
-            wrong, known = (suite, [*SUITES]) if suite not in SUITES else (reference, [*KINDS])
-            raise ConfigurationError(f"X509 does not know {wrong!r}", remedy=f"Use one of {', '.join(known)}.")
         if isinstance(subjects, str):
             raise ConfigurationError("subjects= is a single name", remedy=f"Write subjects=[{subjects!r}].")
+        check_arguments(X509, locals())
         credential = Credential(certificate, key)
         if reference == "subject-key-identifier" and not credential.certificate.key_identifier:
             raise ConfigurationError(

@@ -131,8 +131,8 @@ def test_the_longest_url_of_an_address_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"own": "encryption.pem"}, "a certificate and a key"),
-        ({"own": ("encryption.pem",)}, "a certificate and a key"),
+        ({"own": "encryption.pem"}, "own cannot be"),
+        ({"own": ("encryption.pem",)}, "a tuple of 2"),
         ({"peers": {"alice": "alice.pem"}}, "neither a distinguished name nor a URL"),
     ],
 )

@@ -449,9 +449,9 @@ async def test_a_refused_assertion_stops_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"suite": "md5"}, "does not know 'md5'"),
-        ({"confirmations": ["sender"]}, "does not know"),
-        ({"confirmations": "bearer"}, "does not know"),
+        ({"suite": "md5"}, "suite cannot be 'md5'"),
+        ({"confirmations": ["sender"]}, "confirmations cannot be"),
+        ({"confirmations": "bearer"}, "confirmations cannot be"),
         ({"confirmations": ["sender-vouches"]}, "may vouch"),
         ({"attesters": "gateway.pem"}, "may vouch"),
     ],
@@ -459,7 +459,7 @@ async def test_a_refused_assertion_stops_the_source(tmp_path: Path) -> None:
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         validator(tmp_path, **options)
-    with pytest.raises(ConfigurationError, match="no issuer"):
+    with pytest.raises(ConfigurationError, match=r"issuers cannot be \{\}"):
         SamlTokenValidator({}, audience=None)
 
 
@@ -472,3 +472,35 @@ async def test_a_demand_for_an_assertion_is_published_and_met(tmp_path: Path) ->
             await Source.from_wsdl(wsdl, ":memory:")
         source = await Source.from_wsdl(wsdl, ":memory:", processors=[SamlToken(valid)])
         await source.close()
+
+
+@pytest.mark.parametrize("wrong", [ConnectionError("the issuer is away"), KeyError("token"), "text", None], ids=repr)
+async def test_messages_wait_while_the_function_returns_no_assertion(
+    tmp_path: Path, wrong: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = [wrong, valid()]
+
+    def fetch() -> bytes:
+        result = results.pop(0) if len(results) > 1 else results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result  # type: ignore[no-any-return]
+
+    context = MessageContext(
+        Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, action="urn:a", to="http://shop/", body=b"<n/>"),
+        *("outbound", "source", {}),
+        is_answer=False,
+    )
+    token = SamlToken(fetch, clock=Clock())
+    with pytest.raises(MessageFlowError, match="no usable SAML assertion"):
+        token.outbound(context)
+    assert "security.no_assertion" in caplog.text
+    assert "Assertion " not in caplog.text, "an assertion is a secret"
+    token.outbound(context)
+    assert b"Assertion" in context.envelope.headers[0]
+
+
+def test_an_unknown_issuer_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checks = SamlTokenValidator({"urn:another": IDP.files(tmp_path).certificate}, audience=AUDIENCE, clock=Clock())
+    assert refusal(checks, message(valid())) == "FailedAuthentication"
+    assert f"its issuer is not in issuers=: '{ISSUER}'" in caplog.text

@@ -60,7 +60,9 @@ class Chain:
             )
         self.processors = tuple(processors)
         for processor in self.processors:
-            _check(processor)
+            _check(processor, role)
+        if role == "source":
+            _check_owners(self.processors)
         self._inbound = [one for one in self.processors if _has(one, "inbound")]
         self._outbound = [one for one in reversed(self.processors) if _has(one, "outbound")]
         self._encoding = [one for one in reversed(self.processors) if _has(one, "encoded")]
@@ -234,11 +236,18 @@ def _has(processor: Processor, method: str) -> bool:
     return getattr(type(processor), method) is not getattr(Processor, method)
 
 
-def _check(processor: object) -> None:
+def _check(processor: object, role: Role) -> None:
     if not isinstance(processor, Processor):
         raise ConfigurationError(
             f"{processor!r} is not a processor",
             remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
+        )
+    if role not in processor.roles:
+        of_role = "Destination" if role == "destination" else "Source"
+        instead = f"Use {processor.counterpart} here, or give" if processor.counterpart else "Give"
+        raise ConfigurationError(
+            f"{_name(processor)} is not for a {role}: processors= of a {of_role} cannot contain it",
+            remedy=f"{instead} it to a {'Source' if role == 'destination' else 'Destination'}.",
         )
     for method in ("received", "inbound", "outbound", "encoded"):
         if inspect.iscoroutinefunction(getattr(processor, method)):
@@ -253,3 +262,17 @@ def _check(processor: object) -> None:
             f"{_name(processor)}.understands contains {wrong[0]!r}, which is not the name of a header block",
             remedy='Use a collection of names with their namespaces: {"{urn:tenants}Tenant"}.',
         )
+
+
+def _check_owners(processors: tuple[Processor, ...]) -> None:
+    owners: dict[str, Processor] = {}
+    for processor in processors:
+        for name in processor.owns:
+            other = owners.setdefault(name, processor)
+            if other is not processor or processors.count(processor) > 1:
+                both = f"{_name(other)} and {_name(processor)}"
+                raise ConfigurationError(
+                    f"processors= of a Source contains {both}, and each writes the header {name.rpartition('}')[2]}",
+                    remedy="A message has only one: keep the processor that the service's policy demands. "
+                    "SymmetricBinding sends a user name in a signed and encrypted message.",
+                )

@@ -52,12 +52,20 @@ class Processor:
         binds_sequences: Whether a destination with it demands that CreateSequence names the token that signs it.
         waits: Whether :meth:`inbound` may wait, for a database for example. The endpoint then calls it in another
             thread, still for one message at a time.
+        roles: The endpoints that it is for. Another one refuses it: a class that only sends credentials would leave a
+            destination open, and one that only checks requests would do nothing at a source.
+        counterpart: The name of the class for the other endpoint, for that error.
+        owns: Names of header blocks that it writes as a whole. A source refuses two processors that own the same one:
+            the message would have the block twice, or one would remove that of the other.
     """
 
     understands: Collection[str] = ()
     abilities: Collection[Ability] = ()
     binds_sequences: bool = False
     waits: bool = False
+    roles: Collection[str] = ("source", "destination")
+    counterpart: str = ""
+    owns: Collection[str] = ()
 
     def policy(self, *, is_https: bool) -> str:
         """Return what a destination with this processor demands, for the policy in its generated WSDL.

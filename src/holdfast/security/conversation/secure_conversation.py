@@ -26,7 +26,6 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import RM
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.exceptions import ConfigurationError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.header import (
@@ -49,7 +48,7 @@ from holdfast.security.names import (
 from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
 from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
-from holdfast.settings import check_callable
+from holdfast.settings import Seconds, SecondsOrZero, check_arguments
 from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP, Ability
 
 if TYPE_CHECKING:
@@ -122,6 +121,9 @@ class SecureConversation(Processor):
     """
 
     understands = (SECURITY,)
+    owns = (SECURITY,)
+    roles = ("source",)
+    counterpart = "UsernameTokenValidator"
 
     def __init__(
         self,
@@ -133,14 +135,12 @@ class SecureConversation(Processor):
         certificate: str | Path | None = None,
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
-        life: float = LIFE,
-        skew: float = SKEW,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SecureConversation", name, password)
-        check_callable("clock", clock, 0)
-        if version is not None and version not in _FORMS:
-            raise ConfigurationError(f"version={version!r} is unknown", remedy="Give '2005/02', '1.3' or None.")
+        check_arguments(SecureConversation, locals())
         self.name = name
         self._password = password
         self._tokens = SourceTokens(tokens)

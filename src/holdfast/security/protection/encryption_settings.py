@@ -10,7 +10,8 @@ from typing import Final
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import Certificate, distinguished_name, read_certificates
-from holdfast.security.names import CIPHERS, ENCRYPTED_HEADER, SECURITY, CipherName
+from holdfast.security.names import ENCRYPTED_HEADER, SECURITY, CipherName
+from holdfast.settings import check_settings
 
 _NAME: Final = re.compile(r"\{[^{}\s]+\}[^{}\s:]+")
 
@@ -50,22 +51,15 @@ class Encryption:
     peers: Mapping[str, str | Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.cipher not in CIPHERS:
-            raise ConfigurationError(
-                f"Encryption does not know {self.cipher!r}", remedy=f"Use one of {', '.join(CIPHERS)}."
-            )
         if isinstance(self.headers, str):
             raise ConfigurationError("headers= is a single name", remedy=f"Write headers=[{self.headers!r}].")
+        check_settings(self)
         for name in self.headers:
             if _NAME.fullmatch(name) is None or name in (SECURITY, ENCRYPTED_HEADER):
                 raise ConfigurationError(
                     f"headers= has {name!r}, which is not the name of a header block that can be encrypted",
                     remedy="Write it with its namespace: '{urn:shop}Customer'.",
                 )
-        if self.own is not None and (isinstance(self.own, str | Path) or len(self.own) != 2):
-            raise ConfigurationError(
-                "own= must have a certificate and a key", remedy='Write own=("encryption.pem", "encryption.key").'
-            )
         for name in self.peers:
             if not _is_url(name) and "=" not in name:
                 raise ConfigurationError(

@@ -7,15 +7,24 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, get_args
+from typing import Annotated, Final
 
 from lxml import etree
 
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.endpoint.failures import brief
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MessageFlowError
 from holdfast.security.certificates import Certificate, read_certificates
-from holdfast.security.header import Invalid, Security, Unproven, add_security, read_security_of, write_timestamp
+from holdfast.security.header import (
+    Invalid,
+    Security,
+    Unproven,
+    add_security,
+    read_security_of,
+    strictly,
+    write_timestamp,
+)
 from holdfast.security.names import (
     FAILED_AUTHENTICATION,
     FAILED_AUTHENTICATION_REASON,
@@ -28,9 +37,8 @@ from holdfast.security.names import (
 from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
-from holdfast.security.signed_message import SUITES
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
-from holdfast.settings import check_callable
+from holdfast.settings import Seconds, SecondsOrZero, Within, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
@@ -43,6 +51,10 @@ SETTLED: Final = 2.0
 LONGEST: Final = 86_400.0
 """Maximum seconds from the issue of an assertion to its end."""
 _TIMESTAMPED: Final = "holdfast.security.saml.timestamped"
+
+
+class _NotFetched(Exception):
+    """The function of a program returned no assertion."""
 
 
 class SamlToken(Processor):
@@ -62,23 +74,30 @@ class SamlToken(Processor):
     """
 
     understands = (SECURITY,)
+    owns = (SECURITY,)
+    roles = ("source",)
+    counterpart = "SamlTokenValidator"
     abilities = (SAML_TOKEN, TIMESTAMP)
 
     def __init__(
         self,
         assertion: str | Path | Callable[[], bytes],
         *,
-        life: float = LIFE,
-        skew: float = SKEW,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_callable("clock", clock, 0)
-        if callable(assertion):
-            check_callable("assertion", assertion, 0)
-        elif not isinstance(assertion, str | Path):
+        if isinstance(assertion, str | bytes) and assertion.strip()[:1] in ("<", b"<"):
             raise ConfigurationError(
-                f"assertion cannot be of the type {type(assertion).__name__}",
-                remedy="Give the path of a file, or a function that returns the assertion as bytes.",
+                "SamlToken.assertion is an assertion itself, not the name of its file",
+                remedy="Give the path of its file, which may be replaced when it expires; or a function that returns "
+                "it as bytes: SamlToken(lambda: assertion).",
+            )
+        check_arguments(SamlToken, locals())
+        if isinstance(assertion, str | Path) and (not str(assertion) or Path(assertion).is_dir()):
+            raise ConfigurationError(
+                f"SamlToken.assertion is {str(assertion)!r}, which is not a file",
+                remedy="Give the path of the file with the assertion.",
             )
         self._given = assertion
         self._life = life
@@ -110,7 +129,7 @@ class SamlToken(Processor):
             seen = None if callable(self._given) else _seen(self._given)
             if seen is not None and seen == self._seen:
                 return self._written
-            data = self._given() if callable(self._given) else _file(self._given)
+            data = self._fetched() if callable(self._given) else _file(self._given)
             if data != self._read:
                 text = as_utf8(data).strip()
                 element = parse_element(text)
@@ -119,10 +138,26 @@ class SamlToken(Processor):
                 self._until = read_assertion(element).until
                 self._read, self._written = data, text.decode()
             self._seen = seen
-        except (OSError, EnvelopeError, Invalid) as error:
-            log.error("security.no_assertion", why=str(error), remedy="Write the assertion again.")
+        except (OSError, EnvelopeError, Invalid, _NotFetched) as error:
+            remedy = "Fix the function." if callable(self._given) else "Write the assertion again."
+            log.error("security.no_assertion", why=str(error), remedy=f"{remedy} Messages wait in the outbox.")
             raise MessageFlowError("There is no usable SAML assertion.", retry_after=5) from None
         return self._written
+
+    def _fetched(self) -> bytes:
+        """Return what the function returns.
+
+        Raises:
+            _NotFetched: It returns no bytes, or raises whatever error: its issuer may be away.
+        """
+        assert callable(self._given)
+        try:
+            data = self._given()
+        except Exception as error:
+            raise _NotFetched(f"the function raised {brief(error)}") from None
+        if not isinstance(data, bytes):
+            raise _NotFetched(f"the function returned {type(data).__name__}, not bytes")
+        return data
 
     def inbound(self, context: MessageContext) -> None:
         """Check the Timestamp of an answer, if it has one."""
@@ -169,33 +204,24 @@ class SamlTokenValidator(Processor):
     """
 
     understands = (SECURITY,)
+    roles = ("destination",)
+    counterpart = "SamlToken"
 
     def __init__(
         self,
-        issuers: Mapping[str, str | Path],
+        issuers: Annotated[Mapping[str, str | Path], Within(1)],
         *,
-        audience: str | Sequence[str] | None,
-        confirmations: Sequence[Confirmation] = ("bearer", "holder-of-key"),
+        audience: Annotated[str | Sequence[str], Within(1)] | None,
+        confirmations: Annotated[Sequence[Confirmation], Within(1)] = ("bearer", "holder-of-key"),
         attesters: str | Path | None = None,
         authorize: Callable[[Assertion], bool] | None = None,
         nonces: str | Path | None = None,
         suite: SuiteName = "rsa-sha256",
-        skew: float = SKEW,
-        longest: float = LONGEST,
+        skew: SecondsOrZero = SKEW,
+        longest: Seconds = LONGEST,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_callable("authorize", authorize, 1, optional=True)
-        check_callable("clock", clock, 0)
-        unknown = [one for one in confirmations if one not in get_args(Confirmation)]
-        if unknown or suite not in SUITES or isinstance(confirmations, str):
-            wrong, known = (suite, [*SUITES]) if suite not in SUITES else (unknown, [*get_args(Confirmation)])
-            raise ConfigurationError(
-                f"SamlTokenValidator does not know {wrong!r}", remedy=f"Use {', '.join(known)}, in a list."
-            )
-        if not issuers:
-            raise ConfigurationError(
-                "issuers= names no issuer", remedy="Write {'https://issuer.example': 'issuer.pem'}."
-            )
+        check_arguments(SamlTokenValidator, locals())
         if ("sender-vouches" in confirmations) != (attesters is not None):
             raise ConfigurationError(
                 "sender-vouches needs the certificates of those who may vouch, and these need sender-vouches",
@@ -205,7 +231,7 @@ class SamlTokenValidator(Processor):
         self._audience = None if audience is None else {audience} if isinstance(audience, str) else set(audience)
         self._confirmations = tuple(confirmations)
         self._attesters = set() if attesters is None else {one.sha256 for one in read_certificates(attesters)}
-        self._authorize = authorize
+        self._authorize = None if authorize is None else strictly("authorize", authorize, bool, False)
         self._nonces = open_nonces(nonces)
         self.waits = is_remote(nonces)
         self._suite: SuiteName = suite
@@ -283,7 +309,10 @@ class SamlTokenValidator(Processor):
             Invalid: Its signature has another shape.
             Unproven: It proves nothing here and now.
         """
-        check_issuer_signature(assertion, envelope, self._issuers.get(assertion.issuer, []), self._suite)
+        issuers = self._issuers.get(assertion.issuer)
+        if issuers is None:
+            raise Unproven(f"its issuer is not in issuers=: {assertion.issuer[:200]!r}")
+        check_issuer_signature(assertion, envelope, issuers, self._suite)
         self._check_times(assertion, now)
         if self._audience is not None:
             if not assertion.audiences:

@@ -105,10 +105,9 @@ class ClientProtection:
         skew: float,
         clock: Callable[[], float],
     ) -> None:
-        kinds = [kind for kind in get_args(Kind) if kind != "token"]
-        for given, known in ((suite, SUITES), (cipher, CIPHERS), (reference, kinds)):
-            if given not in known:
-                raise ConfigurationError(f"{given!r} is unknown", remedy=f"Use one of {', '.join(known)}.")
+        if reference == "token":
+            known = ", ".join(kind for kind in get_args(Kind) if kind != "token")
+            raise ConfigurationError("reference='token' is unknown here", remedy=f"Use one of {known}.")
         self._certificate = read_certificates(certificate)[0]
         if reference == "subject-key-identifier" and not self._certificate.key_identifier:
             raise ConfigurationError(

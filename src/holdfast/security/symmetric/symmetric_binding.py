@@ -12,7 +12,7 @@ from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
 from holdfast.security.username_token import LIFE, SKEW
-from holdfast.settings import check_callable
+from holdfast.settings import Seconds, SecondsOrZero, check_arguments
 
 
 class SymmetricBinding(Processor):
@@ -45,6 +45,9 @@ class SymmetricBinding(Processor):
     """
 
     understands = (SECURITY,)
+    owns = (SECURITY,)
+    roles = ("source",)
+    counterpart = "SymmetricBindingValidator"
 
     def __init__(
         self,
@@ -56,12 +59,12 @@ class SymmetricBinding(Processor):
         cipher: CipherName = "aes256-cbc",
         reference: Kind = "thumbprint",
         derived_keys: bool = False,
-        life: float = LIFE,
-        skew: float = SKEW,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SymmetricBinding", name, password)
-        check_callable("clock", clock, 0)
+        check_arguments(SymmetricBinding, locals())
         self.name = name
         self._password = password
         derives_in = CONVERSATION_1_3 if derived_keys else ""

@@ -37,7 +37,6 @@ from holdfast.security.symmetric.binding_policy import written_symmetric
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name, to_encrypted_key
 from holdfast.security.symmetric.protected_message import (
     SAFEST,
-    SUITES,
     Opened,
     Protecting,
     check_sealed,
@@ -48,6 +47,7 @@ from holdfast.security.symmetric.protected_message import (
 )
 from holdfast.security.trust import FORMS, read_request, write_reference
 from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, tell_refusal
+from holdfast.settings import check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
 """Note with how the answer to a request is protected: with the same key."""
@@ -109,6 +109,8 @@ class SymmetricBindingValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
+    roles = ("destination",)
+    counterpart = "SymmetricBinding"
 
     def __init__(
         self,
@@ -121,11 +123,12 @@ class SymmetricBindingValidator(Processor):
         conversation: bool = False,
         confirm: bool = True,
     ) -> None:
-        for given, known in ((suite, SUITES), (cipher, CIPHERS)):
-            if given not in known:
-                raise ConfigurationError(
-                    f"SymmetricBindingValidator does not know {given!r}", remedy=f"Use one of {', '.join(known)}."
-                )
+        if not isinstance(users, UsernameTokenValidator):
+            raise ConfigurationError(
+                f"SymmetricBindingValidator.users cannot be of the type {type(users).__name__}",
+                remedy="It may be a UsernameTokenValidator: users=UsernameTokenValidator({'alice': '…'}).",
+            )
+        check_arguments(SymmetricBindingValidator, locals())
         self._credential = Credential(certificate, key)
         self._users = users
         self._suite: SymmetricSuiteName = suite
