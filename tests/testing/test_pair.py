@@ -249,3 +249,33 @@ async def test_time_waits_for_a_commit_however_long_it_takes() -> None:
         await asyncio.sleep(0)
     moving.cancel()
     assert fired == [200]
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), pytest.fail.Exception("no")], ids=repr)
+def test_a_handler_cannot_end_the_thread_of_a_blocking_pair(kind: str, error: BaseException) -> None:
+    app = holdfast.Destination(":memory:", handling=holdfast.HandlingPolicy(attempts=2, backoff=1.0))
+
+    def plain(_: holdfast.Message) -> None:
+        raise error
+
+    async def asynchronous(message: holdfast.Message) -> None:
+        plain(message)
+
+    app.on("urn:a")(plain if kind == "plain" else asynchronous)
+    with pair(app, patience=60) as source:
+        source.send("<a/>", action="urn:a")
+        source.flush()
+    assert app.running.dispatcher is None or app.dead_letters == 1
+
+
+async def test_the_error_of_a_message_that_is_not_handled_says_why() -> None:
+    app = holdfast.Destination(":memory:", handling=holdfast.HandlingPolicy(attempts=None, backoff=1.0))
+
+    @app.on("urn:a")
+    def handle(_: holdfast.Message) -> None:
+        pytest.fail("the price is wrong")
+
+    with pytest.raises(holdfast.NotAcknowledged, match="A handler raised last: the price is wrong"):
+        async with pair(app, patience=60) as source:
+            await source.send("<a/>", action="urn:a")

@@ -12,6 +12,7 @@ import heapq
 import itertools
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -177,6 +178,12 @@ def _several(count: int) -> str:
     return f"{count:,} messages are" if count != 1 else "a message is"
 
 
+def _failure(app: Destination) -> str:
+    dispatcher = app.running.dispatcher
+    failure = dispatcher.last_failure if dispatcher is not None else ""
+    return f". A handler raised last: {failure}" if failure else ""
+
+
 class Pair:
     """The result of :func:`pair`: ``async with`` gives a :class:`holdfast.Source`, ``with`` the blocking one.
 
@@ -253,7 +260,9 @@ class Pair:
                 await self._within_patience(
                     clock, source.flush(), lambda: f"{_several(source.progress.outstanding)} not acknowledged"
                 )
-                await self._within_patience(clock, app.handled(), lambda: f"{_several(app.unhandled)} not handled")
+                await self._within_patience(
+                    clock, app.handled(), lambda: f"{_several(app.unhandled)} not handled", partial(_failure, app)
+                )
         finally:
             await app.close(0.0)
             moving.cancel()
@@ -261,7 +270,11 @@ class Pair:
             app.settings = before
 
     async def _within_patience(
-        self, clock: VirtualClock, waiting: Coroutine[Any, Any, None], what: Callable[[], str]
+        self,
+        clock: VirtualClock,
+        waiting: Coroutine[Any, Any, None],
+        what: Callable[[], str],
+        why: Callable[[], str] = str,
     ) -> None:
         task = asyncio.ensure_future(waiting)
         given_up = False
@@ -278,7 +291,7 @@ class Pair:
             if not given_up:
                 raise  # the test itself was cancelled
             raise NotAcknowledged(
-                f"{what()} after {self._patience:,.0f} s of virtual time",
+                f"{what()} after {self._patience:,.0f} s of virtual time{why()}",
                 remedy="Check that the network recovers, that the handler succeeds in the end, and that its "
                 "attempts are limited. If it only takes longer: pair(…, patience=…), in seconds of virtual "
                 "time.",

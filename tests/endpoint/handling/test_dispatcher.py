@@ -657,6 +657,10 @@ class Unspeakable(Exception):
     __repr__ = __str__
 
 
+class Unusual(BaseException):
+    """Not an Exception, as the error of ``pytest.fail()`` is not."""
+
+
 def unfit() -> list[Any]:
     """Errors that handlers raise and that are hard to write down."""
     return [
@@ -666,6 +670,8 @@ def unfit() -> list[Any]:
         Unspeakable(),
         StopIteration(7),
         SystemExit("enough"),
+        Unusual("neither caught by `except Exception`"),
+        BaseExceptionGroup("two", [Unusual("a"), ValueError("b")]),
         ExceptionGroup("two", [KeyError("a"), ValueError("b")]),
     ]
 

@@ -118,7 +118,7 @@ class Tracing:
         finally:
             self._context.detach(token)
 
-    def delivered(self, handle: Handle, reply: Record | None = None, error: Exception | None = None) -> None:
+    def delivered(self, handle: Handle, reply: Record | None = None, error: BaseException | None = None) -> None:
         """The handler is done; its reply belongs to its span, too."""
         span = self._delivering.pop(handle, None)
         if span is None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -78,6 +79,8 @@ class Dispatcher:
         self._is_closed = False
         self._changed: asyncio.Event | None = None
         self._tracing = tracing
+        self.last_failure = ""
+        """What a handler raised last, in one line; "" if none has failed."""
 
     # --- calling --------------------------------------------------------------------------------------------------
 
@@ -110,9 +113,13 @@ class Dispatcher:
     async def _await(self, handle: Handle, awaited: Awaitable[Any]) -> None:
         try:
             result = await awaited
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except GeneratorExit:
+            raise  # the loop has ended
+        except BaseException as error:
             if self._stopping and isinstance(error, asyncio.CancelledError):
                 raise
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # only that thread receives a signal
             self._raised(handle, error)
         else:
             self._gave(handle, result)
@@ -233,13 +240,11 @@ class Dispatcher:
         elif isinstance(error, asyncio.CancelledError):
             # An operation that the handler awaited was cancelled, not the handler itself.
             self._failed(handle, _caused("the handler waited for an operation that was cancelled", error))
-        elif isinstance(error, SystemExit):
+        elif isinstance(error, SystemExit | KeyboardInterrupt):
             # One message must not end the server, and every start of it after that.
             self._failed(handle, _caused(f"the handler asked the process to end: {brief(error)}", error))
-        elif isinstance(error, Exception):
-            self._failed(handle, error)
         else:
-            raise error
+            self._failed(handle, error)
 
     def _decided(self, handle: Handle, fault: ApplicationFault) -> None:
         record = handle.record
@@ -264,11 +269,14 @@ class Dispatcher:
         self.handling.handled(handle, reply, self._engine.clock())
         self._engine.touch()
 
-    def _failed(self, handle: Handle, error: Exception) -> None:
+    def _failed(self, handle: Handle, error: BaseException) -> None:
+        self.last_failure = brief(error)
         if self._tracing is not None:
             self._tracing.delivered(handle, error=error)
         is_final = isinstance(error, _NoReply | InvalidBody)
-        self.handling.handling_failed(handle, brief(error), reason_of(error), self._engine.clock(), is_final=is_final)
+        self.handling.handling_failed(
+            handle, self.last_failure, reason_of(error), self._engine.clock(), is_final=is_final
+        )
         self._engine.touch()
 
     # --- waiting and ending ---------------------------------------------------------------------------------------
