@@ -55,6 +55,7 @@ TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE
 
 REFUSES_CREDENTIALS = frozenset(
     {
+        "BadContextToken",
         "FailedAuthentication",
         "FailedCheck",
         "InvalidSecurity",
@@ -66,7 +67,8 @@ REFUSES_CREDENTIALS = frozenset(
         "UnsupportedSecurityToken",
     }
 )
-"""Codes of WS-Security (SOAP Message Security 1.1, section 12), and SecurityError, which CXF sends for all of them."""
+"""Codes of WS-Security (SOAP Message Security 1.1, section 12) and of WS-SecureConversation (1.3, section 10), and
+SecurityError, which CXF sends for all of them."""
 
 
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:

@@ -4,9 +4,11 @@ words."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from waiting import until
 import holdfast
 from holdfast import SecureConversation, Source, Versions
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.security.names import FAILED_AUTHENTICATION
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 WSHTTP, WS2007 = Versions("1.0", "2005/08", "1.2"), Versions("1.1", "2005/08", "1.2")
@@ -25,6 +28,24 @@ each_binding = pytest.mark.parametrize("versions", [WSHTTP, WS2007], ids=["ws", 
 SOON = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.4))
 LATE = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=60, floor=60, cap=60))
 """For a test that counts requests: on a slow machine, none is sent a second time."""
+
+
+class Clock:
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Refusing(holdfast.Processor):
+    """Comes after the check of the user, which answers requests for tokens itself."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+
+    def inbound(self, context: holdfast.MessageContext) -> None:
+        if self._shop.refuses:
+            raise holdfast.ProcessingError("not you", code=FAILED_AUTHENTICATION)
 
 
 class Shop:
@@ -36,10 +57,17 @@ class Shop:
         self.seen: list[Relayed] = []
         options.setdefault("passwords", {"alice": "secret"})
         users = holdfast.UsernameTokenValidator(nonces=directory / "nonces", **options)
-        self.app = holdfast.Destination(directory / "inbox", processors=[users])
+        self.contexts = users.sessions._contexts
+        self.refuses = False
+        """Whether it refuses all messages that are no request for a token."""
+        self.app = holdfast.Destination(directory / "inbox", processors=[users, Refusing(self)])
         self.app.on()(self._handle)
         self.service = Service(self.app, Listeners(port=0))
         self._faults = faults
+
+    def lose_tokens(self) -> None:
+        """Lose all tokens, as at a restart without a file for them."""
+        self.contexts._db.run("", "DELETE FROM holdfast_contexts")
 
     async def _handle(self, message: holdfast.Message) -> str | None:
         self.got.append(message.body[0].text or "")
@@ -68,11 +96,17 @@ class Shop:
 
 
 def source_to(
-    shop: Shop, directory: Path, versions: Versions, policy: holdfast.SourcePolicy = SOON, **options: Any
+    shop: Shop,
+    directory: Path,
+    versions: Versions,
+    policy: holdfast.SourcePolicy = SOON,
+    of_source: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Source:
+    more = {"versions": versions, "policy": policy, **(of_source or {})}
     options.setdefault("tokens", directory / "tokens")
     conversation = SecureConversation("alice", options.pop("password", "secret"), **options)
-    return Source(shop.proxy.url, directory / "outbox", versions=versions, processors=[conversation], policy=policy)
+    return Source(shop.proxy.url, directory / "outbox", processors=[conversation], **more)
 
 
 def text_of(number: int) -> str:
@@ -196,6 +230,76 @@ async def test_a_lost_token_is_a_lost_sequence(tmp_path: Path) -> None:
         await send_and_leave_open(shop, source_to(shop, tmp_path, WS2007, LATE, tokens=None), 2)
         assert shop.got == ["1", "2"]
         assert shop.actions.count("CreateSequence") == 2
+
+
+@each_binding
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("assurance", ["at-least-once", "exactly-once"])
+async def test_a_source_continues_after_its_service_has_lost_all_tokens(
+    tmp_path: Path, versions: Versions, assurance: Any, restarts: bool
+) -> None:
+    async with Shop(tmp_path) as shop:
+
+        async def send(source: Source, number: int) -> None:
+            await source.send(text_of(number), action="urn:tell")
+            try:
+                await source.flush(timeout=240)
+            except holdfast.SequenceLost:
+                assert assurance == "exactly-once", "the user decides about messages that may have arrived"
+                source.resume()
+                await source.flush(timeout=240)
+
+        options = {"assurance": assurance}
+        async with source_to(shop, tmp_path, versions, of_source=options) as source:
+            await send(source, 1)
+            shop.lose_tokens()
+            if not restarts:
+                await send(source, 2)
+                await send(source, 3)
+        if restarts:
+            async with source_to(shop, tmp_path, versions, of_source=options) as source:
+                await send(source, 2)
+                await send(source, 3)
+        await shop.app.handled()
+        assert shop.got == ["1", "2", "3"]
+
+
+async def test_a_service_that_refuses_new_tokens_stops_its_source(tmp_path: Path) -> None:
+    """A refusal under a token that was issued just now does not mean that the token is lost."""
+    async with Shop(tmp_path) as shop:
+        shop.refuses = True
+        async with source_to(shop, tmp_path, WS2007, LATE) as source:
+            await source.send(text_of(1), action="urn:tell")
+            for attempt in (1, 2):
+                with pytest.raises(holdfast.PeerFault) as refused:
+                    await source.flush(timeout=240)
+                assert refused.value.code == "FailedAuthentication"
+                assert shop.actions.count("SCT") == attempt, "each attempt requests one token"
+                source.resume()
+            shop.refuses = False
+            with contextlib.suppress(holdfast.PeerFault):
+                await source.flush(timeout=240)
+            source.resume()
+            await source.flush(timeout=240)
+        await shop.app.handled()
+        assert shop.got == ["1"]
+
+
+async def test_a_token_that_is_refused_when_it_is_renewed_is_lost(tmp_path: Path) -> None:
+    clock = Clock()
+    async with Shop(tmp_path, clock=clock, session=100.0) as shop:
+        async with source_to(shop, tmp_path, WS2007, clock=clock) as source:
+            await source.send(text_of(1), action="urn:tell")
+            await source.flush(timeout=240)
+            shop.lose_tokens()
+            clock.now += 80
+            await source.send(text_of(2), action="urn:tell")
+            with contextlib.suppress(holdfast.SequenceLost):
+                await source.flush(timeout=240)
+            source.resume()
+            await source.flush(timeout=240)
+        await shop.app.handled()
+        assert shop.got == ["1", "2"]
 
 
 @pytest.mark.parametrize("wrong", [{"name": ""}, {"version": "1.4"}, {"tokens": "/nowhere/tokens"}])

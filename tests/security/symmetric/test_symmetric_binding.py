@@ -27,9 +27,13 @@ from holdfast import (
     UsernameToken,
 )
 from holdfast.core.messages import Envelope, Fault
+from holdfast.core.policy import SourcePolicy
+from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import SOAP
 from holdfast.security.certificates import Credential
-from holdfast.security.names import CIPHERS
+from holdfast.security.conversation.secure_conversation import MOST_UNPROVEN
+from holdfast.security.names import CIPHERS, INVALID_SECURITY, WSSE
+from holdfast.wire import encode
 
 CLIENTS: dict[str, Callable[[Path], Processor]] = {
     "a key for each message": lambda file: SymmetricBinding("alice", "secret", file),
@@ -64,6 +68,56 @@ async def test_a_conversation_ends_with_its_sequence_and_keeps_its_token_until_t
             assert tokens() == 1
             await source.end(timeout=240)
             assert tokens() == 0
+
+
+class Forging(Processor):
+    """Replaces answers to a source by faults without any protection, as an attacker on the network can."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        fault = Envelope(SOAP.V1_2, action="http://www.w3.org/2005/08/addressing/soap/fault")
+        fault.fault = Fault(INVALID_SECURITY.rpartition("}")[2], "no", code_namespace=WSSE)
+        self.fault = encode(fault)
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        if self.left and context.is_answer:
+            self.left -= 1
+            return self.fault
+        return data
+
+
+@pytest.mark.parametrize("forged", range(1, 2 * MOST_UNPROVEN))
+async def test_a_few_forged_refusals_do_not_end_a_sequence(tmp_path: Path, forged: int) -> None:
+    """Only the service can prove an answer. But one that has lost the token cannot, so many refusals end it."""
+    soon = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.1, cap=0.1))
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        conversation = SecureConversation("alice", "secret", certificate=served.files.certificate)
+        forging = Forging()
+        processors = [forging, conversation]
+        async with Source(
+            served.url, ":memory:", processors=processors, policy=soon, assurance="at-least-once"
+        ) as source:
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+            (before,) = served.sequences
+            forging.left = min(forged, MOST_UNPROVEN)
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+            forging.left = max(forged - MOST_UNPROVEN, 0)
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+            if forged < MOST_UNPROVEN:
+                assert served.sequences == [before]
+
+
+async def test_a_source_continues_after_its_service_has_lost_all_tokens(tmp_path: Path) -> None:
+    soon = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.1, cap=0.1))
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        conversation = SecureConversation("alice", "secret", certificate=served.files.certificate)
+        async with Source(
+            served.url, ":memory:", processors=[conversation], policy=soon, assurance="at-least-once"
+        ) as source:
+            for _ in range(3):
+                await source.request("<order/>", action="urn:shop/order", timeout=240)
+                served.users.sessions._contexts._db.run("", "DELETE FROM holdfast_contexts")
+        assert len(served.got) == 3
 
 
 async def test_a_wrong_password_stops_the_source(tmp_path: Path) -> None:

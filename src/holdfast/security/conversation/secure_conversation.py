@@ -11,11 +11,13 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from holdfast.core.faults import REFUSES_CREDENTIALS
 from holdfast.core.messages import (
     MC_ANONYMOUS,
     CreateSequence,
@@ -26,6 +28,8 @@ from holdfast.core.messages import (
 )
 from holdfast.core.versions import RM
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.endpoint.logs import log
+from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.header import (
@@ -57,6 +61,9 @@ if TYPE_CHECKING:
 Version = Literal["2005/02", "1.3"]
 RENEW_AT: Final = 0.25
 """A token is renewed when this share of its life is left."""
+
+MOST_UNPROVEN: Final = 3
+"""Number of refusals in a row, without the key of the token, after which it counts as lost. Anyone could write one."""
 
 _ASKED: Final = "holdfast.security.asked"
 _CREATES: Final = "holdfast.security.creates"
@@ -94,11 +101,14 @@ class SecureConversation(Processor):
     The source requests a token before it creates a Sequence, one for each Sequence, and names it in CreateSequence. It
     signs the Timestamp of each message with the token's key, renews the token before it expires, and cancels it after
     the Sequence has ended. If the token of a Sequence has expired or is lost, the service refuses the Sequence's
-    messages, and the source continues as after any other loss of a Sequence. Use https: the password is in plain
-    text, and the signature protects only the Timestamp.
+    messages. The source then requests another token with the password. Under that, the service no longer knows the
+    Sequence, and the source continues as after any other loss of a Sequence. If the service refuses the request for a
+    token, or a message under a new one, the source stops: its user name or its password is wrong. Use https: the
+    password is in plain text, and the signature protects only the Timestamp.
 
     With ``certificate``, the source signs and encrypts the messages themselves, as
-    :class:`holdfast.SymmetricBinding` does, and believes only answers that are protected so. That needs no https.
+    :class:`holdfast.SymmetricBinding` does, and believes only answers that are protected so. That needs no https. A
+    service that has lost a token cannot protect its refusal, so only three in a row mean that the token is lost.
     CreateSequence then does not name the token, because CXF refuses the header ``UsesSequenceSTR``.
 
     Args:
@@ -157,6 +167,10 @@ class SecureConversation(Processor):
         self._life = life
         self._skew = skew
         self._clock = clock
+        self._untried: set[str] = set()
+        """Identifiers of new tokens, under which the service has not accepted anything yet."""
+        self._unproven: Counter[str] = Counter()
+        """Identifier of a token -> number of refusals without its key, since the last answer that counts."""
 
     def __repr__(self) -> str:
         return f"SecureConversation({self.name!r}, …)"
@@ -261,7 +275,12 @@ class SecureConversation(Processor):
         Sequence created under one."""
         now, envelope = self._clock(), context.envelope
         if self._messages is not None:
-            self._messages.check(context)
+            try:
+                self._messages.check(context)
+            except ProcessingError:
+                self._unproven_refusal(context)
+                raise
+        self._look_for_refusal(context)
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
@@ -275,6 +294,45 @@ class SecureConversation(Processor):
             token = self._tokens.find(_creation(envelope.relates_to), now)
             if token is not None:
                 self._tokens.use(envelope.control.identifier, token.identifier)
+
+    def _look_for_refusal(self, context: MessageContext) -> None:
+        """Forget a token that the service refuses. The message then needs another one.
+
+        A service refuses a token that it has issued just now for another reason than its loss.
+
+        Raises:
+            MessageFlowError: The message must be sent again, under another token.
+        """
+        token = _token_of(context)
+        if token is None:
+            return
+        if not _is_refusal(context):
+            self._untried.discard(token.identifier)
+            self._unproven.pop(token.identifier, None)
+            return
+        is_untried = token.identifier in self._untried
+        self._lose(context, token)
+        if not is_untried:
+            raise MessageFlowError("The service has lost the token. The message follows under another one.")
+
+    def _unproven_refusal(self, context: MessageContext) -> None:
+        """Count an answer that does not count, if it refuses a token. Only a service that has it can prove an answer.
+
+        An attacker who can replace every answer could also drop all of them.
+        """
+        token = _token_of(context)
+        if token is not None and _is_refusal(context):
+            self._unproven[token.identifier] += 1
+            if self._unproven[token.identifier] >= MOST_UNPROVEN:
+                self._lose(context, token)
+
+    def _lose(self, context: MessageContext, token: SourceToken) -> None:
+        fault = context.envelope.fault
+        assert fault is not None
+        log.warning("security.token_refused", to=context.to, user=self.name, code=fault.code, token=token.identifier)
+        self._tokens.forget(token.identifier)
+        self._untried.discard(token.identifier)
+        self._unproven.pop(token.identifier, None)
 
     def _take(self, asked: _Asked, envelope: Envelope, now: float) -> None:
         """Take in the answer to a request for a token.
@@ -290,11 +348,28 @@ class SecureConversation(Processor):
             raise Invalid("the answer renews another token")
         self._tokens.keep(asked.form.trust, granted, now)
         self._tokens.use(asked.use, granted.identifier)
+        if asked.kind == "Issue":
+            self._untried.add(granted.identifier)
 
 
 def is_token_request(context: MessageContext) -> bool:
     """Return whether a message is a request for a token, or the answer. It has its own Security header."""
     return _ASKED in context.notes
+
+
+def _token_of(context: MessageContext) -> SourceToken | None:
+    """Return the token that protected the request that this message answers; None without one. A token that is
+    cancelled is of no use any more."""
+    asked: _Asked | None = context.notes.get(_ASKED)
+    if not context.is_answer or (asked is not None and asked.kind == "Cancel"):
+        return None
+    token: SourceToken | None = context.notes.get(_UNDER)
+    return token
+
+
+def _is_refusal(context: MessageContext) -> bool:
+    fault = context.envelope.fault
+    return fault is not None and fault.code in REFUSES_CREDENTIALS and fault.code != "MessageExpired"
 
 
 def _shared(token: SourceToken) -> SharedKey:
