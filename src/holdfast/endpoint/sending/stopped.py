@@ -42,8 +42,9 @@ _WHERE = (
     "URL. Otherwise, fix the cause"
 )
 _CREDENTIALS = (
-    "The destination requires other credentials. Check the user name and the password (UsernameToken, or --username "
-    "and --password-file), the policy in the destination's WSDL and both clocks, or fix the cause that its log names"
+    "The destination requires other credentials. Check those of this source: its user name and password (in Python, or "
+    "--username and --password-file), its certificate or its assertion. Check the policy in the destination's WSDL "
+    "and both clocks, or fix the cause that its log names"
 )
 _REMEDIES = {
     **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
