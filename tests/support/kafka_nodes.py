@@ -144,7 +144,8 @@ class KafkaNodes:
 
     def _format(self, node: int, cluster: str) -> None:
         users = ["--add-scram", f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"] if self._has_users else []
-        format_it = ["kafka.tools.StorageTool", "format", "-t", cluster, "--ignore-formatted", *users, "-c"]
+        identity = f"--cluster-id={cluster}"  # in one argument, because it may begin with a hyphen
+        format_it = ["kafka.tools.StorageTool", "format", identity, "--ignore-formatted", *users, "-c"]
         command = self._command(node, *format_it)
         subprocess.run(command, check=True, capture_output=True)
 
