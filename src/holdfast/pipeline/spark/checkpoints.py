@@ -214,10 +214,6 @@ def refuse_foreign_data(
     Raises:
         ConfigurationError: They do not; or Holdfast did not write the table; or the directory is not writable.
     """
-    if out.rstrip("/") == checkpoint.rstrip("/"):
-        raise ConfigurationError(
-            f"{out} is both the table's directory and the checkpoint's", remedy="Use a separate directory for each"
-        )
     if foreign := table.foreign():
         raise ConfigurationError(
             f"{out} contains {foreign}, which Holdfast did not write",
