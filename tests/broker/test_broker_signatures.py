@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import secured_broker
-from secured_broker import BASE, ECHO, HASTY, Start
+from secured_broker import BASE, ECHO, HASTY, Start, Witness
 from signers import Files, Issued, authority, issue
 from waiting import until
 
 import holdfast
-from holdfast import X509, Encryption, MessageContext, Processor
+from holdfast import X509, Encryption
 from holdfast.broker.config_file import read_config
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -25,15 +25,10 @@ class Shop(secured_broker.Shop):
     """A service that believes the broker alone."""
 
     def __init__(self, directory: Path, trusted: Issued = BROKER, encrypt: Encryption | None = None) -> None:
-        self.data: list[bytes] = []
-        seen = self.data
-
-        class Witness(Processor):
-            def inbound(self, context: MessageContext) -> None:
-                seen.append(context.data)
-
+        witness = Witness()
+        self.data = witness.data
         checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate, encrypt=encrypt)
-        super().__init__(Witness(), checks)
+        super().__init__(witness, checks)
 
 
 def signature(table: str, own: Files, trusted: Path, more: str = "") -> str:

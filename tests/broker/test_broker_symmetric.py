@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import secured_broker
 import symmetric_messages
+from secured_broker import BASE, ECHO, HASTY, Start, Witness
 from signers import Files, Issued, issue
 from symmetric_messages import ALICE, KEY, creation, protected
 from waiting import until
 
 import holdfast
-from holdfast import Destination, Message, MessageContext, Processor, SecureConversation, SymmetricBinding
+from holdfast import Destination, Message, Processor, SecureConversation, SymmetricBinding
 from holdfast.broker.message_security import HopProtection
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.certificates import Certificate
@@ -24,55 +25,19 @@ from holdfast.security.header import Token, write_timestamp, write_token
 from holdfast.security.names import WSSE, WSU
 from holdfast.testing.proxy import Faults, LossyProxy
 
-ECHO = "urn:test:echo"
-HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.3))
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
-BASE = """
-store = "store"
-partitions = 1
-sessions = 4
-listen.port = 0
-admin.port = 0
-default_queue = "orders"
-[queues.orders]
-[queues.other]
-[policies."*"]
-refusals = 1
-patience = "0s"
-sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
-"""
 BROKER, SHOP, OTHER = symmetric_messages.SHOP, issue("CN=service,O=Example"), symmetric_messages.OTHER
-Start = Callable[[str], Any]
 
 
-class Shop:
+class Shop(secured_broker.Shop):
     """A service that knows one user, the broker, and accepts only what a symmetric key protects."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.data: list[bytes] = []
-        seen = self.data
-
-        class Witness(Processor):
-            def inbound(self, context: MessageContext) -> None:
-                seen.append(context.data)
-
+        witness = Witness()
+        self.data = witness.data
         users = holdfast.UsernameTokenValidator({"broker": "inner"})
         checks = holdfast.SymmetricBindingValidator(*SHOP.files(directory), users=users, **options)
-        self.app = Destination(":memory:", processors=[checks, Witness()])
-        self.got: list[Message] = []
-        self.app.on(ECHO)(self._echo)
-        self.app.on()(self._take)
-
-    def _take(self, message: Message) -> None:
-        self.got.append(message)
-
-    def _echo(self, message: Message) -> str:
-        self.got.append(message)
-        return f"<echoed>{message.body.text}</echoed>"
-
-    @property
-    def texts(self) -> list[str | None]:
-        return [message.body.text for message in self.got]
+        super().__init__(checks, witness)
 
 
 @pytest.fixture(autouse=True)

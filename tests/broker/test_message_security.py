@@ -69,10 +69,6 @@ class Shop(secured_broker.Shop):
     def sequences(self) -> set[str]:
         return {message.sequence for message in self.got}
 
-    @property
-    def texts(self) -> list[str | None]:
-        return [message.body.text for message in self.got]
-
 
 @pytest.fixture(autouse=True)
 def _passwords(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import holdfast
-from holdfast import Destination, Message, Processor
+from holdfast import Destination, Message, MessageContext, Processor
 
 ECHO = "urn:test:echo"
 HASTY = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.3))
@@ -27,6 +27,16 @@ sending.retransmission = { initial = "200ms", floor = "50ms", cap = "300ms" }
 Start = Callable[[str], Any]
 
 
+class Witness(Processor):
+    """Keeps the bytes of each message as it arrives."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+
+    def inbound(self, context: MessageContext) -> None:
+        self.data.append(context.data)
+
+
 class Shop:
     """A service with these processors. It keeps the messages, and echoes those that ask for it."""
 
@@ -42,3 +52,7 @@ class Shop:
     def _echo(self, message: Message) -> str:
         self.got.append(message)
         return f"<echoed>{message.body.text}</echoed>"
+
+    @property
+    def texts(self) -> list[str | None]:
+        return [message.body.text for message in self.got]
