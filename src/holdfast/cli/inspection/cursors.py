@@ -11,9 +11,8 @@ from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
-    moved_text,
+    move,
     place_options,
-    planned_text,
     quoted,
     steer_options,
     tell,
@@ -64,17 +63,6 @@ def _path(queue: str, cursor: str) -> str:
     return f"queues/{quoted(queue)}/cursors/{quoted(cursor)}"
 
 
-def _move(
-    admin: AdminClient, queue: str, cursor: str, where: dict[str, Any], verb: str, yes: bool, as_json: bool
-) -> None:
-    path = f"{_path(queue, cursor)}/reset"
-    if not yes:
-        planned = planned_text(admin.steer(path, **where, dry_run=True), verb)
-        confirm(f"{cursor} of {queue} would {planned}.", yes)
-    answer = admin.steer(path, **where)
-    tell(answer, f"{cursor} of {queue} {moved_text(answer)}.", as_json)
-
-
 @cursors.command(short_help="Move a cursor.")
 @click.argument("queue")
 @click.argument("cursor")
@@ -91,7 +79,7 @@ def reset(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Admi
     A reader's cursor marks the records that it has finished. If you move it back, the queue protects the records after
     it again, if they still exist. The Spark source reads from its checkpoint, regardless of its cursor.
     """
-    _move(admin, queue, cursor, where, "read", yes, as_json)
+    move(admin, _path(queue, cursor), f"{cursor} of {queue}", where, "read", yes=yes, as_json=as_json)
 
 
 @cursors.command(short_help="Handle or send messages again.")
@@ -110,7 +98,7 @@ def replay(queue: str, cursor: str, where: dict[str, Any], yes: bool, admin: Adm
     A requester that already has its reply gets no second one. A forwarder sends in a new Sequence, so its destination
     cannot recognise a repeated message as a duplicate.
     """
-    _move(admin, queue, cursor, where, "process", yes, as_json)
+    move(admin, _path(queue, cursor), f"{cursor} of {queue}", where, "process", yes=yes, as_json=as_json)
 
 
 @cursors.command(short_help="Delete a reader's cursor.")

@@ -12,9 +12,8 @@ from holdfast.cli.inspection.idle_partitions import all_option, folded
 from holdfast.cli.inspection.operations import (
     Noun,
     confirm,
-    moved_text,
+    move,
     place_options,
-    planned_text,
     quoted,
     reason_option,
     several,
@@ -149,14 +148,6 @@ def resume(name: str, admin: AdminClient, as_json: bool) -> None:
     tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} continues.", as_json)
 
 
-def _move(admin: AdminClient, name: str, where: dict[str, Any], yes: bool, as_json: bool) -> None:
-    path = f"forwarders/{quoted(name)}/reset"
-    if not yes:
-        confirm(f"{name} would {planned_text(admin.steer(path, **where, dry_run=True), 'send')}.", yes)
-    answer = admin.steer(path, **where)
-    tell(answer, f"{name} {moved_text(answer)}.", as_json)
-
-
 @forwarders.command(short_help="Move a forwarder.")
 @click.argument("name")
 @place_options
@@ -171,7 +162,7 @@ def reset(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_js
 
     The command first shows how many messages it would skip or send again.
     """
-    _move(admin, name, where, yes, as_json)
+    move(admin, f"forwarders/{quoted(name)}", name, where, "send", yes=yes, as_json=as_json)
 
 
 @forwarders.command(short_help="Send messages again.")
@@ -189,7 +180,7 @@ def replay(name: str, where: dict[str, Any], yes: bool, admin: AdminClient, as_j
     The command first shows how many. The forwarder sends them in a new Sequence, so the destination cannot recognise
     them as duplicates.
     """
-    _move(admin, name, where, yes, as_json)
+    move(admin, f"forwarders/{quoted(name)}", name, where, "send", yes=yes, as_json=as_json)
 
 
 @forwarders.command(short_help="Forget a forwarder.")

@@ -11,13 +11,16 @@ import sys
 import time
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
 
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
 from holdfast.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.client.admin_client import AdminClient
 
 OFFSET = click.IntRange(0, 2**53)
 """An offset, or the number of a partition or a dead letter, as far as the admin interface accepts it."""
@@ -171,6 +174,27 @@ def duration(text: str) -> float:
     if not 0 <= seconds < 1e10:
         raise click.UsageError(f"{text!r} is not a duration such as 90s, 15m, 2h or 3d.")
     return seconds
+
+
+def move(
+    admin: AdminClient, path: str, name: str, where: dict[str, Any], verb: str, *, yes: bool, as_json: bool
+) -> None:
+    """Move a cursor or a forwarder. Without ``yes``, first show how many messages that would skip or repeat, and ask.
+
+    Args:
+        admin: The client.
+        path: The path of the object.
+        name: Its name in texts.
+        where: The new position, as the options give it.
+        verb: How messages are repeated: "send".
+        yes: Whether the operator has agreed.
+        as_json: Whether to print the answer itself.
+    """
+    if not yes:
+        planned = planned_text(admin.steer(f"{path}/reset", **where, dry_run=True), verb)
+        confirm(f"{name} would {planned}.", yes)
+    answer = admin.steer(f"{path}/reset", **where)
+    tell(answer, f"{name} {moved_text(answer)}.", as_json)
 
 
 def planned_text(planned: dict[str, Any], verb: str) -> str:
