@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.store.address import is_kafka, is_sql, shown
@@ -57,7 +56,6 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
     Raises:
         ConfigurationError: It cannot be opened.
     """
-    check_class(setting, place, (str, Path))
     try:
         if is_sql(place):
             from holdfast.cluster.shared_database import DatabaseAway, shared_database

@@ -16,7 +16,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, Protocol
 
-from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.security.database import open_database
@@ -76,7 +75,6 @@ def open_nonces(place: str | Path | None) -> Nonces:
     Raises:
         ConfigurationError: It cannot be opened.
     """
-    check_class("nonces", place, (str, Path))
     return SharedNonces(str(place)) if is_remote(place) else FileNonces(place)
 
 
