@@ -23,28 +23,32 @@ class GivenIds:
     def __init__(self) -> None:
         self._digests: dict[str, bytes] = {}
 
-    def add(self, record: Record) -> None:
-        if record.message_id is not None:
-            self._digests[record.message_id] = _digest(record)
-            if len(self._digests) > REMEMBERED:
-                del self._digests[next(iter(self._digests))]
+    def add(self, message_id: str, digest: bytes) -> None:
+        self._digests[message_id] = digest
+        if len(self._digests) > REMEMBERED:
+            del self._digests[next(iter(self._digests))]
 
-    def check(self, record: Record) -> None:
-        """Compare a message with the earlier one that has its MessageID.
+    def check(self, record: Record) -> bytes:
+        """Compare a message with the earlier one that has its MessageID, and return its digest.
 
         Raises:
             EnvelopeError: their bodies, actions or headers differ.
         """
-        if self._digests.get(record.message_id or "", known := _digest(record)) != known:
+        digest = _digest(record)
+        if self._digests.get(record.message_id or "", digest) != digest:
             raise EnvelopeError(
                 f"another message with the MessageID {record.message_id} was sent before",
                 remedy="Use a different MessageID for each message, or none. The same message may be sent again.",
             )
+        return digest
 
 
 def _digest(record: Record) -> bytes:
-    parts = (record.action.encode(), record.headers, record.body)
-    return sha256(b"".join(len(one).to_bytes(8) + one for one in map(bytes, parts))).digest()
+    found = sha256()
+    for part in (record.action.encode(), record.headers, record.body):
+        found.update(len(part).to_bytes(8))
+        found.update(part)
+    return found.digest()
 
 
 class MessageIds:

@@ -441,8 +441,7 @@ class Source(OperationCalls):
         lane.check()
         if known is not None:
             await lane.check_same(known, record)
-        if given is not None:
-            self._running.calls.given.check(record)
+        digest = self._running.calls.given.check(record) if given is not None else b""
         if wants_reply:
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._running.calls.asked[message_id] = lane
@@ -452,7 +451,7 @@ class Source(OperationCalls):
         offset = engine.protocol.submit(lane.outbox, record, now)
         lane.ids.add(message_id, offset)
         if given is not None:
-            self._running.calls.given.add(record)
+            self._running.calls.given.add(given, digest)
         stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
         engine.touch()
         await (stored if given is None else lane.stored(offset))
