@@ -1,6 +1,6 @@
 """Nonces, security contexts and tokens in a database or in Kafka, which several hosts share.
 
-Those in files: test_file_nonces.py. Covers security/database.py.
+Those in files: test_file_nonces.py. Covers security/database.py and cluster/shared/engines.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from databases import PostgreSQL
 from shared_topics import FakeTopic, TopicLog
 
-from holdfast.cluster.group.shared_tables import SharedTables
-from holdfast.cluster.shared_database import DatabaseAway, SharedDatabase, shared_database
+from holdfast.cluster.shared.database import SharedDatabase, shared_database
+from holdfast.cluster.shared.topic_tables import TopicTables
 from holdfast.exceptions import MessageFlowError
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
@@ -53,7 +53,7 @@ def nodes(location: str) -> Iterator[list[SharedNonces]]:
     made = []
     for database in databases:
         one = SharedNonces(location, most=5)
-        one._db = _ClusterDatabase(database.run, DatabaseAway)
+        one._db = _ClusterDatabase(database)
         made.append(one)
     yield made
     for database in databases:
@@ -146,8 +146,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
     log = TopicLog()
 
     def start(most: int = 5) -> tuple[SharedNonces, SecurityContexts, SourceTokens]:
-        tables = SharedTables(lambda: FakeTopic(log))
-        monkeypatch.setattr("holdfast.cluster.group.shared_tables.shared_tables", lambda _location: tables)
+        tables = TopicTables(lambda: FakeTopic(log))
+        monkeypatch.setattr("holdfast.cluster.shared.topic_tables.topic_tables", lambda _location, _part: tables)
         place = "kafka://127.0.0.1:9/t?cache=/none"
         return SharedNonces(place, most), SecurityContexts(place, most=3, most_of_user=2), SourceTokens(place)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from holdfast.cluster.shared.engines import shared_tables
+from holdfast.cluster.shared.tables import Row, SharedTables, TablesAway
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
 from holdfast.store.address import is_kafka, is_sql, shown
@@ -23,8 +24,6 @@ _PATIENCE: Final = 5.0
 _AGAIN: Final = 5.0
 """Seconds after which a peer sends its message again if the database does not answer."""
 _UNCHECKED: Final = "The service cannot check messages now. Send it again."
-
-Row = tuple[Any, ...]
 
 
 class Database(Protocol):
@@ -57,16 +56,8 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
         ConfigurationError: It cannot be opened.
     """
     try:
-        if is_sql(place):
-            from holdfast.cluster.shared_database import DatabaseAway, shared_database
-
-            shared = shared_database(str(place))
-            shared.is_kept = True
-            return _ClusterDatabase(shared.run, DatabaseAway, away)
-        if is_kafka(place):
-            from holdfast.cluster.group.shared_tables import TablesAway, shared_tables
-
-            return _ClusterDatabase(shared_tables(str(place)).run, TablesAway, away)
+        if is_sql(place) or is_kafka(place):
+            return _ClusterDatabase(shared_tables(str(place), "security"), away)
     except ModuleNotFoundError as error:
         extra = "kafka" if is_kafka(place) else "sql"
         raise ConfigurationError(
@@ -110,20 +101,19 @@ class _ClusterDatabase:
     """A database or topic that several hosts share.
 
     Args:
-        run: Runs statements.
-        away: What it raises if the database or Kafka does not answer.
-        told: What a caller is told then.
+        tables: Its tables.
+        told: What a caller is told if they do not answer.
     """
 
-    def __init__(self, run: Callable[..., list[Row]], away: type[Exception], told: str = _UNCHECKED) -> None:
-        self._run = run
-        self._away = away
+    def __init__(self, tables: SharedTables, told: str = _UNCHECKED) -> None:
+        tables.is_kept = True
+        self._tables = tables
         self._told = told
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         try:
-            return self._run(schema, *statements, **values)
-        except self._away as error:
+            return self._tables.run(schema, *statements, **values)
+        except TablesAway as error:
             log.warning("security.database_away", why=str(error))
             raise MessageFlowError(self._told, retry_after=_AGAIN) from None
 

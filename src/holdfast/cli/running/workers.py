@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from holdfast.broker.config import BrokerConfig
     from holdfast.cluster.trust import Trust
-    from holdfast.core.sending.identifier_claims import IdentifierClaims
-    from holdfast.endpoint.workers.agent_link import AgentLink
     from holdfast.endpoint.workers.supervisor import Post
 
 
@@ -98,6 +96,7 @@ def become_node(
         import holdfast.store.sql.store  # noqa: F401 # as above
     from holdfast.cluster.trust import Trust
     from holdfast.endpoint.workers.agent_link import AgentLink
+    from holdfast.endpoint.workers.shared_claims import SharedClaims
     from holdfast.endpoint.workers.supervisor import Supervisor
 
     most = config.limits.http.max_connections
@@ -117,25 +116,11 @@ def become_node(
         passes_hang_up=passes_hang_up,
         agent=link,
         nodes=nodes,
-        claims=_claims_of(config.store_location(), link),
+        claims=partial(SharedClaims, config.store_location()),
     )
     post = supervisor.run()
     post.end_with_supervisor()
     return post
-
-
-def _claims_of(location: str, link: AgentLink) -> Callable[[int, int], IdentifierClaims]:
-    """Return what makes the claims of a partition, of its number and the epoch of its owner."""
-    if is_kafka(location):
-        from holdfast.cluster.group.identifiers import TopicClaims, topic_of
-
-        def claims(partition: int, _epoch: int) -> IdentifierClaims:
-            return TopicClaims(partition, partial(link.is_trusted, partition), partial(topic_of, location))
-
-        return claims
-    from holdfast.endpoint.workers.shared_claims import SharedClaims
-
-    return partial(SharedClaims, location)
 
 
 def _run_agent(

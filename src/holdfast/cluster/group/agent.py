@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,9 +19,10 @@ from confluent_kafka.admin import AdminClient
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
-from holdfast.cluster.group.pictures import client_id, group_of, identifiers_of, picture_of, security_of
+from holdfast.cluster.group.pictures import client_id, group_of, picture_of, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
+from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
@@ -116,7 +117,7 @@ class _GroupAgent:
     def _require_topic(self) -> None:
         """Wait for Kafka, create missing topics, and check them."""
         log = KafkaLog(self._address)
-        others = [SharedTopic(self._address, name(self._address)) for name in (identifiers_of, security_of)]
+        others = [SharedTopic(self._address, topic_of(self._address, part)) for part in get_args(Part)]
         try:
             while True:
                 try:

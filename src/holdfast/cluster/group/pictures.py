@@ -7,6 +7,7 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupState
 
 from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.shared.tables import Part
 from holdfast.store.kafka.address import KafkaAddress
 
 _MARK: Final = "holdfast-node"
@@ -17,14 +18,9 @@ def group_of(address: KafkaAddress) -> str:
     return f"{address.topic}-nodes"
 
 
-def identifiers_of(address: KafkaAddress) -> str:
-    """Return the name of the topic of the Identifiers that destinations granted."""
-    return f"{address.topic}-identifiers"
-
-
-def security_of(address: KafkaAddress) -> str:
-    """Return the name of the topic of the nonces and tokens of message security."""
-    return f"{address.topic}-security"
+def topic_of(address: KafkaAddress, part: Part) -> str:
+    """Return the name of the topic of shared tables."""
+    return f"{address.topic}-{part}"
 
 
 def client_id(node: str, url: str, since: float, mark: str) -> str:

@@ -1,4 +1,4 @@
-"""SharedClaims: the Identifiers that peers granted to the partitions of a cluster, in its database.
+"""SharedClaims: the Identifiers that peers granted to the partitions of a cluster, in its shared tables.
 
 A claim is a row, so it stays while its partition moves, or has no owner. No partition waits for another one. Each
 partition writes its own rows only. An owner that was paused, and wakes after another node took its partition over,
@@ -8,14 +8,16 @@ deletes none of the new owner's rows: it has a lower epoch, and a release names 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
-from holdfast.cluster.shared_database import DatabaseAway, shared_database
+from holdfast.cluster.shared.engines import shared_tables
+from holdfast.cluster.shared.tables import TablesAway
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
 from holdfast.endpoint.logs import log
 
 MOST_CLAIMS: Final = 65_536
 """Claims of one partition."""
+_ROWS_AT_ONCE: Final = 500
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS holdfast_identifiers (
@@ -25,41 +27,36 @@ CREATE TABLE IF NOT EXISTS holdfast_identifier_epochs (
     space text, partition int, epoch bigint NOT NULL, PRIMARY KEY (space, partition));
 """
 _ENTER: Final = """
-INSERT INTO holdfast_identifier_epochs AS e VALUES (:space, :partition, :epoch)
-ON CONFLICT (space, partition) DO UPDATE SET epoch = greatest(e.epoch, excluded.epoch)
+INSERT INTO holdfast_identifier_epochs VALUES (:space, :partition, :epoch)
+ON CONFLICT (space, partition) DO UPDATE SET epoch = excluded.epoch
+WHERE holdfast_identifier_epochs.epoch < excluded.epoch
 """
-_IS_OWNER: Final = (
-    "EXISTS (SELECT FROM holdfast_identifier_epochs WHERE space = :space AND partition = :partition AND epoch = :epoch)"
-)
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('holdfast_identifier ' || encode(:digest, 'hex'), 0))"
-"""Claims of one Identifier come one after the other."""
+_IS_OWNER: Final = """
+EXISTS (SELECT 1 FROM holdfast_identifier_epochs WHERE space = :space AND partition = :partition AND epoch = :epoch)
+"""
 _CLAIM: Final = f"""
-INSERT INTO holdfast_identifiers SELECT :space, :digest, :partition, :local_id
-WHERE {_IS_OWNER} AND NOT EXISTS (
-    SELECT FROM holdfast_identifiers WHERE space = :space AND digest = :digest AND partition <> :partition)
-ON CONFLICT (space, digest, partition, local_id) DO UPDATE SET local_id = excluded.local_id RETURNING 1
+INSERT INTO holdfast_identifiers SELECT :space, :digest, :partition, :local_id WHERE {_IS_OWNER}
+ON CONFLICT DO NOTHING RETURNING 1
+"""
+_OTHERS: Final = """
+SELECT 1 FROM holdfast_identifiers WHERE space = :space AND digest = :digest AND partition <> :partition LIMIT 1
 """
 _OURS: Final = "DELETE FROM holdfast_identifiers WHERE space = :space AND partition = :partition"
-_RELEASE: Final = f"{_OURS} AND local_id = ANY(:local_ids)"
+_RELEASE: Final = f"{_OURS} AND local_id = :local_id"
 _FORGET: Final = f"{_OURS} AND {_IS_OWNER}"
-_RECOVERED: Final = f"""
-INSERT INTO holdfast_identifiers
-SELECT :space, digest, :partition, local_id FROM unnest(:digests::bytea[], :local_ids::text[]) AS t (digest, local_id)
-WHERE {_IS_OWNER} ON CONFLICT DO NOTHING
-"""
 
 
 class SharedClaims:
     """The claims of one partition. See :class:`~holdfast.core.sending.identifier_claims.IdentifierClaims`.
 
     Args:
-        location: The URL of the cluster's database.
+        location: The URL of the cluster's database or log.
         partition: The number of the partition.
         epoch: Counts its owners.
     """
 
     def __init__(self, location: str, partition: int, epoch: int) -> None:
-        self._db = shared_database(location)
+        self._tables = shared_tables(location, "identifiers")
         self._owner = {"partition": partition, "epoch": epoch}
         self._claimed: set[str] = set()
         self._released: set[str] = set()
@@ -67,58 +64,81 @@ class SharedClaims:
         """Those that are not announced yet."""
 
     def announce(self, recovered: Iterable[GrantedIdentifier]) -> None:
-        """Replace this partition's claims by those of its recovered Sequences.
+        """Replace this partition's claims by those of its recovered Sequences, at the next call that needs the tables.
 
-        If the database does not answer, the earlier claims stay, and the next claim tries again.
+        Until then the earlier claims stay. Most partitions have no forwarder, and never need the tables.
         """
         self._recovered = list(recovered)
         self._claimed = {one.local_id for one in self._recovered}
-        self._is_announced()
-        self._db.rest()
 
     def claim(self, granted: GrantedIdentifier) -> ClaimResult:
-        """Claim an Identifier, unless another partition does. A repeated claim of the same Sequence succeeds."""
+        """Claim an Identifier, unless another partition does. A repeated claim of the same Sequence succeeds.
+
+        If partitions claim an Identifier at the same moment, perhaps none of them gets it.
+        """
         if granted.local_id in self._claimed:
             return ClaimResult.CLAIMED
         if len(self._claimed) >= MOST_CLAIMS:
             return ClaimResult.FULL
+        try:
+            return self._claim(granted)
+        finally:
+            self._tables.rest()
+
+    def _claim(self, granted: GrantedIdentifier) -> ClaimResult:
         if not self._is_announced():
             return ClaimResult.UNKNOWN
         digest, local_id = granted.digest, granted.local_id
+        self._released.add(local_id)  # until it is known that it counts
         try:
-            found = self._db.run(_SCHEMA, _LOCK, _CLAIM, digest=digest, local_id=local_id, **self._owner)
-        except DatabaseAway as error:
-            self._released.add(granted.local_id)  # whether it was claimed or not
+            # Look only when our row is durable: of two that claim at once, at least one sees the other's row.
+            is_ours = self._run(_CLAIM, digest=digest, local_id=local_id) and not self._run(_OTHERS, digest=digest)
+        except TablesAway as error:
             log.warning("identifiers.database_away", why=str(error))
             return ClaimResult.UNKNOWN
-        finally:
-            self._db.rest()
-        if not found:
+        if not is_ours:
+            self._is_announced()
             return ClaimResult.IN_USE
-        self._claimed.add(granted.local_id)
+        self._released.discard(local_id)
+        self._claimed.add(local_id)
         return ClaimResult.CLAIMED
 
     def release(self, local_id: str) -> None:
-        """Release the claim of a Sequence, if it has one. If the database does not answer, a later call does so."""
+        """Release the claim of a Sequence, if it has one. If the tables do not answer, a later call does so."""
         if local_id in self._claimed:
             self._claimed.discard(local_id)
             self._released.add(local_id)
             self._is_announced()
-            self._db.rest()
+            self._tables.rest()
 
     def _is_announced(self) -> bool:
-        """Write what the database does not have yet; return whether it has all."""
-        owner, recovered = self._owner, self._recovered
+        """Write what the tables do not have yet; return whether they have all."""
         try:
-            if recovered is not None:
-                recovered = [one for one in recovered if one.local_id in self._claimed]
-                digests, ids = [one.digest for one in recovered], [one.local_id for one in recovered]
-                self._db.run(_SCHEMA, _ENTER, _FORGET, _RECOVERED, digests=digests, local_ids=ids, **owner)
+            if self._recovered is not None:
+                self._replace([one for one in self._recovered if one.local_id in self._claimed])
                 self._recovered = None
-            elif self._released:
-                self._db.run(_SCHEMA, _RELEASE, local_ids=list(self._released), **owner)
-            self._released.clear()
-        except DatabaseAway as error:
+                self._released.clear()
+            for local_id in list(self._released):
+                self._run(_RELEASE, local_id=local_id)
+                self._released.discard(local_id)
+        except TablesAway as error:
             log.warning("identifiers.database_away", why=str(error))
             return False
         return True
+
+    def _replace(self, recovered: list[GrantedIdentifier]) -> None:
+        statements, values = [_ENTER, _FORGET], dict[str, Any]()
+        for start in range(0, len(recovered), _ROWS_AT_ONCE):
+            rows = []
+            for number, one in enumerate(recovered[start : start + _ROWS_AT_ONCE], start):
+                rows.append(f"(:digest{number}, :id{number})")
+                values |= {f"digest{number}": one.digest, f"id{number}": one.local_id}
+            # PostgreSQL and SQLite both name the columns of VALUES so.
+            statements.append(
+                "INSERT INTO holdfast_identifiers SELECT :space, column1, :partition, column2 "
+                f"FROM (VALUES {', '.join(rows)}) AS recovered WHERE {_IS_OWNER} ON CONFLICT DO NOTHING"
+            )
+        self._run(*statements, **values)
+
+    def _run(self, *statements: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._tables.run(_SCHEMA, *statements, **self._owner, **values)

@@ -10,7 +10,8 @@ import pytest
 from databases import PostgreSQL
 from waiting import until
 
-from holdfast.cluster.shared_database import PATIENCE, DatabaseAway, SharedDatabase
+from holdfast.cluster.shared.database import PATIENCE, SharedDatabase
+from holdfast.cluster.shared.tables import TablesAway
 from holdfast.exceptions import ConfigurationError
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS shared_test (space text, name text, number int, PRIMARY KEY (space, name))"
@@ -34,7 +35,7 @@ def test_what_one_node_writes_another_finds_and_another_cluster_does_not(
     assert one.run(SCHEMA, ADD, name="a") == [(1,)]
     assert two.run(SCHEMA, ADD, name="a") == []
     assert other.run(SCHEMA, COUNT) == [(0,)]
-    with pytest.raises(DatabaseAway, match="no_such_table"):
+    with pytest.raises(TablesAway, match="no_such_table"):
         two.run(SCHEMA, ADD, "SELECT * FROM no_such_table", name="b")
     assert one.run(SCHEMA, COUNT) == [(1,)], "all statements of a call, or none"
     for database in (one, two, other):
@@ -82,18 +83,18 @@ async def test_a_restart_of_the_server_costs_no_call_and_a_pause_a_bounded_wait(
     assert database.run(SCHEMA, COUNT) == [(1,)]
     server.pause()
     begun = time.monotonic()
-    with pytest.raises(DatabaseAway, match="no answer for 2 s"):
+    with pytest.raises(TablesAway, match="no answer for 2 s"):
         database.run(SCHEMA, COUNT)
     assert time.monotonic() - begun >= PATIENCE
     for _ in range(100):  # which would take minutes if each waited
-        with pytest.raises(DatabaseAway, match="a moment ago"):
+        with pytest.raises(TablesAway, match="a moment ago"):
             database.run(SCHEMA, COUNT)
     server.resume()
 
     def answers() -> bool:
         try:
             return database.run(SCHEMA, COUNT) == [(1,)]
-        except DatabaseAway:
+        except TablesAway:
             return False
 
     await until(answers)

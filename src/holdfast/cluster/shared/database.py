@@ -1,4 +1,4 @@
-"""SharedDatabase: small tables in the database of a cluster that all its nodes share, besides those of the leases.
+"""SharedDatabase: shared tables in the database of a cluster, besides those of the leases.
 
 The calls wait for the database, in the thread of the caller: for a moment, and never longer than ``PATIENCE``. After a
 failure, calls fail at once for a while, so that a database that is down does not stop the process that asks it. Each
@@ -19,6 +19,7 @@ import psycopg
 
 from holdfast.cluster import tables
 from holdfast.cluster.lease_database import conninfo_of
+from holdfast.cluster.shared.tables import Row, TablesAway
 from holdfast.store.address import read_address
 
 PATIENCE: Final = 2.0
@@ -31,12 +32,7 @@ SELECT set_config('statement_timeout', %(limit)s, false), set_config('lock_timeo
         ELSE current_setting('synchronous_commit') END, false)
 """
 
-Row = tuple[Any, ...]
 T = TypeVar("T")
-
-
-class DatabaseAway(Exception):
-    """The database does not answer, or refuses; it is not known whether it made a change."""
 
 
 class SharedDatabase:
@@ -59,20 +55,11 @@ class SharedDatabase:
         """Whether :meth:`rest` leaves the connection open: calls come often."""
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
-        """Run statements in one transaction; return the rows of the last one.
-
-        Args:
-            schema: Creates the tables that the statements need, if they do not exist.
-            statements: The statements. ``:name`` stands for a value.
-            values: Their values; ``:space`` is there in any case.
-
-        Raises:
-            DatabaseAway: It failed. The change may have been made nevertheless.
-        """
+        """See :class:`~holdfast.cluster.shared.tables.SharedTables`. The statements are one transaction."""
         with self._lock:
             begun = time.monotonic()
             if begun < self._away_until:
-                raise DatabaseAway("the database did not answer a moment ago")
+                raise TablesAway("the database did not answer a moment ago")
             try:
                 try:
                     return self._run(schema, statements, values)
@@ -86,7 +73,7 @@ class SharedDatabase:
                 self._close()
                 now = time.monotonic()
                 self._away_until = now + max(SHORTEST_PAUSE, 2 * (now - begun))
-                raise DatabaseAway(" ".join(str(error).split()) or type(error).__name__) from None
+                raise TablesAway(" ".join(str(error).split()) or type(error).__name__) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
         connection = self._connected()
@@ -153,7 +140,7 @@ def _transact(connection: _Bounded, statements: tuple[str, ...], values: Mapping
     return rows
 
 
-_NAME: Final = re.compile(r"(?<!:):([a-z_]+)")
+_NAME: Final = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""SharedTables: small tables that all nodes of a cluster on Kafka share, in a compacted topic.
+"""TopicTables: the shared tables of a cluster on Kafka, in a compacted topic.
 
 Each process has the tables in memory, in an SQLite that gets its changes from the topic only: a record is a row, and
 its key is the row's. A call runs its statements, takes the changes back, writes them to the topic, and reads on until
@@ -21,8 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.cluster.group.pictures import security_of
+from holdfast.cluster.group.pictures import topic_of
 from holdfast.cluster.group.shared_topic import Change, SharedTopic
+from holdfast.cluster.shared.tables import Part, Row, TablesAway
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.topic import KafkaAway
@@ -36,14 +37,8 @@ SHORTEST_PAUSE: Final = 0.1
 _LOOK: Final = 0.05
 _TOKEN_BYTES: Final = 8
 
-Row = tuple[Any, ...]
 
-
-class TablesAway(Exception):
-    """Kafka does not answer, or refuses; it is not known whether it made a change."""
-
-
-class SharedTables:
+class TopicTables:
     """The tables of this process. Several threads may use them.
 
     Args:
@@ -64,22 +59,17 @@ class SharedTables:
         """Rows of tables that this process has not made yet."""
         self._is_complete = False
         self._away_until = 0.0
+        self.is_kept = True
+
+    def rest(self) -> None:
+        """Do nothing: the connection to Kafka stays, because a new one would read everything again."""
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
-        """Run statements as one change; return the rows of the last one.
+        """See :class:`~holdfast.cluster.shared.tables.SharedTables`.
 
-        A change is durable when this returns. If the last statement returns no row, everything that was durable before
-        the call has been read. Otherwise, what others changed in the last moment may be missing.
-
-        Args:
-            schema: Creates the tables that the statements need, if they do not exist. The columns of a table's key come
-                first.
-            statements: The statements, for SQLite. ``:name`` stands for a value.
-            values: Their values. ``:space`` is there in any case, and ``:clock``, the time of Kafka in seconds since
-                1970-01-01 UTC: a moment ago, or earlier if nothing was written since.
-
-        Raises:
-            TablesAway: It failed. The change may have been made nevertheless.
+        If the last statement returns no row, everything that was durable before the call has been read. Otherwise, what
+        others changed in the last moment may be missing. ``:clock`` stands for the time of Kafka in seconds since
+        1970-01-01 UTC: a moment ago, or earlier if nothing was written since.
         """
         with self._lock:
             begun = time.monotonic()
@@ -248,14 +238,7 @@ def _encoded(row: Row | None) -> bytes | None:
 
 
 @cache
-def shared_tables(location: str) -> SharedTables:
-    """Return this process's tables of a cluster: one object for all users.
-
-    Args:
-        location: The URL of its topic.
-
-    Raises:
-        ConfigurationError: The URL is invalid.
-    """
+def topic_tables(location: str, part: Part) -> TopicTables:
+    """See :func:`holdfast.cluster.shared.tables.shared_tables`."""
     address = read_kafka_address(location)
-    return SharedTables(lambda: SharedTopic(address, security_of(address)))
+    return TopicTables(lambda: SharedTopic(address, topic_of(address, part)))

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from shared_topics import FakeTopic, TopicLog
 
-from holdfast.cluster.group import shared_tables as module
-from holdfast.cluster.group.pictures import security_of
-from holdfast.cluster.group.shared_tables import SharedTables, TablesAway
+from holdfast.cluster.group.pictures import topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.shared import topic_tables as module
+from holdfast.cluster.shared.tables import TablesAway
+from holdfast.cluster.shared.topic_tables import TopicTables
 from holdfast.store.kafka.address import read_kafka_address
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS things (space text, name text, color text, size double, PRIMARY KEY (space, name))"
@@ -31,7 +32,7 @@ class Process:
 
     def __init__(self, log: TopicLog) -> None:
         self.topic = FakeTopic(log)
-        self.tables = SharedTables(lambda: self.topic)
+        self.tables = TopicTables(lambda: self.topic)
 
     def run(self, *statements: str, **values: Any) -> list[tuple[Any, ...]]:
         return self.tables.run(SCHEMA, *statements, **values)
@@ -175,12 +176,12 @@ def test_processes_that_change_rows_in_any_order_have_the_same_rows(
 @pytest.mark.nightly
 def test_of_live_processes_that_add_a_row_at_once_one_does(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
     address = read_kafka_address(kafka_nodes(1).new_url(tmp_path / "cache"))
-    name = security_of(address)
+    name = topic_of(address, "security")
     topic = SharedTopic(address, name)
     topic.open(creates=True)
-    several = [SharedTables(lambda: SharedTopic(address, name)) for _ in range(4)]
+    several = [TopicTables(lambda: SharedTopic(address, name)) for _ in range(4)]
 
-    def add(one: SharedTables, number: int) -> bool:
+    def add(one: TopicTables, number: int) -> bool:
         while True:
             try:
                 return bool(one.run(SCHEMA, ADD, name=f"n{number}", color="red"))
@@ -195,6 +196,6 @@ def test_of_live_processes_that_add_a_row_at_once_one_does(kafka_nodes: Callable
     topic.close()
 
 
-def topic_clock(tables: SharedTables) -> float:
+def topic_clock(tables: TopicTables) -> float:
     [(clock,)] = tables.run(SCHEMA, "SELECT :clock")
     return float(clock)
