@@ -37,6 +37,12 @@ def cxf(cxf_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
+def cxf_with_saml(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    with JavaPeer(_class_path(pytestconfig, "cxf-saml"), tmp_path_factory.mktemp("cxf-saml") / "errors") as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
 def metro(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     with JavaPeer(_class_path(pytestconfig, "metro"), tmp_path_factory.mktemp("metro") / "errors") as peer:
         yield peer

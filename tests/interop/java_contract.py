@@ -23,7 +23,7 @@ from holdfast.broker.config import (
     RouteConfig,
     SecurityConfig,
 )
-from holdfast.broker.signature_config import SignatureConfig, SymmetricConfig
+from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig, SymmetricConfig
 from holdfast.core.messages import Expects
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.endpoint.inspection import describe_protocol
@@ -230,6 +230,7 @@ async def broker_before(
     users: Users | None = None,
     signature: SignatureConfig | None = None,
     symmetric: SymmetricConfig | None = None,
+    assertions: AssertionsConfig | None = None,
     require_timestamp: bool = True,
     **told: Any,
 ) -> AsyncIterator[Broker]:
@@ -243,12 +244,15 @@ async def broker_before(
         users: Who may send; None: everybody.
         signature: How messages of senders must be signed; None: they need not be.
         symmetric: How they must be signed and encrypted with a symmetric key; None: they need not be.
+        assertions: Which assertions they must have; None: none.
         require_timestamp: Of the users.
         told: Settings of the forwarder.
     """
     address = back.url if back is not None else None
     forwarder = ForwarderConfig("next", "inbox", url, policy=ForwardingPolicy(sending=HURRIED), address=address, **told)
     echo = RouteConfig(("inbox",), action=(f"{NAMESPACE}/echo",), expects=expects)
+    require_timestamp = users is not None and require_timestamp
+    security = SecurityConfig(users, signature, symmetric, assertions, require_timestamp=require_timestamp)
     config = BrokerConfig(
         str(store),
         listen=ListenConfig(port=0),
@@ -256,7 +260,7 @@ async def broker_before(
         forwarders=(forwarder,),
         routes=(echo, RouteConfig(("inbox",))),
         allow_addresses=("http://127.0.0.1",),
-        security=SecurityConfig(users, signature, symmetric, require_timestamp=users is not None and require_timestamp),
+        security=security,
     )
     broker = Broker(config)
     await broker.service.start()

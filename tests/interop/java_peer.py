@@ -30,9 +30,10 @@ _OPTIONS = (
 )
 
 
-def folders(stack: str) -> tuple[Path, Path]:
-    """What a stack's peer is built from: its own folder, and the one that all share."""
-    return _HERE / stack / "java", _HERE / "java"
+def folders(stack: str) -> tuple[Path, ...]:
+    """What a stack's peer is built from: its own folder, that of the stack it extends, and the one that all share."""
+    names = [stack, stack.partition("-")[0]] if "-" in stack else [stack]
+    return *(_HERE / name / "java" for name in names), _HERE / "java"
 
 
 class JavaPeer:

@@ -28,7 +28,7 @@ from wcf.destination import running_destination
 
 import holdfast
 from holdfast.security.names import CIPHERS, RSA_SHA1, RSA_SHA256
-from holdfast.testing.proxy import LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire.names import SOAP_NS
 
 CXF, OURS, OTHER = issue("CN=cxf,O=Example"), issue("CN=holdfast,O=Example"), issue("CN=other,O=Example")
@@ -108,11 +108,16 @@ async def both_ways(cxf: JavaPeer, directory: Path, theirs: dict[str, Any], proc
 
 
 async def call_through_losses(
-    cxf: JavaPeer, directory: Path, operation: Operation, theirs: dict[str, Any], processor: holdfast.Processor
+    cxf: JavaPeer,
+    directory: Path,
+    operation: Operation,
+    theirs: dict[str, Any],
+    processor: holdfast.Processor,
+    faults: Faults = BAD,
 ) -> None:
     """Requests of CXF through a bad network."""
     shop = Shop(directory / "inbox", processors=[processor])
-    async with running_destination(shop.app) as url, LossyProxy(url, BAD, seed=3) as proxy:
+    async with running_destination(shop.app) as url, LossyProxy(url, faults, seed=3) as proxy:
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **theirs)
         await caller.call_through(proxy)
         await until(lambda: shop.ends() == ["terminated"], PATIENCE)
@@ -126,11 +131,12 @@ async def send_through_losses(
     versions: holdfast.Versions,
     theirs: dict[str, Any],
     processor: holdfast.Processor,
+    faults: Faults = BAD,
 ) -> None:
     """One-way messages to CXF through a bad network."""
     service = await served(cxf, directory / "log", **theirs)
     async with (
-        LossyProxy(service.url, BAD, seed=5) as proxy,
+        LossyProxy(service.url, faults, seed=5) as proxy,
         source_to(proxy.url, directory / "outbox", versions, processors=[processor]) as source,
     ):
         await exchange(source, "notify", range(1, COUNT + 1))

@@ -58,6 +58,10 @@ final class Security {
             sign(bus, arguments, isService);
             return;
         }
+        if (kind.equals("saml")) {
+            saml(bus, arguments, isService);
+            return;
+        }
         Map<String, Object> settings = Map.of(
             WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " " + WSHandlerConstants.USERNAME_TOKEN,
             WSHandlerConstants.USER, arguments.text("user"),
@@ -67,6 +71,16 @@ final class Security {
             bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
         } else {
             bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
+        }
+    }
+
+    /** Saml is compiled only where OpenSAML is. */
+    private static void saml(Bus bus, Arguments arguments, boolean isService) {
+        try {
+            Class.forName("peer.Saml").getDeclaredMethod("use", Bus.class, Arguments.class, boolean.class)
+                .invoke(null, bus, arguments, isService);
+        } catch (ReflectiveOperationException error) {
+            throw new IllegalStateException(error);
         }
     }
 
@@ -155,7 +169,7 @@ final class Security {
     }
 
     /** Its own key, and the certificate of the other side, from files in PEM. */
-    private static Merlin keys(Arguments arguments) {
+    static Merlin keys(Arguments arguments) {
         Merlin keys = new Merlin();
         try {
             KeyStore store = KeyStore.getInstance("PKCS12");

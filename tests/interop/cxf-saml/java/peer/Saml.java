@@ -1,0 +1,97 @@
+package peer;
+
+import java.time.Instant;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.callback.CallbackHandler;
+import org.apache.cxf.Bus;
+import org.apache.cxf.helpers.DOMUtils;
+import org.apache.cxf.rt.security.SecurityConstants;
+import org.apache.cxf.ws.security.wss4j.WSS4JInInterceptor;
+import org.apache.cxf.ws.security.wss4j.WSS4JOutInterceptor;
+import org.apache.wss4j.common.ext.WSSecurityException;
+import org.apache.wss4j.common.saml.SAMLCallback;
+import org.apache.wss4j.common.saml.SamlAssertionWrapper;
+import org.apache.wss4j.common.saml.bean.AttributeBean;
+import org.apache.wss4j.common.saml.bean.AttributeStatementBean;
+import org.apache.wss4j.common.saml.bean.AudienceRestrictionBean;
+import org.apache.wss4j.common.saml.bean.ConditionsBean;
+import org.apache.wss4j.common.saml.bean.SubjectBean;
+import org.apache.wss4j.common.saml.bean.Version;
+import org.apache.wss4j.common.saml.builder.SAML1Constants;
+import org.apache.wss4j.common.saml.builder.SAML2Constants;
+import org.apache.wss4j.dom.WSConstants;
+import org.apache.wss4j.dom.handler.WSHandlerConstants;
+import org.w3c.dom.Element;
+
+/** Timestamp and a signed assertion of a bearer in each message: WSS4J's SAMLTokenUnsigned. */
+final class Saml {
+    private Saml() {
+    }
+
+    /** Lets the bus of a client send an assertion of its own, and that of a service demand one. */
+    static void use(Bus bus, Arguments arguments, boolean isService) {
+        Map<String, Object> settings = new HashMap<>();
+        // A receiver calls an assertion signed if its issuer signed it, and a sender only if the sender signs it, too.
+        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " "
+            + (isService ? WSHandlerConstants.SAML_TOKEN_SIGNED : WSHandlerConstants.SAML_TOKEN_UNSIGNED));
+        if (isService) {
+            settings.put("keys", Security.keys(arguments));
+            settings.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
+            bus.setProperty(SecurityConstants.AUDIENCE_RESTRICTIONS, arguments.text("audience"));
+            bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
+        } else {
+            settings.put(WSHandlerConstants.SAML_CALLBACK_REF, assertions(arguments));
+            bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
+        }
+    }
+
+    private static CallbackHandler assertions(Arguments arguments) {
+        return callbacks -> {
+            for (Callback callback : callbacks) {
+                ((SAMLCallback) callback).setAssertionElement(signed(arguments));
+            }
+        };
+    }
+
+    /** Signed here: WSS4J 3 itself would digest with SHA-1, whatever the callback says. */
+    private static Element signed(Arguments arguments) {
+        try {
+            SamlAssertionWrapper assertion = new SamlAssertionWrapper(described(arguments));
+            assertion.signAssertion("own", "secret", Security.keys(arguments), false, null,
+                WSConstants.RSA_SHA256, WSConstants.SHA256);
+            return assertion.toDOM(DOMUtils.getEmptyDocument());
+        } catch (WSSecurityException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    private static SAMLCallback described(Arguments arguments) {
+        SAMLCallback callback = new SAMLCallback();
+        boolean isVersion2 = arguments.text("saml").equals("2.0");
+        callback.setSamlVersion(isVersion2 ? Version.SAML_20 : Version.SAML_11);
+        callback.setIssuer(arguments.text("issuer"));
+        SubjectBean subject = new SubjectBean();
+        subject.setSubjectName(arguments.text("user"));
+        subject.setSubjectConfirmationMethod(isVersion2 ? SAML2Constants.CONF_BEARER : SAML1Constants.CONF_BEARER);
+        callback.setSubject(subject);
+        AudienceRestrictionBean audience = new AudienceRestrictionBean();
+        audience.setAudienceURIs(List.of(arguments.text("audience")));
+        ConditionsBean conditions = new ConditionsBean();
+        conditions.setNotBefore(Instant.now());
+        conditions.setNotAfter(Instant.now().plusSeconds(600));
+        conditions.setAudienceRestrictions(List.of(audience));
+        callback.setConditions(conditions);
+        AttributeBean role = new AttributeBean();
+        role.setSimpleName("role");
+        role.setQualifiedName("urn:role");
+        role.addAttributeValue("buyer");
+        AttributeStatementBean statement = new AttributeStatementBean();
+        statement.setSubject(subject);
+        statement.setSamlAttributes(List.of(role));
+        callback.setAttributeStatementData(List.of(statement));
+        return callback;
+    }
+}
