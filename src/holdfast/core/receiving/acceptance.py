@@ -41,6 +41,8 @@ _NEW = Verdict.NEW  # an enum's members are slow to look up by its class
 
 
 def _wants_reply(envelope: Envelope) -> bool:
+    # A reply needs a MessageID to relate to (WS-Addressing core, 3.4). A message that relates to another is a reply
+    # itself.
     if envelope.reply_to is None or envelope.message_id is None or envelope.relates_to is not None:
         return False
     return not envelope.reply_to.is_none
@@ -50,7 +52,7 @@ _NOBODY_REPLIES = no_reply("The message was accepted. No service here replies to
 
 
 def _takes_fault(envelope: Envelope) -> bool:
-    """Whether the sender of a rejected message wants a fault."""
+    """Whether the sender of a rejected message wants a fault: without a FaultTo it goes to ReplyTo."""
     target = envelope.fault_to or envelope.reply_to
     return not (target is not None and target.is_none)
 
@@ -87,18 +89,7 @@ class _Message:
 
 
 class Acceptance:
-    """Accepts application messages, or rejects them.
-
-    Args:
-        inbound: Stores accepted messages.
-        outbound: Knows which of this endpoint's requests wait for replies.
-        authority: Decides which peer may answer them.
-        replies: Answers accepted messages.
-        acknowledging: Answers messages that must be sent again.
-        answering: Sends other answers.
-        forwarders: Takes the replies to forwarded requests; None without forwarders.
-        rules: Which messages the application accepts and answers.
-    """
+    """Accepts application messages, or rejects them."""
 
     def __init__(
         self,
@@ -131,6 +122,7 @@ class Acceptance:
         WCF's server does so, and its client ends the whole session for a fault outside the Sequence. A one-way message
         with a MessageID is refused outside: its sender can relate the fault to it, and keeps the message.
         """
+        # Without a back-channel no exchange waits for the answer.
         if back_channel is None or envelope.sequence is None or envelope.control is not None or envelope.relates_to:
             return False
         destination = self._inbound.destinations.get(envelope.sequence.identifier)
@@ -150,8 +142,8 @@ class Acceptance:
         sequence = envelope.sequence
         assert sequence is not None
         destination = self._inbound.destinations.get(sequence.identifier)
+        # A Sequence belongs to the version that created it: in any other its Identifier is unknown (WS-RM 4.3).
         if destination is None or envelope.rm is not destination.versions.rm:
-            # WS-RM 4.3
             self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, sequence.identifier), back_channel)
             return
         is_application = not isinstance(envelope.control, LastMessage)
@@ -161,8 +153,10 @@ class Acceptance:
         message.is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
         refused = message.refused = self._refusal(message)
         if refused is not None and not self.refuses_within_sequence(envelope, back_channel):
+            # Outside the Sequence, so the number is not accepted: the source keeps the message.
             self._answering.fault(envelope, refused, back_channel)
             return
+        # The reply's place depends on its request, which may have to be read: then this message is received again.
         if request is not None and is_passed_on:
             again = partial(self.receive, envelope, back_channel, problem=problem, origin=origin)
             if not request[0].hooks.forwarders.has(*request, again):
@@ -174,7 +168,7 @@ class Acceptance:
             destination,
             envelope,
             message.awaits_reply or message.is_unanswered,
-            back_channel if problem is None else None,
+            back_channel if problem is None else None,  # its fault takes the one response
             now,
             is_kept=is_kept,
             is_answered=message.is_unanswered,
@@ -187,6 +181,7 @@ class Acceptance:
         elif isinstance(verdict, Fault):
             self._refuse(envelope, verdict, back_channel, destination, now)
         elif verdict is Verdict.DUPLICATE:
+            # Not a fault (WS-RM 3.9): its acknowledgement may be lost, so it is acknowledged again.
             told = Incident("message.duplicate_dropped", destination.identifier, message.number, "debug")
             self._effects.append(told)
             self._replies.again(destination, message.number, back_channel, now, asked=asks(envelope, destination))
@@ -195,6 +190,7 @@ class Acceptance:
 
     def _refusal(self, message: _Message) -> Fault | None:
         """Return why the application does not take a message that is not accepted yet, None if it does."""
+        # A number that was accepted is answered as before, whatever the rules are by now.
         if not message.is_application or message.number in message.destination.accepted:
             return None
         refused = self._check_application_message(message.envelope, message.destination.party)
@@ -208,6 +204,7 @@ class Acceptance:
         if isinstance(envelope.routed, Routed) and envelope.routed.expects is Expects.ONE_WAY:
             envelope.reply_to = NONE_EPR  # the operator knows better than the message
         if message.back_channel is None or message.is_for_others:
+            # No exchange of this side waits for an answer, or the requester behind the forwarder does.
             return
         if message.is_application:
             message.awaits_reply = _takes_fault(envelope) if is_refused else self._awaits_reply(envelope, destination)
@@ -219,6 +216,7 @@ class Acceptance:
         envelope, destination = message.envelope, message.destination
         if message.problem is not None:
             answer = partial(self._answer_problem, envelope, message.problem, message.back_channel, destination)
+            # The fault may acknowledge the message, so it waits until the message is durable.
             self._commit.then(answer)
         if message.refused is not None:
             fields = fault_fields(envelope, message.refused)
@@ -229,16 +227,17 @@ class Acceptance:
             self._replies.tell_of_none(destination, message.number, envelope.action)
             self._replies.refuse(destination, envelope, _NOBODY_REPLIES, now)
         if message.request is None:
+            # A refused message has been reported already, so it is not unasked.
             return message.refused is not None
         outbox, number = message.request
         if outbox.forwarding is not None:
             outbox.hooks.forwarders.replied(outbox, number, envelope, now)
         else:
+            # In the batch that stores the reply: after a crash either both are there, or the request is repeated.
             outbox.receive_reply(number)
         return True
 
     def _not_held(self, message: _Message, now: float) -> None:
-        """Answer a message that there is no room for."""
         envelope, destination, back_channel = message.envelope, message.destination, message.back_channel
         self._effects.append(Incident("message.not_held", destination.identifier, message.number, "debug"))
         is_request = message.awaits_reply or message.is_unanswered
@@ -264,6 +263,7 @@ class Acceptance:
 
     def _is_unasked(self, envelope: Envelope, origin: Origin) -> bool:
         """Whether nothing here reads the message, which answers no request."""
+        # Without that rule, every message goes into the queue except a late reply.
         if self._unrequested is None:
             return self._is_late(envelope, origin)
         envelope.routed = self._unrequested(envelope)
@@ -304,9 +304,12 @@ class Acceptance:
         A source that receives this fault does not return, and abandons requests without a reply. The end and every
         reply must therefore be durable first.
         """
+        # Only a fault that reveals the end must wait for it. A fault about the number alone is sent while replies are
+        # made.
         is_for_end = fault.code in TELLS_OF_END
         action = destination.handle_end(SettlingEvent.REFUSED if is_for_end else SettlingEvent.REFUSED_FOR_ITSELF)
         if action is SettlingAction.WAIT:
+            # Decided again then: the end that is durable determines the answer.
             self._commit.then(partial(self._refuse, envelope, fault, back_channel, destination))
         elif action is SettlingAction.SAY_NOTHING:
             self._answering.done(back_channel)
@@ -316,17 +319,18 @@ class Acceptance:
     def _answer_problem(
         self, envelope: Envelope, fault: Fault, back_channel: BackChannel | None, destination: RMDestination, now: float
     ) -> None:
-        """Answer a message with the fault for a header that it carried, and acknowledge it in that if it may be."""
         # WS-RM 3.2: the message is processed as without that header
         if back_channel is None:
             return
         sequence = envelope.sequence
         assert sequence is not None
+        # The fault takes the only response, so it carries the acknowledgement, if the message is durable by now.
         is_acknowledged = destination.acks_to.is_answered and sequence.message_number in destination.acknowledged
         acknowledgements = (destination.acknowledgement(),) if is_acknowledged else ()
         self._answering.fault(envelope, fault, back_channel, acknowledgements=acknowledgements)
 
     def _check_application_message(self, envelope: Envelope, party: str) -> Fault | None:
+        # SOAP 1.2 part 1, 2.6: mandatory headers are checked before anything else.
         if envelope.not_understood:
             return not_understood(envelope.not_understood)
         if not self._accepts(envelope.action):
@@ -338,6 +342,7 @@ class Acceptance:
         reason = reason or self._outbound.context.mailboxes.refusal(party, envelope.reply_to, envelope.fault_to)
         if not reason:
             return None
+        # The fault names the header at fault, and a bad ReplyTo comes first.
         is_of_reply = bool(self._answering.addresses.refusal(envelope.reply_to))
         header = "ReplyTo" if is_of_reply or envelope.fault_to is None else "FaultTo"
         return addressing_fault(ONLY_ANONYMOUS_ADDRESS_SUPPORTED, reason, header=header)
@@ -370,6 +375,7 @@ class Acceptance:
         peer.
         """
         envelope, back_channel = incoming.envelope, incoming.back_channel
+        # It came in a response of this side's destination, which is never answered.
         if back_channel is None and envelope.relates_to is not None:
             asked = self._request_of(envelope, incoming.origin)
             if asked is not None:

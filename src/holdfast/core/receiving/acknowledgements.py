@@ -58,6 +58,8 @@ class Acknowledgements:
         destination = self._sequences.destinations.get(identifier)
         if destination is None or destination.is_over or destination.acks_to.address != address:
             return None
+        # This message carries it, so a separate one is not due any more. If it is lost, its retransmission carries
+        # another.
         self.settle(identifier)
         return destination.acknowledgement()
 
@@ -110,8 +112,10 @@ class Acknowledgements:
 
     def _asked_for(self, identifier: str, now: float) -> RMDestination | None:
         destination = self._sequences.destinations.get(identifier)
+        # The table has no cell for a Sequence that is over and reported: it is unknown again (WS-RM appendix D).
         if destination is None or destination.asked() is not DestinationAction.ACKNOWLEDGE:
             return None
+        # WCF's keep-alive is an AckRequested, so it counts as activity.
         destination.last_activity = now
         return destination
 
@@ -124,6 +128,8 @@ class Acknowledgements:
 
         Acknowledgements to an addressable AcksTo are sent together.
         """
+        # An anonymous AcksTo is reached in responses only. The source repeats the message, and the repeat is
+        # acknowledged.
         if destination.acks_to.is_anonymous and back_channel is None:
             return
         if destination.acks_to.is_answered and back_channel is not None:
@@ -139,17 +145,16 @@ class Acknowledgements:
             self._effects.append(Respond(back_channel, envelope))
             return
         if back_channel is not None:
+            # The response is empty: the acknowledgement follows in a separate request to AcksTo.
             self._effects.append(Respond(back_channel, None))
         elif destination.accept_acks_to is None and destination.create_message_id is None and not at_once:
             return  # replies at a source that offered the Sequence: acknowledged on its next request
         self.owe(destination, now, at_once=at_once)
 
     def owe(self, destination: RMDestination, now: float, *, at_once: bool = False) -> None:
-        """Count a message to acknowledge: soon, together with others; or at once.
-
-        A source that ended its Sequence without all its replies no longer listens: it receives nothing, in particular
-        no acknowledgement of a request with a reply that has yet to be made.
-        """
+        """Count a message to acknowledge: soon, together with others; or at once."""
+        # A source that ended its Sequence without all its replies no longer listens: a post would fail, again and
+        # again.
         if destination.is_over and destination.replies.waived:
             return
         owed = self._owed[destination.identifier] = self._owed.get(destination.identifier, 0) + 1

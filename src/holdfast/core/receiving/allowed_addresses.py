@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from holdfast.core.messages import MC_ANONYMOUS, EndpointReference
 
+# A trailing dot, a port and repeated slashes are other spellings of the same host and path.
 _SPECIFICATIONS = re.compile(r"https?://docs\.oasis-open\.org\.?(?::\d*)?/+ws-rx/", re.IGNORECASE)
 """Addresses that a specification gives a meaning. A post to them would reach a documentation site."""
 
@@ -24,6 +25,7 @@ class Addresses:
 
     def may_send_to(self, reference: EndpointReference) -> bool:
         """Return whether messages for the reference may be sent, or go nowhere (``none``)."""
+        # An answer opens no connection, and to ``none`` nothing is sent.
         if reference.is_answered or reference.is_none:
             return True
         return _SPECIFICATIONS.match(reference.address) is None and self._allows(reference.address)

@@ -28,6 +28,7 @@ def response_to(request: Envelope, versions: Versions | None, control: Control) 
     """Return the response to an RM protocol message."""
     response = envelope_in(versions)
     response.control = control
+    # An empty MessageID relates nothing.
     response.relates_to = request.message_id or None
     return response
 
@@ -35,19 +36,13 @@ def response_to(request: Envelope, versions: Versions | None, control: Control) 
 def fault_fields(envelope: Envelope, fault: Fault) -> dict[str, str]:
     """Return the fields of a log line about a rejected message's fault."""
     if fault.is_rm:
+        # The code says it all: most reasons are the specification's texts.
         return {"code": fault.code}
     return {"code": fault.code, "action": envelope.action, "reason": fault.reason}
 
 
 class AnswerSender:
-    """Sends answers to their targets.
-
-    Args:
-        addresses: The addresses that answers may go to.
-        commit: The commit that durable answers wait for.
-        effects: The list that collects answers.
-        mailboxes: Where messages wait for peers that poll.
-    """
+    """Sends answers to their targets."""
 
     def __init__(self, addresses: Addresses, commit: GroupCommit, effects: list[Effect], mailboxes: Mailboxes) -> None:
         self.addresses = addresses
@@ -123,14 +118,17 @@ class AnswerSender:
         answer.not_understood = envelope.not_understood
         answer.relates_to = envelope.message_id
         answer.acknowledgements = acknowledgements
+        # WS-RM 4.7: SequenceClosed carries the final acknowledgement, from which the source learns what arrived.
         if destination is not None and fault.code == SEQUENCE_CLOSED:
             answer.acknowledgements = (destination.acknowledgement(),)
+        # WS-RM 4.1: a fault about a known Sequence goes where its acknowledgements go.
         target = destination.acks_to if destination is not None else (envelope.fault_to or envelope.reply_to)
         self.answer(target, back_channel, answer)
 
     def fault_beside(self, envelope: Envelope, fault: Fault) -> bool:
         """Report a bad header in a separate message; False if only the answer can carry it."""
         target = envelope.fault_to or envelope.reply_to
+        # A response has one message, and the answer to the message itself takes it.
         if target is None or not self._has_address(target):
             return False
         self.fault(envelope, fault, None)

@@ -28,13 +28,7 @@ def requester_of(destination: RMDestination) -> Requester:
 
 
 class Authority:
-    """Decides which peer may speak about which Sequence.
-
-    Args:
-        sequences: The inbound Sequences.
-        registry: The outboxes, with the outbound Sequences.
-        effects: Where this class reports the statements that it ignores.
-    """
+    """Decides which peer may speak about which Sequence."""
 
     def __init__(self, sequences: InboundSequences, registry: OutboxRegistry, effects: list[Effect]) -> None:
         self._sequences = sequences
@@ -57,10 +51,12 @@ class Authority:
         if outbox.is_for_replies:
             return self._may_speak_of_replies(outbox, source, origin)
         if origin.address:
+            # By address, not by exchange: a peer may acknowledge one Sequence in the answer to a message of another.
             return origin.address == outbox.to
         if is_polled(source.address):
             return False  # what its destination says comes in answers to polls and to other requests of this side
         if source.secret:
+            # In constant time, so the time of the answer reveals no part of the secret.
             return compare_digest(source.secret.encode(), origin.secret.encode())
         # Either the saved state comes from a version that had no secrets yet, or this process had no listener when it
         # created the Sequence. If it listens now, the peer was given an address without a secret, so none is required.
@@ -72,6 +68,7 @@ class Authority:
         The requester's own Sequence may be forgotten while replies still wait for an address that is unreachable.
         """
         requester = source.requester
+        # The replies may go to another address than their acknowledgements come from.
         if origin.address:
             return origin.address == outbox.to or (requester is not None and origin.address == requester.acks_to)
         if requester is None:
@@ -80,6 +77,7 @@ class Authority:
             return requester.party == origin.party
         if not requester.party and requester.sequence in self._sequences.destinations:
             return True  # the requester is unknown
+        # A peer that names the Sequence of the requests knows its Identifier, which cannot be guessed.
         return requester.sequence in origin.names or (requester.party != "" and requester.party == origin.party)
 
     def refusal(self, envelope: Envelope, origin: Origin) -> Fault | None:
@@ -88,11 +86,13 @@ class Authority:
             destination = self._sequences.destinations.get(identifier)
             if destination is None:
                 continue
+            # A Sequence that this side offered and polls for has messages in that destination's answers only.
             only_from = self._registry.context.pollers.only_from(identifier)
             is_elsewhere = only_from is not None and origin.address != only_from
             if is_elsewhere or not self._may_use(destination, origin):
                 detail = {"what": "it names a Sequence that another party created", "party": origin.party}
                 self._effects.append(Incident("message.unauthorized", identifier, 0, "warning", detail))
+                # As for an Identifier that does not exist, so the peer learns nothing (WS-RM 4.3).
                 return sequence_fault(UNKNOWN_SEQUENCE, identifier)
         return None
 

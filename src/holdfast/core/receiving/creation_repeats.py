@@ -41,6 +41,7 @@ class Creations:
 
     def forget(self, destination: RMDestination) -> None:
         key = _creation_of(destination)
+        # A newer Sequence of an equal request may have taken its place.
         if key is not None and self._made.get(key) is destination:
             del self._made[key]
 

@@ -96,7 +96,6 @@ class HeldMessages:
         )
 
     def _count(self, destination: RMDestination, size: int) -> None:
-        """Record that the Sequence now has ``size`` bytes held, in its party's total and in the overall one."""
         more = size - self._counted.pop(destination.identifier, 0)
         if size:
             self._counted[destination.identifier] = size
@@ -112,6 +111,7 @@ class HeldMessages:
         if not destination.hold(number, size):
             return False
         self._count(destination, destination.held_bytes)
+        # The usual route is not saved, which keeps the Sequence's state small.
         if queues != self._usual:
             destination.routed[number] = [one.name for one in queues]
         self._queue.records.hold(destination.identifier, number, record)
@@ -137,6 +137,7 @@ class HeldMessages:
 
         The open batch takes as many as it has room for; the rest follow block by block.
         """
+        # Another batch: it has room for a whole block again.
         if self._opened is not self._commit.opened:
             self._opened, self._room = self._commit.opened, self.block_bytes
         before = destination.held_bytes
@@ -145,6 +146,7 @@ class HeldMessages:
             self._room -= before - destination.held_bytes
             self._count(destination, destination.held_bytes)
             deliveries = self._move(destination, numbers, now)
+            # The same batch: after a crash, a released message is never released again, and no other is skipped.
             self._commit.save(destination.identifier, destination)
             self._commit.then(partial(self._moved, destination, deliveries))
         if destination.is_releasing:
@@ -155,6 +157,7 @@ class HeldMessages:
         deliveries: list[Delivery] = []
         for number in numbers:
             queues = self._queues_of(destination, number)
+            # Routed to no queue: accepted and dropped, with its place in the order.
             if not queues:
                 self._queue.records.drop_held(identifier, [number])
             deliveries += [
@@ -163,11 +166,11 @@ class HeldMessages:
         return deliveries
 
     def _queues_of(self, destination: RMDestination, number: int) -> tuple[Queue, ...]:
-        """Return the queues for a held message: the usual one if every queue of its route was removed meanwhile."""
         names = destination.routed.pop(number, None)
         if names is None:
             return self._usual
         there = tuple(self._queues[name] for name in names if name in self._queues)
+        # A queue that was removed meanwhile must not lose an acknowledged message.
         return there if there or not names else self._usual
 
     def _moved(self, destination: RMDestination, deliveries: list[Delivery], now: float) -> None:
@@ -182,6 +185,7 @@ class HeldMessages:
         while self._line and not self._is_stopped:
             if self._opened is self._commit.opened and self._room <= 0:
                 return  # this batch has its block; the move continues once it is durable
+            # A move writes as much as it deletes, so it waits while the store has no room.
             if self._trouble():
                 self.retry_at = now + LOOK_AGAIN
                 return

@@ -41,14 +41,7 @@ def nothing(_now: float) -> None:
 
 
 class Inbound:
-    """The receiving half of an endpoint.
-
-    Args:
-        sequences: Its Sequences.
-        replies: Answers the messages, and settles their requests when a Sequence ends.
-        sessions: Assigns partitions to sessions, if sessions are configured.
-        trouble: Returns a reason not to move records within the store, "" without one.
-    """
+    """The receiving half of an endpoint."""
 
     def __init__(
         self,
@@ -94,8 +87,10 @@ class Inbound:
         assert sequence is not None
         number = sequence.message_number
         is_marker = isinstance(envelope.control, LastMessage)
+        # LastMessage of 1.0 is a number without a body, so no queue gets it.
         queues = self._queues_of(envelope) if is_kept and not is_marker else ()
         full = self._full(queues) if self.limits else None
+        # The next message in order goes into its queue at once, so it needs no room beyond a gap.
         may_hold = number == destination.next_in_order or self.held.has_room(destination, size_of(envelope))
         verdict = destination.receive(
             number,
@@ -107,6 +102,7 @@ class Inbound:
             may_reply=may_reply,
         )
         if verdict is not _NEW:
+            # The fault ends the Sequence (WS-RM 1.0 4), so the end must be durable before the fault is sent.
             if isinstance(verdict, Fault) and destination.is_over and destination.ended_at is None:
                 self.end(destination, None, nothing, now)
             return verdict
@@ -118,15 +114,19 @@ class Inbound:
             destination.marker = number
             deliveries: list[Delivery] = []
         else:
+            # Before the state is saved: after a crash, its acknowledgement must still wait for its reply.
             if awaits_reply:
                 destination.replies.awaiting.add(number)
             is_asked = awaits_reply and not is_answered
+            # Only the first message may change the partition: later ones must follow it, for their order.
             if queues and self._sessions is not None and destination.accepted.count == 1:
                 self._look_whether_session(self._sessions, destination, envelope, is_asked)
             record = record_of(destination, envelope, is_asked, now)
             deliveries = self._place(destination, number, record, queues)
+        # One batch has the record, in a queue or held, and the ranges that name it. Only then is it acknowledged.
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))
+        # It may have closed the gap before held messages, or before the marker.
         if destination.held or destination.marker is not None:
             self.held.release(destination, now)
         return verdict
@@ -142,6 +142,7 @@ class Inbound:
         is_wcf_one_way = envelope.message_id is None and envelope.reply_to is None
         if awaits_reply or (destination.offered is not None and is_wcf_one_way):
             destination.partition = sessions.begin(destination)
+            # The home moves with the partition: a cluster's node finds a Sequence by it.
             self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
 
     def end_session(self, destination: RMDestination, now: float) -> None:
@@ -186,6 +187,7 @@ class Inbound:
 
     def take_plain(self, record: Record) -> None:
         """Store a message without a Sequence header in the queue, durably."""
+        # Without a Sequence it has no order to keep, so any partition serves.
         deliveries: list[Delivery] = [(self.queue, 0, self.queue.records.append(0, record), record)]
         self.commit.then(partial(self.delivered, deliveries))
 
@@ -243,6 +245,7 @@ class Inbound:
         if destination.is_over:
             self._remember(destination, now, by_source=by_source, why=why)
         self.commit.save(destination.identifier, destination)
+        # Numbered, because a later decision about the end may overtake this one: only the newest counts.
         if is_decided:
             self.commit.then(partial(self._settled, destination, destination.decide()))
         # A source that promises order sends its next Sequence on this answer, so the queues must hold every message of
@@ -274,6 +277,7 @@ class Inbound:
     def _remember(
         self, destination: RMDestination, now: float, *, by_source: bool, why: dict[str, object] | None = None
     ) -> None:
+        # The end is reported once, however many causes it has.
         if destination.ended_at is None:
             destination.ended_at = now
             self.shares.closed(whole_party(destination.party))
@@ -300,12 +304,14 @@ class Inbound:
             if destination is None:
                 continue
             deadline = destination.deadline()
+            # Activity moves the deadline without a look at the heap; the heap learns of it when the old one is due.
             if deadline is None or deadline > now:
                 self._deadlines.want(identifier, deadline)
             elif destination.ended_at is None:
                 if destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
                     destination.last_fault = TIME_IS_UP
                     self.end(destination, None, nothing, now, why={"why": TIME_IS_UP})
+            # Requesters may still fetch these replies, and a handler may still run, but not for ever.
             elif (
                 destination.replies.awaiting or destination.replies.waived
             ) and now < destination.ended_at + LONGEST_HANDLING:
@@ -367,6 +373,7 @@ class Inbound:
             if destination.held and destination.handle(DestinationEvent.EXPIRED) is DestinationAction.END:
                 self.end(destination, None, nothing, now)
             elif not destination.is_over:
+                # Forgotten without an end, it must not count against its party's share any longer.
                 self.shares.closed(whole_party(destination.party))
             if destination.is_releasing:
                 self.held.when_released(destination, lambda _now: self._forget(destination))

@@ -25,10 +25,6 @@ class InboundSequences:
     """The Sequences that an endpoint receives.
 
     Args:
-        policy: The assurances and limits of Sequences to come.
-        commit: The commit that collects their changes.
-        effects: The list that collects their effects.
-        queue: The default queue of messages.
         further: Other queues, for messages routed to them. All have the same number of partitions, so a Sequence has
             the same partition in each.
     """
@@ -56,6 +52,7 @@ class InboundSequences:
 
     def add(self, destination: RMDestination) -> None:
         """Add a Sequence granted or offered by this endpoint; saved with the open batch."""
+        # CRC-32, because hash() differs between processes: a restart must find the same partition.
         destination.partition = crc32(destination.identifier.encode()) % self.queue.description.shared
         self.know(destination)
         self.commit.save_new(destination.identifier, destination, self.queue.name, destination.partition)
@@ -66,6 +63,7 @@ class InboundSequences:
         self.creations.add(destination)
         if destination.offered is not None:
             self.offered[destination.offered] = destination.identifier
+        # A Sequence that is over is only remembered. It takes no share of its party.
         if not destination.is_over:
             self.shares.opened(whole_party(destination.party))
         self.deadlines.want(destination.identifier, destination.deadline())
@@ -110,6 +108,7 @@ def record_of(destination: RMDestination, envelope: Envelope, awaits_reply: bool
 def _fault_to(envelope: Envelope) -> tuple[str, tuple[bytes, ...]] | None:
     """Return where faults about a request go, if they do not go where its reply goes."""
     fault_to = envelope.fault_to
+    # An anonymous FaultTo is the response, which the fault takes in any case.
     if fault_to is None or fault_to.is_anonymous or fault_to == envelope.reply_to:
         return None
     return fault_to.address, fault_to.reference_parameters

@@ -18,7 +18,6 @@ class Incoming:
     Args:
         envelope: The message.
         back_channel: Where its answer may go; None if the message came in a response, or is already answered.
-        now: Seconds.
         origin: Where it came from.
         problem: The fault that another of its headers causes; None for none.
         asked: The Sequences with an anonymous AcksTo for which it requests an acknowledgement. A response that

@@ -43,12 +43,6 @@ class Replies:
     """Answers the messages of inbound Sequences once they are stored.
 
     Args:
-        sequences: The inbound Sequences.
-        registry: The outboxes, which store and send replies.
-        acknowledging: Sends answers without a reply.
-        answering: Sends empty answers.
-        commit: The commit that answers wait for.
-        effects: The list that collects answers.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
     """
 
@@ -104,12 +98,15 @@ class Replies:
         Its Sequence is over, or it repeated the request and has since been silent for longer than between its repeats.
         """
         destination = self._sequences.destinations.get(record.sequence)
+        # A source that ended its Sequence does not wait for replies, except in an open exchange.
         if destination is None or destination.is_over:
             return True
         asked = self._asked.get(record.sequence, {}).get(record.message_number)
+        # An open exchange proves that it waits.
         if asked is None or record.message_number in self._waiting.get(record.sequence, ()):
             return False
         last, longest = asked
+        # Before the first repeat its interval is unknown, so silence proves nothing.
         return longest > 0.0 and now - last > max(LEAST_SILENCE, SILENT_INTERVALS * longest)
 
     def _heard_again(self, identifier: str, number: int, now: float) -> None:
@@ -125,10 +122,10 @@ class Replies:
         Args:
             record: The message.
             reply: The reply, None for none. Only its action, body and headers count.
-            now: Seconds.
         """
         destination = self._sequences.destinations.get(record.sequence)
         number = record.message_number
+        # The other answer came first, or a restart has forgotten the Sequence: one request has one reply.
         if destination is None or not destination.replies.is_unanswered(number):
             if reply is not None:
                 self._effects.append(Incident("reply.dropped", record.sequence, number, "warning"))
@@ -144,6 +141,7 @@ class Replies:
     def refuse(self, destination: RMDestination, envelope: Envelope, fault: Fault, now: float) -> None:
         """Answer an accepted message with a fault, as if a handler had raised it."""
         assert envelope.sequence is not None
+        # Only if it awaits a reply: a fault goes to a requester, and a one-way sender has its acknowledgement.
         if envelope.sequence.message_number in destination.replies.awaiting:
             record = record_of(destination, envelope, True, now)
             self.reply(record, self._tell(record, fault, destination.versions.addressing), now)
@@ -156,7 +154,6 @@ class Replies:
         Args:
             record: The message.
             reply: Its reply.
-            now: Seconds.
 
         Returns:
             Whether it is kept: a repeat may still come, there is no other reply, and there is room.
@@ -202,6 +199,7 @@ class Replies:
         if source is None:
             return False
         if source.polled:
+            # Numbers are counted from the Sequence's start, so the reply's number needs no separate write.
             destination.replies.numbers[number] = offset - source.numbers.start + 1
             if destination.offered is None:
                 self._forget_oldest(destination, outbox, source, now)
@@ -213,12 +211,10 @@ class Replies:
         return True
 
     def _carried(self, destination: RMDestination, number: int, now: float) -> None:
-        """Acknowledge a request by its durable reply, which carries the acknowledgement.
-
-        A stand-alone acknowledgement relates to no request, so a client that shares its address with others may not get
-        it (CXF); and its loss would go unnoticed (Sandesha2).
-        """
+        # It stays in ``awaiting``: the end is reported only once the requester has acknowledged the reply.
         destination.acknowledged.add(number)
+        # A stand-alone acknowledgement relates to no request, so CXF's client may not find its call by it, and its loss
+        # goes unnoticed (Sandesha2). It is sent only if the reply goes elsewhere and carries none.
         outbox = self.outboxes.outbox_of(destination)
         if outbox is None or outbox.to != destination.acks_to.address:
             self._acknowledging.owe(destination, now)
@@ -228,6 +224,7 @@ class Replies:
         while len(destination.replies.numbers) > self._sequences.policy.max_open_requests:
             oldest = destination.replies.numbers.pop(next(iter(destination.replies.numbers)))
             source.flight.remove(oldest)
+            # As if it was acknowledged: the outbox passes its record, and the queue deletes it.
             source.acknowledged.add(oldest)
             outbox.passed(now)
 
@@ -265,6 +262,7 @@ class Replies:
         if news:
             heard.update((number, source.polled) for number in news)
             self._commit.save(destination.identifier, destination)
+            # The request keeps its reply until that is durable: before, a crash would bring back another answer.
             self._commit.then(partial(self._heard, destination, news))
 
     def _heard(self, destination: RMDestination, numbers: list[int], now: float) -> None:
@@ -283,6 +281,7 @@ class Replies:
         if source is None or not source.polled:
             return False
         replies = destination.replies
+        # Only durable replies leave. A waived request was acknowledged without one.
         may_leave = (n for n in replies.numbers if n in destination.acknowledged and n not in replies.waived)
         waiting = sorted(number for number in may_leave if replies.numbers[number] not in source.acknowledged)
         if not waiting:
@@ -292,6 +291,8 @@ class Replies:
         self._given[destination.identifier] = number
         told = len(self._effects)
         self.again(destination, number, back_channel, now, has_waited=True)
+        # The reply may be read first; then its answer follows without this hint, which is optional (WS-MakeConnection
+        # 3.3).
         for effect in self._effects[told:]:
             if isinstance(effect, Respond) and effect.envelope is not None:
                 effect.envelope.message_pending = len(waiting) > 1
@@ -333,7 +334,6 @@ class Replies:
             destination: Its Sequence.
             number: Its number.
             back_channel: The sender's back-channel.
-            now: Seconds.
             asked: Whether it asks for an acknowledgement, which its answer must then carry.
             has_waited: Whether it has waited since another exchange got the reply.
         """
@@ -372,6 +372,7 @@ class Replies:
             envelope = outbox.message(source, reply_number, read)
             if envelope is None:
                 return  # the answer follows
+            # The answer must cover the request that it answers, or .NET ends its session.
             envelope.acknowledgements = (destination.acknowledgement(),)
             self._replied_at.pop((destination.identifier, number), None)  # the newest is last
             self._replied_at[destination.identifier, number] = now
@@ -442,6 +443,7 @@ class Replies:
         """Answer a LastMessage of 1.0 with a LastMessage on the offered Sequence: WCF waits for it."""
         outbox = self._registry.outboxes.get(destination.offered or "")
         source = outbox.source if outbox is not None else None
+        # LastMessage takes the number behind all replies, so it waits for those that have yet to be made.
         if outbox is None or source is None or destination.replies.awaiting:
             self._acknowledging.acknowledge(destination, back_channel, now)
         elif not source.polled:
@@ -449,9 +451,11 @@ class Replies:
             self._acknowledging.acknowledge(destination, back_channel, now)
         else:
             if source.numbers.last is None:
+                # Behind the last reply. It has no record, so only this number says that it exists.
                 source.numbers.last = outbox.records.end - source.numbers.start + 1
                 source.issue(now)
             destination.replies.numbers[number] = source.numbers.last
+            # Both Sequences in one batch: after a crash the answer has the same number.
             self._commit.save(destination.identifier, destination)
             self._commit.save(source.local_id, source)
             self._commit.then(partial(self.again, destination, number, back_channel))
@@ -509,6 +513,7 @@ class Replies:
         self._finish(destination, destination.last_activity, by_source=by_source)
 
     def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
+        # A reply in a batch that is not durable is not there yet.
         is_answered = not destination.replies.unanswered and not destination.replies.replying
         if destination.is_over and is_answered and (by_source or not destination.replies.numbers):
             self.outboxes.end(destination, now)

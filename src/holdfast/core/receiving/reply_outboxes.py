@@ -32,6 +32,7 @@ class ReplyOutboxes:
     def outbox_for(self, destination: RMDestination, record: Record, reply_to: str, now: float) -> Outbox:
         """Return the outbox of a reply to that address: the offered Sequence, ours, or the back-channel."""
         if destination.offered is None and reply_to != ANONYMOUS:
+            # Without an Offer, one Sequence of this side carries the replies of all requesters with that address.
             outbox = self._registry.open(f"to/{reply_to}", reply_to, [(destination.versions, False)])
             if outbox.is_polled and not outbox.address:
                 # The peer answers our CreateSequence at the address that it sends its requests to.
@@ -73,6 +74,7 @@ class ReplyOutboxes:
         key = destination.offered or _plain_key(destination)
         policy = self._registry.policy_of(to, key)
         source = RMSource(key, key, destination.versions, policy, now, polled=to is None)
+        # WS-RM 3.4: the Offer itself grants this Sequence, so no CreateSequence is needed.
         source.identifier = destination.offered
         source.to = to
         source.requester = requester_of(destination)
@@ -108,6 +110,7 @@ class ReplyOutboxes:
                 self._end(outbox, now)
 
     def _end(self, outbox: Outbox, now: float) -> None:
+        # An anonymous requester cannot be notified, so its Sequence is forgotten.
         if outbox.to is None:
             self._registry.close(outbox.key, now)
         else:

@@ -36,6 +36,7 @@ class Shares:
         self.open_count -= 1
         if party:
             self._of_party[party] -= 1
+            # Each party that ever came would otherwise keep an entry.
             if not self._of_party[party]:
                 del self._of_party[party]
 
@@ -46,6 +47,7 @@ class Shares:
     def remember(self, identifier: str) -> str | None:
         """Remember an ended Sequence; return the one to forget if there are too many."""
         self._over[identifier] = None
+        # The first in the order is the one that ended longest ago.
         return next(iter(self._over)) if len(self._over) > self._max_remembered else None
 
     def forget(self, identifier: str) -> None:

@@ -21,10 +21,6 @@ class SessionPartitions:
     """Assigns partitions to sessions, for an endpoint with partitions for sessions.
 
     It saves nothing itself: each inbound Sequence saves its partition, and each outbox saves where its Sequences end.
-
-    Args:
-        sequences: The Sequences that come in.
-        outboxes: The outboxes that follow the queues, by key.
     """
 
     def __init__(self, sequences: InboundSequences, outboxes: Mapping[str, Outbox]) -> None:
@@ -42,6 +38,7 @@ class SessionPartitions:
         still open, as far as there is one."""
         fewest = min(self._sessions_in)
         there = [self._first + at for at, sessions in enumerate(self._sessions_in) if sessions == fewest]
+        # A partition with an outbound Sequence would make this client wait for the end of another's.
         partition = next((one for one in there if not self._is_followed(one)), there[0])
         if not fewest:
             self._cut(partition)  # a dead letter of an ended session may have come after its end
@@ -64,11 +61,13 @@ class SessionPartitions:
         """
         releasing = []
         for destination in self._sequences.destinations.values():
+            # A session that is over lasts until its queues hold every message, so the cut is behind all of them.
             if destination.partition >= self._first and (not destination.is_over or destination.is_releasing):
                 self._know(destination, destination.partition)
                 if destination.is_over:
                     releasing.append(destination)
         for at, sessions in enumerate(self._sessions_in):
+            # A process may have died between the end of a session and its cut.
             if not sessions:
                 self._cut(self._first + at)
         return releasing
@@ -88,6 +87,7 @@ class SessionPartitions:
 
     def _outboxes(self, partition: int) -> Iterator[Outbox]:
         for queue in self._sequences.queues.values():
+            # Handlers and readers follow too, but only outboxes have Sequences to cut.
             for name in queue.partitions[partition].followers:
                 if name.startswith(OUTBOUND):
                     yield self._outboxes_by_key[name.removeprefix(OUTBOUND)]

@@ -101,6 +101,7 @@ class RMDestination(InboundSequence):
 
     def asked(self) -> DestinationAction | None:
         """Handle AckRequested without revealing an end that may not be reported yet."""
+        # An end that is not durable must not show: a crash could take it back.
         is_told = self.settling is _OPEN or self.settling is _SETTLED
         event = DestinationEvent.ACK_REQUESTED if is_told else DestinationEvent.ACK_REQUESTED_BEFORE_END_IS_TOLD
         return self.handle(event)
@@ -135,10 +136,12 @@ class RMDestination(InboundSequence):
         self.kept_out_by = full
         self.is_short_of_bytes = False
         # WS-RM appendix D: the table defines the answer
+        # A message that is refused also shows that the source is alive.
         self.last_activity = now
         if number in self.accepted:
             # A repeated 1.0 LastMessage must find the Sequence unchanged, so a duplicate changes nothing.
             event = DestinationEvent.DUPLICATE_MESSAGE
+        # WS-RM 4.5: the limit is the type's maximum, or a lower one of this destination.
         elif number > self.policy.max_message_number:
             event = DestinationEvent.MESSAGE_ABOVE_LIMIT
         elif self.last_message_number is not None and number > self.last_message_number:
@@ -176,10 +179,12 @@ class RMDestination(InboundSequence):
         is_too_much = number > first_gap + self.policy.buffer or not may_hold
         if is_too_much and (self._holds_beyond_gap or self.holds_everything):
             return False
+        # A number next to a range makes no new one.
         return len(accepted) < self.policy.max_ranges - 1 or number - 1 in accepted or number + 1 in accepted
 
     def _fault(self, action: DestinationAction | None) -> Fault:
         if action is DestinationAction.RAISE_MESSAGE_NUMBER_ROLLOVER:  # WS-RM 4.5
+            # 1.0 has no MaxMessageNumber in the detail (WS-RM 4.5).
             limit = None if self.versions.rm.can.rollover_ends else self.policy.max_message_number
             fault = sequence_fault(MESSAGE_NUMBER_ROLLOVER, self.identifier, max_message_number=limit)
         elif action is DestinationAction.RAISE_SEQUENCE_CLOSED:
@@ -191,6 +196,7 @@ class RMDestination(InboundSequence):
         else:
             # Also after a timeout: both sides forget such a Sequence silently (WS-RM 3.4).
             return sequence_fault(UNKNOWN_SEQUENCE, self.identifier)
+        # A repeat gets the same answer.
         self.last_fault = fault.code
         return fault
 
@@ -199,6 +205,7 @@ class RMDestination(InboundSequence):
         assert number in self.accepted, (self.identifier, number)
         self.replies.awaiting.discard(number)
         self.acknowledged.add(number)
+        # That was the last reply that the end waited for.
         if self.settling is _AWAITING and not self.replies.awaiting:
             self.handle_end(SettlingEvent.LAST_REPLY)
 
@@ -241,6 +248,7 @@ class RMDestination(InboundSequence):
         bytes.
         """
         released: list[int] = []
+        # Nearly every message: nothing is held, so nothing can follow it.
         if not self.held and self.marker is None:
             return released
         while most > 0 and (number := self._next_to_leave()) is not None:
@@ -255,6 +263,7 @@ class RMDestination(InboundSequence):
             return self.leaving.popleft()
         if self.holds_everything:
             return None
+        # A marker has no body to release. It may stand before this number, or right behind it.
         self._pass_marker()
         number = self.next_in_order
         if number not in self.held:
@@ -321,6 +330,7 @@ class RMDestination(InboundSequence):
             return None
         if last_message_number is not None:
             self.last_message_number = last_message_number
+        # Without LastMsgNumber, a missing tail cannot be known.
         gaps = list(self.accepted.gaps(self.last_message_number or self.accepted.highest))
         held = sorted(self.held)
         discarded: list[int] = []
@@ -328,9 +338,11 @@ class RMDestination(InboundSequence):
             held, discarded = [], held
         elif gaps and self.behavior is IncompleteSequenceBehavior.DISCARD_FOLLOWING_FIRST_GAP:
             first = gaps[0][0]
+            # Behind the gap; what stands before it has no gap below, and is delivered.
             discarded = [number for number in held if number > first]
             held = [number for number in held if number < first]
         self.replies.awaiting.difference_update(discarded)
+        # A discarded request gets no reply, so nothing must wait for one.
         for number in discarded:
             self.held_bytes -= self.held.pop(number)
         self.leaving.extend(held)
@@ -383,6 +395,7 @@ class RMDestination(InboundSequence):
         return self.accepted.count - self.accepted.first_gap + 1 if self.holds_everything else len(self.held)
 
     def acknowledgement(self) -> SequenceAcknowledgement:
+        # netrm:BufferRemaining: WCF pauses at 0, and refuses a negative number.
         remaining = max(0, self.policy.buffer - self.beyond_gap) if self.policy.advertise_buffer else None
         if self.kept_out_by is not None and remaining is not None and not self.kept_out_by.has_room():
             remaining = 0
@@ -395,6 +408,7 @@ class RMDestination(InboundSequence):
         if self.ended_at is not None:
             return self.ended_at + self.policy.remember_terminated
         timeout = self.policy.inactivity_timeout
+        # This peer is never silent for long while it runs, so its silence proves sooner that it is gone.
         if self.is_kept_alive and self.policy.keep_alive_timeout is not None:
             timeout = (
                 self.policy.keep_alive_timeout if timeout is None else min(timeout, self.policy.keep_alive_timeout)

@@ -28,7 +28,6 @@ class InboundSequence:
         versions: Its protocol versions.
         acks_to: Where its acknowledgements go.
         policy: Its limits and timers.
-        now: Seconds.
     """
 
     __slots__ = (
@@ -212,7 +211,6 @@ class InboundSequence:
         Args:
             state: What :meth:`to_state` returned, in this version or an older one.
             held: The numbers of the held messages in the store.
-            now: Seconds.
         """
         self.behavior = IncompleteSequenceBehavior(state["behavior"])
         self.state = DestinationState(state["state"])
