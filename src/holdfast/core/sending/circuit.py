@@ -106,6 +106,7 @@ class Circuits:
 
     def leave(self, outbox: Outbox) -> None:
         """Remove an outbox that no longer sends there; the next one that waits gets its turn."""
+        # An outbox of answers on back-channels has no address, and so no circuit.
         circuit = self._circuits.get(outbox.to or "")
         if circuit is not None:
             circuit.held.pop(outbox.key, None)
@@ -124,6 +125,7 @@ class Circuits:
 
     def holds(self, outbox: Outbox, now: float) -> bool:
         """Whether the outbox may send nothing now; it is woken when it may."""
+        # Only forwarders have thousands of outboxes to one address. Any other respects a requested pause alone.
         circuit = self._circuits.get(outbox.to or "") if outbox.forwarding is not None else None
         if circuit is not None:
             return circuit.state is not _CLOSED and self._is_held(circuit, outbox, now)
@@ -140,6 +142,7 @@ class Circuits:
 
     def _is_held(self, circuit: Circuit, outbox: Outbox, now: float) -> bool:
         key = outbox.key
+        # An outbox that sends nothing must neither probe nor keep its place in the line.
         if outbox.lifecycle.stopped or outbox.lifecycle.suspended is not None:
             circuit.held.pop(key, None)
             self._pass_on(circuit, key)
@@ -180,7 +183,9 @@ class Circuits:
         self._wake_first(circuit)
         source = outbox.source
         if source is not None:
+            # One message: the destination may have just come back, and every other outbox waits for it.
             source.pace.window.narrow()
+            # The probe is its oldest message that may leave, or else the request that its state calls for.
             entry = next((one for one in source.flight.values() if not one.is_parked), None)
             if entry is not None:
                 source.flight.hurry(entry, now)
@@ -191,7 +196,6 @@ class Circuits:
         """Note the outbox's turn; a prober with nothing to send lets another one probe.
 
         Args:
-            outbox: The outbox.
             told: The number of effects before its turn.
         """
         circuit = self._circuits.get(outbox.to or "")
@@ -224,6 +228,7 @@ class Circuits:
         if circuit is None:
             return
         circuit.answered_at = now
+        # Nearly every answer: there is nothing to change.
         if circuit.state is _CLOSED and not circuit.failures:
             return
         action = circuit.handle(CircuitEvent.ANSWERED)
@@ -241,6 +246,7 @@ class Circuits:
             self._let_more_in(circuit, now)
 
     def _let_more_in(self, circuit: Circuit, now: float) -> None:
+        # Two more for each answer, so the load doubles from round trip to round trip, as in slow start.
         circuit.room += 2
         while circuit.held and len(circuit.let_in) < circuit.room:
             self._let_in(circuit, next(iter(circuit.held)), now)
@@ -257,12 +263,14 @@ class Circuits:
         circuit.failures += 1
         circuit.reason = reason
         circuit.is_refused = not has_left
+        # Parallel attempts fail together: five failures within one moment are not yet an absence.
         is_silent = circuit.answered_at is None or now - circuit.answered_at >= circuit.policy.silence
         is_enough = circuit.failures >= circuit.policy.failures and is_silent
         self._stay_away(circuit, circuit.handle(CircuitEvent.FAILED_OFTEN if is_enough else CircuitEvent.FAILED), now)
 
     def pause(self, to: str, seconds: float, now: float) -> None:
         """Apply a pause that the destination requested (Retry-After)."""
+        # A later answer with a shorter pause does not end an earlier one.
         self._paused[to] = max(self._paused.get(to, now), now + seconds)
         circuit = self._circuits.get(to)
         if circuit is not None and seconds > 0:
@@ -289,11 +297,13 @@ class Circuits:
 
     def _delay(self, circuit: Circuit) -> float:
         delay = self.pause_after(circuit.policy, circuit.tries)
+        # A refused connection costs nothing, so its pause stays short.
         most = MOST_REFUSED * (1.0 + circuit.policy.jitter * self._jitter()) if circuit.is_refused else delay
         return min(delay, most)
 
     def pause_after(self, policy: CircuitPolicy, tries: int) -> float:
         """Return the seconds until the next probe, after ``tries`` failed ones."""
+        # The exponent is bounded, because a float overflows long before a counter.
         growing = min(policy.cap, policy.first * 2.0 ** min(tries, 30))
         return growing * (1.0 + policy.jitter * self._jitter())
 

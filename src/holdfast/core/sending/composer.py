@@ -57,6 +57,7 @@ class Composer:
     """
 
     def __init__(self, local: str, offered: Offered, new_identifier: Callable[[], str]) -> None:
+        # The constant itself, because is_anonymous compares identities.
         self._local = ANONYMOUS_EPR if local in (ANONYMOUS, MC_ANONYMOUS) else EndpointReference(local)
         self._offered = offered
         self._new_identifier = new_identifier
@@ -71,15 +72,19 @@ class Composer:
             return EndpointReference(source.address)
         if self.is_anonymous(source) or not source.secret:
             return self._local
+        # Not a reference parameter: CXF does not echo those, but every stack posts to the address that it was given.
         return EndpointReference(with_secret(source.address or self._local.address, source.secret))
 
     def request(self, outbox: Outbox, source: RMSource, request: Request) -> Envelope:
         """Return a request that starts or ends the Sequence, or requests an acknowledgement."""
         envelope = self._envelope(outbox, source)
         envelope.message_id = source.control.message_ids.get(request.value)
+        # AckRequested needs no MessageID: its answer names the Sequence.
         if request is not Request.ACK_REQUESTED:
             if envelope.message_id is None:
+                # Saved with the Sequence: every repeat has the same one, by which a destination recognizes it.
                 envelope.message_id = source.control.message_ids[request.value] = self._new_identifier()
+            # In 2005/08, no ReplyTo is the anonymous one (WS-Addressing core, 3.2). 2004/08 demands it for an answer.
             if not self.is_anonymous(source) or source.versions.addressing is not Addressing.V2005_08:
                 envelope.reply_to = self._address_for(source)
         if request is Request.CREATE:
@@ -87,7 +92,9 @@ class Composer:
             return envelope
         assert source.identifier is not None
         can = source.versions.rm.can
+        # Numbers above a lowered limit may have arrived too, and the last number must cover them (WS-RM 3.5).
         last = source.numbers.last or max(source.numbers.end, source.acknowledged.highest)
+        # LastMsgNumber cannot be 0: without a message it is left out (WS-RM 3.5).
         if request is Request.CLOSE:
             envelope.control = CloseSequence(source.identifier, last or None)
         elif request is Request.TERMINATE:
@@ -122,6 +129,7 @@ class Composer:
     def _acknowledge(self, identifier: str, envelope: Envelope) -> None:
         """Acknowledge, in a reply, the requests of the Sequence that it answers."""
         acknowledgement = self._offered.carried_acknowledgement(identifier, envelope.to)
+        # Without a number there is nothing to say, and 1.0 could only say 0-0.
         if acknowledgement is not None and acknowledgement.ranges:
             envelope.acknowledgements = (acknowledgement,)
 
@@ -140,6 +148,7 @@ class Composer:
         record = outbox.records.here[source.numbers.start + number - 1]
         envelope.message_id = outbox.message_id(record)
         entry = source.flight.get(number)
+        # A fault may name the message by its MessageID alone.
         if entry is not None:
             entry.message_id = envelope.message_id
         envelope.action = record.action
@@ -160,6 +169,7 @@ class Composer:
     def _create_sequence(self, source: RMSource) -> CreateSequence:
         offer = None
         if source.offer is not None:
+            # WS-RM 3.4: an Offer of 1.1 must have an Endpoint; 1.0 knows none.
             endpoint = self._address_for(source) if source.versions.rm.can.offers_endpoint else None
             offer = Offer(source.offer, endpoint)
         return CreateSequence(self._address_for(source), source.policy.expires, offer)

@@ -25,11 +25,7 @@ _ENDING = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
 
 
 class Exchanges:
-    """The exchanges of an endpoint's outbound Sequences.
-
-    Args:
-        context: What the outboxes share.
-    """
+    """The exchanges of an endpoint's outbound Sequences."""
 
     def __init__(self, context: SendingContext) -> None:
         self._context = context
@@ -45,11 +41,13 @@ class Exchanges:
         answer may be its reply.
         """
         self._context.room.give_back(sent.to, sent.size)
+        # Given back once, whatever is reported of this exchange later.
         sent.size = 0
         found = self._find(sent)
         if found is None:
             return
         outbox, source = found
+        # The answer that ended the exchange may hold the reply: it is processed before a repeat leaves.
         least = now + source.policy.retransmission.floor
         if not sent.number:
             self._context.pollers.asked(source)
@@ -71,6 +69,7 @@ class Exchanges:
         if found is None or fault.identifier not in (None, found[1].identifier):
             return
         entry = found[1].flight.get(sent.number)
+        # The destination has ended the Sequence, so it did not accept this transmission: the number is not in doubt.
         if event_of(fault, sent.number, found[1].versions.rm.can) in _ENDING:
             found[1].flight.not_taken(sent.number)
         elif entry is not None:
@@ -85,6 +84,7 @@ class Exchanges:
         wants_reply = sent.number in source.waiting.unreplied
         source.leave_last_message(sent.number)
         is_anonymous = self._context.composer.is_anonymous(source)
+        # Elsewhere the grant may come in a request of the destination's own.
         is_ungranted = source.state is SourceState.CREATING and is_anonymous
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
         source.transmissions.answered(sent.number, now, in_answers=is_anonymous, is_reply=outbox.is_for_replies)
@@ -106,8 +106,10 @@ class Exchanges:
             return
         outbox, source = found
         outbox.last_answer = unreachable or outbox.last_answer
+        # A circuit is for destinations that are away, and any answer shows that this one is not.
         if unreachable and outbox.forwarding is not None:
             self._context.circuits.failed(sent.to, unreachable, now, has_left=has_left)
+        # Never on the wire, so not in doubt.
         if not has_left:
             source.flight.not_taken(sent.number)
         source.not_delivered(sent.number, now)

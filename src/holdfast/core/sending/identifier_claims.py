@@ -33,7 +33,6 @@ class GrantedIdentifier(NamedTuple):
     Args:
         local_id: ``local_id`` of the Sequence.
         to: The address of the peer.
-        identifier: The Identifier.
     """
 
     local_id: str
@@ -43,6 +42,7 @@ class GrantedIdentifier(NamedTuple):
     @property
     def digest(self) -> bytes:
         """Stands for the address and the Identifier in a table of claims."""
+        # repr keeps the border between the two, so that no other pair gives the same bytes.
         return blake2b(repr((self.to, self.identifier)).encode(), digest_size=DIGEST_BYTES).digest()
 
 
@@ -71,7 +71,6 @@ def claim_grant(
         claims: The table; None in a server of one process.
         source: The Sequence that was granted.
         to: The address of the peer.
-        identifier: The Identifier.
 
     Returns:
         The result, and why the Sequence cannot be used, "" if it can.
@@ -96,6 +95,7 @@ def release_claim(claims: IdentifierClaims | None, source: RMSource, commit: Gro
     Before that, a crash would bring the Sequence back while another worker uses its Identifier.
     """
     if claims is not None and source.identifier is not None:
+        # No caller waits for it, so it needs no commit at once.
         commit.then(partial(_release, claims, source.local_id), is_waited_for=False)
 
 

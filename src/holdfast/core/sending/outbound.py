@@ -19,12 +19,7 @@ from holdfast.core.states.outbox import OutboxAction, OutboxEvent
 
 
 class Outbound:
-    """The sending half of an endpoint.
-
-    Args:
-        registry: Its outboxes.
-        hooks: What is done for outboxes that offer a Sequence or forward.
-    """
+    """The sending half of an endpoint."""
 
     def __init__(self, registry: OutboxRegistry, hooks: OutboxHooks):
         self.registry = registry
@@ -66,7 +61,6 @@ class Outbound:
             key: The sequence key.
             to: The destination address.
             choices: As for :meth:`open`.
-            queue: The queue.
             partition: The partition of the queue.
             start: The offset where a new outbox begins; None: the first record in the queue.
             policy: The forwarding policy. It is not saved: pass it at each start, before anything is sent.
@@ -94,6 +88,7 @@ class Outbound:
             ready[key] = None
         while ready and not self.reading.is_recovering:
             keys = list(ready)
+            # A turn may give turns to other outboxes, or to its own: they follow in the next round.
             ready.clear()
             for key in keys:
                 outbox = self.outboxes.get(key)
@@ -118,6 +113,7 @@ class Outbound:
         self.context.pollers.see(outbox, now)
 
     def _take_turn(self, outbox: Outbox, now: float) -> None:
+        # Before the circuit: a requester must learn that its request is too old even while the destination is away.
         if outbox.forwarding is not None and self._giving_up is not None and not self._giving_up.turn(outbox, now):
             return
         if self.circuits.holds(outbox, now):
@@ -132,6 +128,7 @@ class Outbound:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
+        # A poll waits for a limited time only, also while the outboxes recover.
         times = [self.context.polls.deadline()]
         if not self.reading.is_recovering:
             times += [self.context.deadlines.next(), self.context.pollers.deadline()]

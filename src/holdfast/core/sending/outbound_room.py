@@ -123,11 +123,14 @@ class OutboundRoom:
     def _fits(self, share: Share, size: int) -> bool:
         total = self.bytes + size
         if not share.bytes:
+            # Alone it may have any size, or it would never leave.
             return total <= self.most or not self.bytes
         used = share.bytes + size
+        # A destination uses no more than it leaves free, so several share the room whatever one of them does.
         return used <= self.most_of_one and used <= self.most - total
 
     def _wait(self, key: str, to: str, share: Share, size: int) -> None:
+        # It was redirected while it waited for another destination.
         if self._places.get(key, to) != to:
             self.leave(key)
         self._is_blocked = True
@@ -137,6 +140,7 @@ class OutboundRoom:
         if share.is_turn_of(key):
             share.wanted = size
             if self._next is None and not share.bytes:
+                # The next free room is for this destination, or small messages to others would starve it.
                 self._next = to
 
     def end_turn(self, key: str, *, is_reading: bool) -> None:

@@ -23,9 +23,6 @@ class OutboxRegistry:
     """The outboxes of an endpoint.
 
     Args:
-        policy: Limits and timers of its Sequences, except those of forwarders with their own policy.
-        context: What its outboxes share.
-        queues: The queues of its messages.
         policy_for: Returns the policy of Sequences by their address and the key of their outbox, if it differs.
     """
 
@@ -76,6 +73,7 @@ class OutboxRegistry:
             queue = known.records.queue
         else:
             queue = self._queues.outbox(outbox_queue(key))
+            # The description is stored in the batch of the first record, so a restart knows the kind of queue.
             queue.description.save()
         return self.open_at(key, to, choices, queue, 0, hooks)
 
@@ -128,6 +126,7 @@ class OutboxRegistry:
         Its key is the key that the Sequence is saved under.
         """
         outbox = self.make(source.key, self._queues.outbox(replies_queue(source.key)), 0, source.to, NO_HOOKS)
+        # WS-RM 3.4: the Offer stands for the handshake.
         source.state = SourceState.CREATED
         outbox.adopt(source)
         self.commit.save_new(source.local_id, source, outbox.records.queue.name, outbox.records.partition)
@@ -162,6 +161,7 @@ class OutboxRegistry:
 
     def poll_for(self, outbox: Outbox, address: str, owner: str) -> None:
         """Set the address at which a peer that polls answers, and the user who alone may poll; saved."""
+        # wsa:To of a request may be a name instead of an address that can be posted to.
         is_url = address.startswith(("http://", "https://")) and not address.startswith(MC_ANONYMOUS)
         outbox.address = address if is_url else ""
         outbox.owner = owner

@@ -19,14 +19,7 @@ MOST_AT_A_TIME = 4
 
 
 class ReadingAhead:
-    """Reads the records that outboxes need.
-
-    Args:
-        effects: The list that collects reads.
-        outboxes: The outboxes, by key.
-        ready: Keys of the outboxes with a turn.
-        room: Decides which outboxes read: those that wait behind others do not.
-    """
+    """Reads the records that outboxes need."""
 
     def __init__(
         self, effects: list[Effect], outboxes: Mapping[str, Outbox], ready: dict[str, None], room: OutboundRoom
@@ -68,6 +61,7 @@ class ReadingAhead:
         """Read the records that the outbox needs next, if any."""
         if outbox.records.is_reading:
             return
+        # A decision waits for this record, so neither the window nor the line of the destination delays it.
         start = outbox.records.awaited
         if start is None:
             start = outbox.records.wanted

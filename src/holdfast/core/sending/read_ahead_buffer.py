@@ -38,6 +38,7 @@ class Buffers:
 
     def has_read(self, here: Here) -> None:
         """Let other outboxes drop their records, after one has read and together they exceed the bound."""
+        # Not in the order while others make room, so it never drops what it has just read.
         self._by_age.pop(here.key, None)
         while self.bytes > MOST_OF_ALL and self._by_age:
             next(iter(self._by_age.values())).release()

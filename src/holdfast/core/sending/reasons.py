@@ -67,6 +67,7 @@ def event_of(fault: Fault, number: int, can: Capabilities) -> SourceEvent:
     ``number``: the number of the message that it answers, 0 for none.
     """
     if fault.is_rm:
+        # WS-RM 4.5: in 1.1 the Sequence continues below the limit. In 1.0 a rollover ends it (WS-RM 1.0 4).
         if fault.code == MESSAGE_NUMBER_ROLLOVER and not can.rollover_ends:
             return SourceEvent.ROLLOVER_FAULT
         if fault.code in (*ENDS_FOR_SOURCE, MESSAGE_NUMBER_ROLLOVER):
@@ -77,4 +78,5 @@ def event_of(fault: Fault, number: int, can: Capabilities) -> SourceEvent:
             return SourceEvent.ACKNOWLEDGEMENT_FAULT
         if fault.code == CREATE_SEQUENCE_REFUSED and not number:
             return SourceEvent.CREATE_SEQUENCE_REFUSED
+    # A Sender fault blames the message, so the same message would fail again; any other may be gone next time.
     return SourceEvent.MESSAGE_FAULT if fault.sender and number else SourceEvent.OTHER_FAULT

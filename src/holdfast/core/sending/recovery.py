@@ -40,12 +40,14 @@ def recover_outbound(
         source = RMSource.from_state(state, outbox.policy, available, now)
         if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.lifecycle.stopped:
             outbox.lifecycle.stop(state["suspended"])  # as it was saved once: with the Sequence
+        # The process died before CreateSequence left, with the Sequence already durable.
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)
         if source.identifier is None:
             outbox.lifecycle.recovered_creation = source.local_id
         outbox.adopt(source)
         registry.commit.settle(source.local_id, outbox.records.queue.name, outbox.records.partition, snapshot)
+        # The ranges may be newer than the cursor: they are saved separately.
         outbox.records.first = max(outbox.records.first, source.numbers.start + source.records_done)
         if source.polled:
             source.issue(now)
@@ -53,6 +55,7 @@ def recover_outbound(
         outbox.records.skip()
         outbox.ready()
         registry.reading.recover(outbox)
+    # Before the first grant: until every worker has announced its own, no claim is certain.
     if registry.context.claims is not None:
         registry.context.claims.announce(_granted(registry.outboxes.values()))
 

@@ -18,14 +18,7 @@ from holdfast.core.sending.polling.waiting_polls import Poll
 
 
 class ServedPolls:
-    """Answers polls (WS-MakeConnection 3.2, 3.3).
-
-    Args:
-        context: What the outboxes share.
-        exchanges: Records the end of each transmission.
-        give_turn: Gives an outbox a turn.
-        terminate_sent: Handles the transmission of TerminateSequence.
-    """
+    """Answers polls (WS-MakeConnection 3.2, 3.3)."""
 
     def __init__(
         self,
@@ -98,6 +91,7 @@ class ServedPolls:
         for at in range(told, len(effects)):
             sent = effects[at]
             if isinstance(sent, Transmit):
+                # The message leaves in the answer to the poll instead of a post, so its exchange is over at once.
                 del effects[at]
                 self._exchanges.ended(sent, now)
                 if isinstance(sent.envelope.control, TerminateSequence):

@@ -35,12 +35,7 @@ tried. The second one has another MessageID and another Offer."""
 
 
 class OutboundCreation:
-    """Creates the Sequences of one side's outboxes.
-
-    Args:
-        context: What the outboxes share.
-        new_identifier: Makes a URI never used before.
-    """
+    """Creates the Sequences of one side's outboxes."""
 
     def __init__(self, context: SendingContext, new_identifier: Callable[[], str]) -> None:
         self._context = context
@@ -62,6 +57,7 @@ class OutboundCreation:
         source = RMSource(self._new_identifier(), outbox.key, versions, outbox.policy, now)
         source.numbers.start = outbox.records.first
         source.offer = self._new_identifier() if with_offer else None
+        # Every repeat has this MessageID, also after a crash, so a destination can recognize it.
         source.control.message_ids[Request.CREATE.value] = source.local_id
         source.address = self._address_of(outbox, source)
         if not is_polled(source.address) and not context.composer.is_anonymous(source):
@@ -73,6 +69,7 @@ class OutboundCreation:
         if source.identifier is not None:
             context.marking.save(source)
             context.effects.append(Incident("sequence.created", source.identifier, detail={"key": outbox.key}))
+        # Durable before CreateSequence leaves: a grant finds its Sequence after any crash.
         context.commit.then(partial(self._create, outbox, source))
 
     def _address_of(self, outbox: Outbox, source: RMSource) -> str:
@@ -114,6 +111,7 @@ class OutboundCreation:
             return None
         context.sequences.name(source, response.identifier)
         accept = response.accept_acks_to
+        # WS-RM 3.4: without Accept the Offer is declined. CXF declines with the none address in Accept/AcksTo.
         if source.offer is not None and (accept is None or accept.is_none):
             if outbox.lifecycle.is_repeated_creation(source) and outbox.lifecycle.ignored_offers < MOST_IGNORED_OFFERS:
                 self._offer_another(outbox, source, response.identifier, now)
@@ -125,6 +123,7 @@ class OutboundCreation:
         outbox.lifecycle.refused.clear()
         outbox.lifecycle.unwelcome = None
         source.behavior = response.incomplete_sequence_behavior
+        # The grant and the mark in one batch; messages leave only once it is durable.
         context.marking.save(source)
         self._context.commit.then(partial(self._opened, outbox, source))
         self._context.effects.append(Incident("sequence.created", response.identifier, detail={"key": outbox.key}))
@@ -162,6 +161,7 @@ class OutboundCreation:
         versions = source.versions
         left = [choice for choice in outbox.lifecycle.choices if choice not in outbox.lifecycle.refused]
         count = len({one for one, _ in left})
+        # Once through all versions. Then the peer is away rather than unwilling, and the first is repeated.
         if outbox.lifecycle.cut_creations % MOST_CUT or outbox.lifecycle.cut_creations > count * MOST_CUT or count == 1:
             return
         outbox.lifecycle.choices.sort(key=lambda choice: choice[0] == versions)

@@ -51,6 +51,7 @@ class Refusal:
 
     def take(self, fault: Fault, attempts: int) -> None:
         """Record another refusal, after ``attempts`` transmissions in the present Sequence."""
+        # More than one transmission between two faults: one of them had no fault, so the message may have arrived.
         self.in_row = self.in_row + 1 if attempts <= self.attempts + 1 else 1
         self.fault, self.attempts = fault, attempts
         self.times += 1
@@ -98,6 +99,7 @@ class Withdrawal:
         """Return those of the others that may have arrived: some transmission was not surely in vain."""
         source = self.source
         untaken = {number for number in source.flight.untaken if number > source.numbers.sent_before}
+        # An earlier run may have transmitted these too, and nothing is known of its answers.
         return [number for number in self.others() if number not in untaken]
 
     def requests(self) -> list[int]:
@@ -108,6 +110,7 @@ class Withdrawal:
 
     def was_answered_without_a_fault(self) -> bool:
         """Whether a withdrawn message may have arrived, in this run or in an earlier one."""
+        # An earlier run transmitted further than this one has: its answers are unknown.
         source = self.source
         return source.numbers.sent_before > source.numbers.highest_sent or any(
             source.flight[number].may_have_arrived for number in self.refused

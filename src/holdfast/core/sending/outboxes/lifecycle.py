@@ -113,6 +113,7 @@ class OutboxLifecycle:
 
     def is_repeated_creation(self, source: RMSource) -> bool:
         """Whether the CreateSequence of the present Sequence was sent more than once, perhaps by an earlier run."""
+        # The first repeat clears the time, because its answer measures no round trip.
         return source.control.request_sent_at is None or self.recovered_creation == source.local_id
 
     def refuse(self, choice: Choice) -> None:
@@ -126,10 +127,12 @@ class OutboxLifecycle:
     def pause_after(self, source: RMSource, policy: RetransmissionPolicy, now: float) -> float:
         """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends
         each Sequence before it acknowledges anything would be asked again without a pause."""
+        # It acknowledged something, or lived for longer than the longest pause: no loop.
         if len(source.acknowledged) or now - source.created_at > policy.cap:
             self.fruitless = 0
             return 0.0
         self.fruitless += 1
+        # The first such end costs no pause: a destination that restarts ends every Sequence once.
         pause = 0.0 if self.fruitless == 1 else min(policy.cap, policy.floor * 2.0 ** min(self.fruitless - 2, 30))
         self.begins_at = now + pause
         return pause

@@ -114,6 +114,7 @@ class Outbox:
     def submit(self, record: Record) -> int:
         """Append a message and return its offset; :class:`Submitted` follows when it is durable."""
         offset = self.records.append(record)
+        # One effect reports all messages of a batch.
         together = self.records.submitted_with(self._commit.opened, offset)
         if together.first == offset:
             self._commit.then(partial(self._submitted, together))
@@ -411,7 +412,7 @@ class Outbox:
         source = self.source
         assert source is not None
         for lower, upper in ranges:
-            last = min(upper, (source.numbers.last or upper + 1) - 1)
+            last = min(upper, (source.numbers.last or upper + 1) - 1)  # LastMessage has no record
             if last >= lower:
                 first, end = self.records.offset_of(lower), self.records.offset_of(last)
                 self._effects.append(Acknowledged(self.key, first, end, source.identifier or "", lower))

@@ -65,7 +65,6 @@ def retraction(
         ack: What its destination says; no Nack.
         asked_at: The destination made the acknowledgement at that time or later, in seconds: when the request left
             that it answers, or see :func:`made_after`. None if that is unknown.
-        now: Seconds.
     """
     # WS-RM 3.4: a destination may discard what is behind a gap, or everything, when the Sequence ends with one.
     may_shrink = ack.final and source.behavior is not IncompleteSequenceBehavior.NO_DISCARD
@@ -90,6 +89,7 @@ def receive_acknowledgement(
     said = ack
     if source.numbers.is_restored:
         ack = source.numbers.known_part(ack)
+    # Before the acknowledgement is processed: it must find the requests of an earlier run.
     source.waiting.named(ack.ranges, source.numbers)
     if outbox.withdrawal is not None:
         outbox.hooks.forwarders.giving_up.acknowledged(outbox, ack)
@@ -104,6 +104,7 @@ def receive_acknowledgement(
     if action is SourceAction.RAISE_INVALID_ACKNOWLEDGEMENT:  # WS-RM 4.4
         source.last_fault = INVALID_ACKNOWLEDGEMENT
         return sequence_fault(INVALID_ACKNOWLEDGEMENT, ack.identifier, acknowledgement=ack)
+    # A Nack names what is missing, so it retracts nothing.
     if not ack.nacks and action is not None:
         _report_retracted(outbox, source, said, asked_at, now)
     if action is SourceAction.MARK_AND_REPORT:
@@ -127,7 +128,6 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     Args:
         fault: The peer's fault.
         number: The message that it answers; 0 for none, or for a message that only ``relates_to`` names.
-        now: Seconds.
         relates_to: The MessageID that it names.
     """
     source = outbox.source

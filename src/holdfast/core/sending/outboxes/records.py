@@ -143,6 +143,7 @@ class OutboxRecords:
         The buffer must have room, and the record must follow the last one in it: each hole would cost a read.
         """
         here = self.here
+        # Only as a continuation of what is here: a hole would cost a separate read when its turn comes.
         if len(here) < 2 * READ_AHEAD and (offset - 1 in here or not here) and not here.is_full:
             here.put(offset, record)
             self.has_requests |= record.wants_reply
@@ -206,6 +207,7 @@ class OutboxRecords:
         source = self.source
         following = self.first if source is None else source.numbers.start + source.numbers.next - 1
         here = self.here
+        # The next to transmit first; those already transmitted are needed only if they are lost.
         kept = sorted((offset for offset in here if offset >= self.first), key=lambda one: (one < following, one))
         # The records just read always get room: neither they nor the next records to transmit displace each other.
         here.keep(kept, 3 * READ_AHEAD - len(found))

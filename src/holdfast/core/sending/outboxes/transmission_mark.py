@@ -13,12 +13,7 @@ from holdfast.core.rm_source.source import RMSource
 
 
 class TransmissionMarks:
-    """Keeps the marks of Sequences ahead of their transmissions.
-
-    Args:
-        commit: The commit that saves marks.
-        ready: Keys of the outboxes with a turn.
-    """
+    """Keeps the marks of Sequences ahead of their transmissions."""
 
     def __init__(self, commit: GroupCommit, ready: dict[str, None]) -> None:
         self._commit = commit
@@ -27,6 +22,7 @@ class TransmissionMarks:
     def save(self, source: RMSource) -> None:
         """Save the Sequence with the open batch, and move its mark unless that is far ahead."""
         self._commit.save(source.local_id, source)
+        # Other saves move it while three quarters are left, so that it seldom needs a separate save.
         if source.numbers.left_before_mark <= source.policy.mark_ahead * 3 // 4:
             self._move(source)
 
@@ -40,6 +36,7 @@ class TransmissionMarks:
         if source.polled:
             return  # any of its messages may be requested
         source.numbers.mark = source.numbers.highest_sent + source.policy.mark_ahead
+        # Nothing waits for it: a quarter of the numbers is left when it is saved for itself alone.
         self._commit.then(partial(self._durable, source, source.numbers.mark), is_waited_for=False)
 
     def _durable(self, source: RMSource, mark: int, now: float) -> None:

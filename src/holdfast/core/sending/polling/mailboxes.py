@@ -133,6 +133,7 @@ class Mailboxes:
         size = weight(envelope)
         while box.messages and (len(box.messages) >= MOST_MESSAGES or box.size + size > MOST_BYTES):
             self._drop(box, box.messages[0])
+        # Not kept: the peer's next message causes it again.
         if size > MOST_BYTES or self._size + size > MOST_BYTES_IN_ALL:
             return
         box.messages.append(envelope)
@@ -155,6 +156,7 @@ class Mailboxes:
         """Drop the acknowledgements that go in another message to the peer; Metro polls every 2.5 seconds."""
         told = {one.identifier for one in envelope.acknowledgements if not one.final}
         for known in [one for one in box.messages if type(one.control) is Acknowledge]:
+            # A final acknowledgement is said only once, so no other message stands for it.
             if all(one.identifier in told and not one.final for one in known.acknowledgements):
                 self._drop(box, known)
 
@@ -186,6 +188,7 @@ class Mailboxes:
             box = self._boxes[address]
             if box.polled_at is None:
                 box.polled_at = now
+            # Without an inactivity timeout, a peer may come back at any time.
             if timeout is None:
                 continue
             is_late = now >= box.polled_at + timeout

@@ -80,7 +80,6 @@ class Poller:
 
         Args:
             source: The Sequence.
-            now: Seconds.
             is_held_back: Whether its outbox sends nothing until an operator resumes it.
         """
         name = source.local_id
@@ -128,9 +127,7 @@ class Poller:
         """Apply an event: set when the next poll is due, and return the action.
 
         Args:
-            event: The event.
             jitter: In [0, 1).
-            now: Seconds.
         """
         policy = self.policy
         was_due = self.due if self.state is PollerState.WAITING else None

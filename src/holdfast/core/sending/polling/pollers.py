@@ -69,10 +69,6 @@ class Pollers:
     """The polls of one endpoint.
 
     Args:
-        effects: The list that collects polls.
-        sequences: The outboxes of the Sequences.
-        offered: The Sequences of replies, which polls acknowledge.
-        new_identifier: Makes a URI never used before.
         jitter: Returns a number in [0, 1), another at each call.
         pause_of: Returns until when a destination asks to be left alone; 0 if it does not.
     """
@@ -164,6 +160,7 @@ class Pollers:
         """Poll the destinations that are due."""
         for address in self._deadlines.due(now):
             poller = self._pollers[address]
+            # A destination that asks for a pause (Retry-After) is not polled either.
             until = max(poller.due, self._pause_of(poller.to))
             if now < until:
                 self._deadlines.want(address, until)
@@ -200,6 +197,7 @@ class Pollers:
         elif fault is not None and _is_of_poll(sent, envelope, fault):
             event = PollerEvent.REFUSED if _is_refusal(fault) else PollerEvent.FAILED
         else:
+            # WS-MakeConnection 3.3: MessagePending says that another poll finds a message at once.
             event = PollerEvent.MORE if envelope.message_pending else PollerEvent.MESSAGE
         if self._happen(poller, event, now) is PollerAction.STOP and fault is not None:
             self._stop(poller, fault, now)
@@ -229,6 +227,7 @@ class Pollers:
 
     def misdirected(self, sent: Transmit, envelope: Envelope) -> str:
         """Return why the answer to a poll is ignored: it is for another endpoint that polls; "" if it is for this."""
+        # A faulty destination, or another's message: it would be accepted under the wrong authority.
         if envelope.to is None or not is_polled(envelope.to) or envelope.to == _address(sent):
             return ""
         return f"the answer to a poll for {_address(sent)} is a message for {envelope.to}"
