@@ -20,11 +20,10 @@ class AwaitedBeginnings:
         It was lost or overtaken, unless the Sequence ended here so long ago that it is forgotten.
 
         Args:
-            identifier: The Identifier.
             patience: Seconds that message 1 may need.
-            now: Seconds.
         """
         since = self._since.setdefault(identifier, now)
+        # The oldest is forgotten: a peer could otherwise name Identifiers without end.
         if len(self._since) > MOST_AWAITED:
             self._since.popitem(last=False)
         return now - since <= patience

@@ -19,15 +19,7 @@ from holdfast.core.sending.outbound import Outbound
 
 
 class ReceivedPolls:
-    """Receives polls.
-
-    Args:
-        sequences: The inbound Sequences, which a poll may name.
-        outbound: Answers polls from the outboxes.
-        acknowledging: Answers a poll for a Sequence with its acknowledgement.
-        replies: Answers a poll for a Sequence with a reply that no address has.
-        answering: Sends faults.
-    """
+    """Receives polls."""
 
     def __init__(
         self,
@@ -51,10 +43,12 @@ class ReceivedPolls:
             return  # no message can go in an answer to an answer
         if incoming.problem is not None:
             self._answering.fault(envelope, incoming.problem, back_channel)
+        # WS-MakeConnection 4.1, 4.2: an unknown selection or none is a fault.
         elif poll.unsupported:
             self._answering.fault(envelope, unsupported_selection(poll.unsupported), back_channel)
         elif not poll.address and not poll.identifier:
             self._answering.fault(envelope, missing_selection(), back_channel)
+        # Its answer acknowledges, so the message that waits is left to the next poll.
         elif incoming.asked:
             self._acknowledging.answer(incoming)
         elif poll.identifier:
@@ -70,10 +64,12 @@ class ReceivedPolls:
             self._refuse(back_channel, origin)
             return
         if box is None:
+            # As for an address for which nothing waits: the peer learns nothing.
             self._answering.done(back_channel)
             return
         self._mailboxes.polled(box, now)
         for identifier in box.sequences:
+            # A peer that polls is alive, although it sends no message.
             self._sequences.destinations[identifier].last_activity = now
         self._outbound.context.polls.add(back_channel, address, keys, now)
 

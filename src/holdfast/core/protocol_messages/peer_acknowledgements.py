@@ -59,15 +59,7 @@ def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> Sequenc
 
 
 class PeerAcknowledgements:
-    """Applies the peer's reports to the Sequences.
-
-    Args:
-        inbound: The inbound Sequences.
-        outbound: The outbound Sequences.
-        authority: Decides which peer may report about a Sequence.
-        replies: Records which replies are acknowledged.
-        receive: Receives the other content of an answer.
-    """
+    """Applies the peer's reports to the Sequences."""
 
     def __init__(
         self, inbound: Inbound, outbound: Outbound, authority: Authority, replies: Replies, receive: Receive
@@ -85,6 +77,7 @@ class PeerAcknowledgements:
         includes the others.
         """
         furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
+        # Any answer shows that the destination is there, so the circuits hear of it first.
         for sent, _ in answers:
             self._outbound.circuits.answered(sent.to, now)
         # 1. Of each Sequence, the acknowledgement with the highest range.
@@ -92,6 +85,7 @@ class PeerAcknowledgements:
         for (sent, _), acknowledgement in zip(answers, plain, strict=True):
             if acknowledgement is not None:
                 known = furthest.get((sent.to, acknowledgement.identifier))
+                # A cumulative acknowledgement (WS-RM 3.9): the one with the highest number contains the others.
                 if known is None or known[0].ranges[0][1] < acknowledgement.ranges[0][1]:
                     furthest[sent.to, acknowledgement.identifier] = acknowledgement, sent.left_at
         # 2. Those are processed. One that is refused is left to step 3.
@@ -107,6 +101,7 @@ class PeerAcknowledgements:
             found = taken.get((sent.to, acknowledgement.identifier)) if acknowledgement is not None else None
             if acknowledgement is not None and found is not None:
                 (lower, upper), (outbox, (first, last)) = acknowledgement.ranges[0], found
+                # Step 2 has processed its content.
                 if first <= lower <= upper <= last:
                     acknowledged_alone(outbox, acknowledgement, sent.number, now)
                     self._outbound.exchanges.answered(sent, now, was_empty=False)
@@ -115,6 +110,7 @@ class PeerAcknowledgements:
 
     def _answer(self, sent: Transmit, envelope: Envelope | None, now: float) -> None:
         if isinstance(sent.envelope.control, TerminateSequence):
+            # An answer is evidence that TerminateSequence arrived. It has no response in 1.0.
             self._outbound.terminate_sent(sent.source, envelope is None, now)
         if is_poll(sent):
             if envelope is not None:
@@ -147,6 +143,7 @@ class PeerAcknowledgements:
         named = self._inbound.destinations.get(envelope.sequence.identifier) if envelope.sequence is not None else None
         if named is not None and (named.create_message_id is None or named.acks_to.is_anonymous):
             pollers.owe(sent, named.identifier)
+        # Only a request gets an answer: anything else would be answered without end.
         channel = BackChannel(Posted(sent.to)) if is_request(envelope.control) else None
         self._receive(envelope, channel, now, sent)
 
@@ -154,6 +151,7 @@ class PeerAcknowledgements:
         """Handle a fault, either the answer to ``sent`` or a separate message."""
         self._inbound.effects.append(FaultReceived(fault))
         destination = self._inbound.destinations.get(fault.identifier or "")
+        # It names a Sequence that this side receives, so its source speaks, not a destination.
         if destination is not None and fault.is_rm:
             self._inbound.fault_received(destination, fault.code, now)
             if sent is not None:
@@ -180,6 +178,7 @@ class PeerAcknowledgements:
         if found is not None:
             outbox, number = found
             entry = outbox.source.flight.get(number) if outbox.source is not None else None
+            # Acknowledged already, it was accepted: then the fault is not about the request.
             if entry is not None and entry.was_lost:
                 return outbox, number
         return None, 0
@@ -200,6 +199,7 @@ class PeerAcknowledgements:
         if sequence is not None:
             destination = self._inbound.destinations.get(identifier)
             outbox = self._outbound.sequences.by_offer.get(identifier)
+            # A repeat was reported when it first came.
             if destination is None or sequence.message_number in destination.accepted:
                 return
         else:
@@ -247,6 +247,7 @@ class PeerAcknowledgements:
     def _outbox_of(self, envelope: Envelope, fault: Fault, sent: Transmit | None, origin: Origin) -> Outbox | None:
         """Return the outbox of the Sequence in a fault; None if unknown or another peer's."""
         identifier = fault.identifier
+        # Several peers may have granted this Identifier: only the one that speaks is meant.
         if identifier is not None and self._outbound.sequences.named(identifier):
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
@@ -289,6 +290,7 @@ class PeerAcknowledgements:
             outbox = self._authority.find(identifier, origin)
             if outbox is not None:
                 asked_at = self._asked_at(envelope, sent)
+                # Final ends the Sequence and with it that of the replies, so the reply in this message comes first.
                 if acknowledgement.final and (envelope.sequence is not None or outbox.awaits_certainty()):
                     # ``ends``, or the last answer, processes it again.
                     acknowledgement = replace(acknowledgement, final=False)

@@ -31,15 +31,7 @@ from holdfast.core.sending.outbound import Outbound
 
 
 class SequenceCreation:
-    """Grants Sequences or refuses them, and takes in those that were offered and accepted.
-
-    Args:
-        sequences: The Sequences that come in.
-        outbound: Those that go out.
-        replies: Sends in what a requester offers.
-        answering: Where answers go.
-        new_identifier: Makes a URI never used before.
-    """
+    """Grants Sequences or refuses them, and takes in those that were offered and accepted."""
 
     def __init__(
         self,
@@ -63,17 +55,20 @@ class SequenceCreation:
         """Process CreateSequence: grant it durably, or refuse it. A repeat gets the earlier answer (WS-RM 3.4)."""
         envelope, create = incoming.envelope, incoming.envelope.control
         assert isinstance(create, CreateSequence), create
+        # The response may have been lost: a second Sequence would leave the first one open until it expires.
         destination = self._sequences.creations.find(create, envelope.message_id, incoming.origin.party)
         if destination is None:
             fault = self._refusal(envelope, create, incoming.origin.party)
             if fault is not None:
                 self._answering.fault(envelope, fault, incoming.back_channel)
                 return
+            # The refusals come before anything is made, so a refused peer costs nothing.
             destination = self._grant(envelope, create, incoming.origin, incoming.now)
         granted = CreateSequenceResponse(
             destination.identifier, destination.expires, destination.behavior, destination.accept_acks_to
         )
         response = response_to(envelope, destination.versions, granted)
+        # The grant is durable before the peer hears of it: it sends its messages at once.
         self._answering.answer_durably(envelope.reply_to, incoming.back_channel, response)
 
     def _refusal(self, envelope: Envelope, create: CreateSequence, party: str) -> Fault | None:
@@ -81,6 +76,7 @@ class SequenceCreation:
         endpoint = offer.endpoint if offer is not None else None
         if envelope.versions is None:
             reason = "These versions of WS-ReliableMessaging and WS-Addressing cannot be combined."
+        # WS-RM 3.4: AcksTo must be able to receive.
         elif create.acks_to.is_none:
             reason = "AcksTo must be an address that can receive acknowledgements, not 'none'."
         elif endpoint is not None and endpoint.is_none:
@@ -93,6 +89,7 @@ class SequenceCreation:
         if reason:
             return creation_refused(reason)
         full = self._is_full(party)
+        # Receiver, not Sender: the same request may succeed later (WS-RM 4.6).
         return creation_refused(f"{full} Try again later.", sender=False) if full else None
 
     def _is_taken(self, identifier: str) -> bool:
@@ -115,6 +112,7 @@ class SequenceCreation:
         versions = envelope.versions
         assert versions is not None
         destination = RMDestination(self._new_identifier(), versions, create.acks_to, self._sequences.policy, now)
+        # Kept for repeats. An empty MessageID identifies nothing.
         destination.create_message_id = envelope.message_id or None
         destination.is_kept_alive = is_kept_alive(envelope, create, origin)
         destination.expires = self._life(create.expires)
@@ -144,6 +142,7 @@ class SequenceCreation:
     ) -> None:
         # Accept/AcksTo: the request's To, octet for octet, which WCF insists on.
         destination.accept_acks_to = EndpointReference(envelope.to or "") if envelope.to else ANONYMOUS_EPR
+        # Offer/Endpoint is for protocol messages (1.1); 1.0 has none, so there ReplyTo says where the client listens.
         target = offer.endpoint or envelope.reply_to or create.acks_to
         to = None if target.is_anonymous or target.is_none else target.address
         self._replies.outboxes.accept_offer(destination, to, now)
@@ -165,6 +164,7 @@ class SequenceCreation:
         sequence, versions = envelope.sequence, envelope.versions
         assert sequence is not None
         identifier, number = sequence.identifier, sequence.message_number
+        # A message in an answer begins nothing: it belongs to a Sequence that this side has asked for.
         if versions is None or back_channel is None or identifier in self._sequences.destinations:
             return True
         if number != 1:
@@ -173,6 +173,7 @@ class SequenceCreation:
             self._sequences.effects.append(Incident("message.not_held", identifier, number, "debug"))
             self._answering.done(back_channel)
             return False
+        # 2003/03: the source makes the Identifier, so another Sequence may have it.
         if self._is_taken(identifier):
             fault: Fault | None = creation_refused(f"The Identifier {identifier} is in use.")
         else:
@@ -204,6 +205,7 @@ class SequenceCreation:
             offered = RMDestination(source.offer, source.versions, ANONYMOUS_EPR, self._sequences.policy, now)
             self._settle_policy(offered)
             accept = response.accept_acks_to
+            # WS-RM 3.4: Accept/AcksTo says where its acknowledgements go; without an address they ride on requests.
             if accept is not None and not accept.is_anonymous:
                 offered.acks_to = accept
             self._sequences.add(offered)
@@ -211,6 +213,7 @@ class SequenceCreation:
 
     def _settle_policy(self, offered: RMDestination) -> None:
         if self._outbound.is_offered_by_forwarder(offered.identifier):
+            # Replies to many requesters share this Sequence, so no reply waits for another's.
             offered.policy = for_forwarded_replies(self._sequences.policy)
             offered.behavior = offered.policy.incomplete_sequence_behavior
 

@@ -57,16 +57,7 @@ class _EndNotice:
 
 
 class SequenceTermination:
-    """Ends Sequences at their source's request, and notifies sources of other ends.
-
-    Args:
-        inbound: The inbound Sequences.
-        outbound: The outbound Sequences, which their destination may end.
-        authority: Identifies the peer.
-        answering: Sends answers.
-        commit: The commit that answers wait for.
-        new_identifier: Makes a URI never used before.
-    """
+    """Ends Sequences at their source's request, and notifies sources of other ends."""
 
     def __init__(
         self,
@@ -94,6 +85,7 @@ class SequenceTermination:
         assert isinstance(close, CloseSequence), close
         response = CloseSequenceResponse(close.identifier)
         destination = self._inbound.destinations.get(close.identifier)
+        # Not an inbound Sequence, so perhaps an outbound one: its destination may close it (WS-RM 3.5).
         if destination is None:
             known = self._is_ended(close.identifier, SourceEvent.CLOSE_SEQUENCE, incoming)
             self._answer_destination(incoming, close.identifier, response if known else None)
@@ -109,6 +101,7 @@ class SequenceTermination:
         assert isinstance(terminate, TerminateSequence), terminate
         destination = self._inbound.destinations.get(terminate.identifier)
         if destination is None:
+            # Likewise: its destination may terminate it (WS-RM 3.6).
             self._terminate_outbound(incoming, terminate.identifier)
             return
         answer = None
@@ -130,6 +123,7 @@ class SequenceTermination:
     def _terminate_outbound(self, incoming: Incoming, identifier: str) -> None:
         rm = incoming.envelope.rm
         known = self._is_ended(identifier, SourceEvent.TERMINATE_SEQUENCE, incoming)
+        # 1.0 has no TerminateSequence by a destination, and no response to one.
         if rm is not None and not rm.can.answers_terminate:
             self._answering.done(incoming.back_channel)
         else:
@@ -183,6 +177,7 @@ class SequenceTermination:
         """Answer an outbound Sequence's destination, or a peer that names an invalid one."""
         envelope = incoming.envelope
         if response is None:
+            # WS-RM 4.3: an unknown Sequence, or one of another peer, which learns nothing more.
             self._answering.fault(envelope, sequence_fault(UNKNOWN_SEQUENCE, identifier), incoming.back_channel)
         else:
             answer = response_to(envelope, envelope.versions, response)
@@ -206,6 +201,7 @@ class SequenceTermination:
         if answer is None:
             self._answering.done(back_channel)
         else:
+            # Made now, with the end durable: Final promises that the ranges never change again (WS-RM 3.9).
             answer.acknowledgements = (destination.acknowledgement(),)
             self._answering.answer(reply_to, back_channel, answer)
 
@@ -216,6 +212,7 @@ class SequenceTermination:
         # WS-RM 3.5, 3.6: a destination may do so on its own initiative
         event = DestinationEvent.DECIDE_TO_TERMINATE if terminate else DestinationEvent.DECIDE_TO_CLOSE
         action = destination.handle(event)
+        # Told only once the end is durable: a crash would otherwise take back what the source was told.
         if action is not None and action is not DestinationAction.NOTHING:
             self._telling[destination.identifier] = _EndNotice(action, self._new_identifier())
             self._inbound.end(destination, None, partial(self._tell, destination), now)
@@ -239,6 +236,7 @@ class SequenceTermination:
         telling = self._telling.get(destination.identifier)
         if telling is None:
             return
+        # Its source has ended it meanwhile. The fault is said all the same: it ended the Sequence itself.
         is_told = telling.how is not DestinationAction.SEND_FAULT and destination.is_over
         if destination.acks_to.is_anonymous or is_told or telling.attempts >= ATTEMPTS:
             self._stop_telling(destination.identifier)
@@ -255,6 +253,7 @@ class SequenceTermination:
             self._stop_telling(destination.identifier)
             self._tell_fault(destination)
             return
+        # The same MessageID in each repeat: they are one request.
         telling.attempts += 1
         envelope = envelope_in(destination.versions)
         envelope.message_id = telling.message_id

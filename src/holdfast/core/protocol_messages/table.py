@@ -59,6 +59,7 @@ class Row:
         of that request gets the response. Other protocol messages report the fault in their own answers. The sender of
         a CreateSequence would take the fault for a refusal.
         """
+        # WS-RM 3.2: the fault for another header must not cost the message its own answer.
         if self.event is None:
             return not self.answers
         destination = takers.inbound.destinations.get(getattr(control, "identifier", ""))

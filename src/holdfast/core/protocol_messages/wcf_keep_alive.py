@@ -18,6 +18,7 @@ def is_kept_alive(envelope: Envelope, create: CreateSequence, origin: Origin) ->
     2005/08, or Expires. A durable source may come back after a night, so a request counts only if every part of it is
     WCF's.
     """
+    # A certificate or a user name outlives a process, so a named party may resume its Sequence.
     offer = create.offer
     if origin.is_named or offer is None or not create.acks_to.is_anonymous:
         return False
@@ -29,5 +30,6 @@ def is_kept_alive(envelope: Envelope, create: CreateSequence, origin: Origin) ->
         if not is_like_wcf or offer.endpoint is None or not offer.endpoint.is_anonymous:
             return False
     if envelope.addressing is Addressing.V2005_08:
+        # WCF leaves out an anonymous ReplyTo where it is the default, and must name it in 2004/08.
         return envelope.reply_to is None
     return envelope.reply_to is not None and envelope.reply_to.is_anonymous

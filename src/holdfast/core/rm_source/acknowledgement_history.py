@@ -26,7 +26,6 @@ class AcknowledgementHistory:
 
     Args:
         heard: Numbers that were acknowledged in an earlier run.
-        now: Seconds.
     """
 
     __slots__ = ("_before", "_heard", "_since", "_told")
@@ -45,18 +44,20 @@ class AcknowledgementHistory:
             ranges: The ranges that it covers.
             asked_at: The destination created it at that time or later, in seconds; None if that is unknown, or if it
                 may be incomplete for another reason.
-            now: Seconds.
 
         Returns:
             Numbers acknowledged before but not now, without those returned before.
         """
         lost: Ranges = ()
         if asked_at is not None and asked_at > self._since and len(ranges) <= MOST_RANGES:
+            # Against what was heard before ``_since`` alone: anything newer may have crossed with this answer.
             covered = AcknowledgementRanges(ranges)
             missing = AcknowledgementRanges(self._before.outside(covered))
             lost = tuple(missing.outside(self._told))
+            # Each loss is reported once, although the destination keeps leaving it out.
             self._told.update(lost)
             self._heard.update(ranges)
+            # From now on, an answer to any later request must contain all of this.
             self._before, self._since = self._heard.copy(), now
         else:
             self._heard.update(ranges)

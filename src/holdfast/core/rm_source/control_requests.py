@@ -48,6 +48,7 @@ class ControlRequests:
 
     def creation_ended(self, least: float) -> None:
         """Record the end of an exchange that carried CreateSequence, which is not repeated before ``least``."""
+        # Never negative: stop() forgets exchanges that are open, and their ends follow.
         self.open_creations = max(0, self.open_creations - 1)
         if self.due is not None:
             self.due = max(self.due, least)
@@ -61,9 +62,9 @@ class ControlRequests:
         """Record that the request leaves now, and return the number of the attempt, from 1.
 
         Args:
-            now: Seconds.
             is_timed: Whether to record the time of a repeat too. An answer does not show which attempt it answers.
         """
         self.attempts += 1
+        # An answer to a repeat may belong to an earlier attempt, so it measures no round trip.
         self.request_sent_at = now if self.attempts == 1 or is_timed else None
         return self.attempts

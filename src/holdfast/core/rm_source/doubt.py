@@ -20,11 +20,6 @@ class SequenceDoubt:
 
     Args:
         name: The Sequence's name in the store, for errors.
-        numbers: Its numbers.
-        flight: Its numbers in flight.
-        waiting: Its requests.
-        acknowledged: Its acknowledged numbers.
-        control: Sends the question.
     """
 
     __slots__ = ("_acknowledged", "_control", "_flight", "_name", "_numbers", "_waiting", "state")
@@ -62,10 +57,11 @@ class SequenceDoubt:
         Args:
             max_message_number: The limit in the fault, None without one.
             refused: The number that the peer refused, 0 if unknown.
-            now: Seconds.
         """
         numbers = self._numbers
+        # Saved as sent before the limit drops: the peer may acknowledge numbers above it, which is then no error.
         numbers.keep_sent()
+        # The refused number proves a limit below it, whether the fault names another one or none.
         limits = [limit for limit in (max_message_number, refused - 1 if refused else None) if limit is not None]
         if not limits and numbers.limit < numbers.sent_before:
             return  # a late fault for a number above the limit, which is already known
@@ -87,6 +83,7 @@ class SequenceDoubt:
         above = [number for number in self._flight if number > self._numbers.limit]
         for number in above:
             self._flight.remove(number)
+            # It is not in flight any more, but its reply may still come.
             self._waiting.set_back(number)
         return bool(above)
 

@@ -116,7 +116,7 @@ class Flight(dict[int, InFlight]):
         """Whether a number waits for a lower one, or did at the latest :meth:`due`."""
 
     def has_room(self, record: Record | None, most: int) -> bool:
-        """Whether the body fits in addition to the others, with ``most`` bytes in total. One body always fits."""
+        """Whether the body fits in addition to the others, with ``most`` bytes in total. Alone, each fits."""
         return not self.counted or self.bytes + size_of(record) <= most
 
     @property
@@ -136,6 +136,7 @@ class Flight(dict[int, InFlight]):
         """Add ``number`` again after its removal. It leaves now, although higher numbers are in flight."""
         self.begin(number, record, now)
         self[number].is_begun_again = True
+        # The order of the dict is the order of the numbers, on which ``lowest`` depends.
         entries = sorted(self.items())
         self.clear()
         self.update(entries)
@@ -152,11 +153,13 @@ class Flight(dict[int, InFlight]):
         if entry is None:
             return
         entry.exchanges = max(0, entry.exchanges - 1)
+        # A streamed message is not due while an exchange of it is open: now it may be.
         if entry.is_streamed and not entry.exchanges and not entry.waits_for:
             self._due_from = min(self._due_from, entry.due)
         if least is None:
             return
         entry.due = max(entry.due, least)
+        # A number that waits has no due time, so the next call must examine it.
         self._due_from = min(self._due_from, -math.inf if entry.waits_for else entry.due)
 
     def has_arrived(self, number: int, now: float) -> None:
@@ -185,6 +188,7 @@ class Flight(dict[int, InFlight]):
         """Do not retransmit ``number``: the peer refuses it permanently, or must first report whether it arrived."""
         entry = self[number]
         entry.is_parked = True
+        # It waits for nothing: only release() brings it back.
         entry.waits_for, entry.due = 0, math.inf
         self._leaving.discard(number)
 
@@ -196,6 +200,7 @@ class Flight(dict[int, InFlight]):
         """
         entry = self[number]
         self.passed_over.add(number)
+        # Its bytes count no longer, as its number does not: neither holds back another reply.
         self.bytes -= entry.size
         entry.size = 0
         self._due_from = -math.inf  # another number may have waited for it
@@ -218,6 +223,7 @@ class Flight(dict[int, InFlight]):
             claim: Reserves room. Numbers above one without room are held.
         """
         leaving, held, has_room = [], [], True
+        # In order: behind a number without room, none leaves, so a large message is not overtaken for ever.
         for number, record in due.items():
             if has_room and (record is not None or number == last_number):
                 has_room = claim(size_of(record))
@@ -232,6 +238,7 @@ class Flight(dict[int, InFlight]):
     def hold(self, numbers: list[int]) -> None:
         """Hold due numbers until their records are read, or until there is room, regardless of the time."""
         self.missing = numbers[0]
+        # A held number must not make the next call due at once: it waits for a read or for room, not for time.
         self._leaving.difference_update(numbers)
 
     def remove(self, number: int) -> InFlight | None:
@@ -262,6 +269,7 @@ class Flight(dict[int, InFlight]):
     @property
     def untaken(self) -> list[int]:
         """Numbers without a transmission that the peer accepted."""
+        # Every transmission was in vain; one that is still in an exchange may yet arrive.
         return [number for number, entry in self.items() if 0 < entry.attempts == entry.untaken]
 
     def number_of(self, message_id: str | None) -> int:
@@ -284,10 +292,10 @@ class Flight(dict[int, InFlight]):
         """Return the numbers to send now, ascending, without requests and streamed messages with an open exchange.
 
         Args:
-            now: Seconds.
             unreplied: Requests that wait for a reply.
             replying: The requests among them with a reply that the store is writing.
         """
+        # For most calls: no number is due, and none needs an examination.
         if now < self._due_from and not self._leaving and not self.missing:
             return []
         self.missing = 0
@@ -299,8 +307,11 @@ class Flight(dict[int, InFlight]):
             if entry.waits_for:
                 self.has_waiting = True
                 due = self._due_behind(number, entry, unreplied)
+            # While an exchange is open its reply may come back on it; a destination answers the repeat with an
+            # acknowledgement alone (CXF), which would mean that no reply follows.
             if number in unreplied and (entry.exchanges or number in replying):
                 continue
+            # A second copy of a package of gigabytes would only slow down the first.
             if entry.is_streamed and entry.exchanges:
                 continue
             if due <= now:

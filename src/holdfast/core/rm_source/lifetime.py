@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 class Lifetime:
-    """The granted life and the signs of life of one outbound Sequence. Times in seconds.
-
-    Args:
-        now: Seconds.
-    """
+    """The granted life and the signs of life of one outbound Sequence. Times in seconds."""
 
     __slots__ = ("expires", "expires_at", "last_heard", "outlives")
 
@@ -29,6 +25,7 @@ class Lifetime:
     def grant(self, expires: float | None, now: float) -> None:
         """Record the life that the peer granted."""
         self.expires = expires
+        # From the grant, not from the request: the source counts its life when it processes the response (WS-RM 3.4).
         self.expires_at = None if expires is None else now + expires
         self.heard(now)
 
@@ -54,6 +51,5 @@ class Lifetime:
         Args:
             waiting_since: Since when the oldest message in flight waits; None without one.
             patience: Seconds.
-            now: Seconds.
         """
         return now - max(self.last_heard, waiting_since or self.last_heard) > patience

@@ -77,12 +77,14 @@ class MessageNumbers:
         """
         highest = self.available
         if self.last is not None:
+            # The last number announces the end, so it waits until the end is durable.
             highest = self.last if may_tell_last else self.last - 1
         return min(highest, self.limit)
 
     def lower_limit(self, limit: int) -> None:
         """Transmit no number above ``limit``."""
         self.limit = min(self.limit, limit)
+        # Numbers above the limit were sent in vain: their messages get numbers in the next Sequence.
         self.next = min(self.next, self.limit + 1)
 
     def end_with_available(self) -> None:
@@ -101,11 +103,13 @@ class MessageNumbers:
         """
         self.is_restored = True
         self.end_with_available()
+        # Any stored message may have left before the restore, whatever the mark of the older copy says.
         self.mark = self.durable_mark = max(self.mark, self.available)
         self.sent_before = self.last or self.available
 
     def known_part(self, ack: SequenceAcknowledgement) -> SequenceAcknowledgement:
         """Return the part of an acknowledgement that concerns known messages, after a restore."""
+        # The peer may acknowledge what this copy of the store has never had: that is no invalid acknowledgement.
         known = self.last or self.limit
         ranges = tuple((lower, min(upper, known)) for lower, upper in ack.ranges if lower <= known)
         return replace(ack, ranges=ranges, nacks=tuple(number for number in ack.nacks if number <= known))

@@ -13,7 +13,6 @@ class Pace:
 
     Args:
         policy: Its limits and timers.
-        now: Seconds.
     """
 
     __slots__ = ("_last_lost", "buffer_remaining", "round_trip", "window")
@@ -30,6 +29,7 @@ class Pace:
     def size(self) -> int:
         """How many numbers may be in flight, by the window and by the peer's buffer."""
         size = self.window.size
+        # netrm:BufferRemaining: 0 stops new messages, and an AckRequested now and then asks for room.
         return size if self.buffer_remaining is None else min(size, self.buffer_remaining)
 
     @property
@@ -39,6 +39,7 @@ class Pace:
 
     def arrived(self, entry: InFlight, now: float) -> None:
         """Process the acknowledgement of a message that was transmitted once."""
+        # It had an empty answer, and was acknowledged later without a repeat: the destination had kept it all along.
         if entry.answered:
             self.window.takes_early()
         self.round_trip.sample(now - entry.sent_at)
@@ -53,6 +54,7 @@ class Pace:
 
     def replied(self, number: int, entry: InFlight, now: float) -> None:
         """Process the reply to a request, which stands for its acknowledgement."""
+        # With repeats, it is unknown which transmission the reply answers (Karn's rule).
         if entry.attempts == 1:
             self.round_trip.sample(now - entry.sent_at)
         self.window.arrived(behind=entry.behind > 0)
@@ -84,6 +86,7 @@ class Pace:
         timeout = self.round_trip.timeout
         if any(entry.was_lost and not entry.is_dropped for entry in entries):
             self.window.lost(timeout, now)
+        # At least one always leaves, or nothing would be acknowledged again.
         allowed = max(1, self.size)
         held = counted[allowed:]
         for number in held:

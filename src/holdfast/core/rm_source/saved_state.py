@@ -32,7 +32,6 @@ class OutboundSequence:
         versions: Its protocol versions.
         policy: Its limits and timers.
         polled: Whether its destination is an anonymous endpoint: its messages leave only in answers to requests.
-        now: Seconds.
     """
 
     __slots__ = (
@@ -129,6 +128,7 @@ class OutboundSequence:
         state["in_doubt"] = self.doubt.is_open
         state["restored"] = self.numbers.is_restored
         state["is_limit_known"] = self.doubt.state is not DoubtState.ASKING_FOR_LIMIT
+        # In the batch that stores the replies, so the ranges and the replies become durable together.
         acknowledged = self.acknowledged.copy()
         for number in self.waiting.replying:
             acknowledged.add(number)
@@ -151,7 +151,6 @@ class OutboundSequence:
             state: The state that :meth:`to_state` returned.
             policy: Its limits and timers from now on.
             available: The highest number with a durable message.
-            now: Seconds.
         """
         versions = Versions(*state["versions"])
         source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
@@ -164,8 +163,8 @@ class OutboundSequence:
         Args:
             state: What :meth:`to_state` returned, in this version or an older one.
             available: The highest number that has a durable message.
-            now: Seconds.
         """
+        # A clock that was set back must not make the Sequence younger than it is now.
         self.created_at = min(state.get("created_at", now), now)
         self.to = state["to"]
         self.identifier = state["identifier"]
@@ -173,6 +172,7 @@ class OutboundSequence:
         self.numbers.start = state["start"]
         self.numbers.available = available
         self.numbers.last = state["last_number"]
+        # The policy may have a lower limit by now.
         self.numbers.limit = min(self.numbers.limit, state["limit"])
         self.numbers.is_restored = state.get("restored", False)
         self.acknowledged.update(AcknowledgementRanges.from_state(state["acknowledged"]))
@@ -198,6 +198,7 @@ class OutboundSequence:
         self.numbers.durable_mark = self.numbers.mark
         if not self.polled:
             self.numbers.sent_before = min(self.numbers.sent_before, self.numbers.mark)
+        # From the first gap on, every number is transmitted again, unless the acknowledged ranges contain it.
         self.numbers.next = self.acknowledged.first_gap
         if state.get("in_doubt", False):
             self.doubt.restore(is_limit_known=state.get("is_limit_known", True))

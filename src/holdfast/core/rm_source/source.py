@@ -135,9 +135,11 @@ class RMSource(OutboundSequence):
             The action of the state table, and the newly acknowledged ranges, without requests that wait for a reply. An
             invalid acknowledgement yields no ranges.
         """
+        # WS-RM 4.4: one number that was never sent makes the whole acknowledgement invalid, so none of it counts.
         if not self.is_valid(ack):
             return self.handle(SourceEvent.INVALID_ACKNOWLEDGEMENT), []
         self.life.heard(now)
+        # netrm:BufferRemaining counts also in a Nack, and an acknowledgement without one changes nothing.
         if ack.buffer_remaining is not None:
             self.pace.buffer_remaining = ack.buffer_remaining
         if ack.nacks:
@@ -147,6 +149,7 @@ class RMSource(OutboundSequence):
                     entry = self.flight.get(number)
                     if entry is not None:
                         self.flight.hurry(entry, now)
+                        # The destination has just asked for it, whatever it was waiting for.
                         entry.waits_for = 0
             return action, []
         action = self.handle(SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT)
@@ -155,6 +158,7 @@ class RMSource(OutboundSequence):
         newly = self.transmissions.news(ack.ranges, self.acknowledged, now)
         self.transmissions.acknowledged(newly, now)
         self.acknowledged.update(newly)
+        # Only an answer to the question, or the last word: an older acknowledgement may still be on its way.
         if self.doubt.is_open and (self.control.attempts or ack.final):
             self.doubt.resolve(DoubtEvent.SAID)
         return action, newly
@@ -170,6 +174,7 @@ class RMSource(OutboundSequence):
         """Record that the reply to request ``number`` is durable, which acknowledges it; False for a repeat."""
         self.life.heard(now)
         message_id = self.waiting.replied(number)
+        # A repeat of the reply finds no request any more.
         if message_id is not None:
             self.requests.remove(message_id, self, number)
         elif number in self.acknowledged:
@@ -184,7 +189,6 @@ class RMSource(OutboundSequence):
         """Return the numbers to transmit now, ascending: due retransmissions first, then new ones as the window allows.
 
         Args:
-            now: Seconds.
             here: The records in memory, by offset. A due number without its record stays due; a new one waits for its
                 record.
             claim: Reserves room for each message. Without room, nothing more is sent.
@@ -195,6 +199,7 @@ class RMSource(OutboundSequence):
         if due:
             records = {number: here.get(before + number) for number in pace.limited(self.flight, due, now)}
             due, has_room = self.flight.leaving(records, numbers.last, claim)
+            # Without room for a retransmission, a new message must not take the room first.
             if not has_room:
                 return due
         window = pace.size
@@ -202,12 +207,15 @@ class RMSource(OutboundSequence):
             window = 1  # fill a gap, as after a restart: the peer can then deliver the messages that fill its buffer
         if pace.window.early is Early.DROPS and self.flight.has_waiting:
             window = 0  # the destination would drop every message behind the gap
+        # No number leaves above the durable mark: after a crash, those up to it are the ones in doubt.
         highest = min(self._highest_new(), numbers.durable_mark)
         while self.flight.counted < window and (number := numbers.next) <= highest:
+            # After a restart, numbers above the first gap may be acknowledged already: they need no transmission.
             if number not in self.acknowledged:
                 record = here.get(before + number)
                 is_here = record is not None or number == numbers.last
                 if not is_here or not self.flight.has_room(record, self.policy.window_bytes):
+                    # The window is in bytes too: one large body fills it.
                     break
                 if not claim(size_of(record)):
                     break
@@ -241,6 +249,7 @@ class RMSource(OutboundSequence):
         """
         if self.flight[number].attempts:
             return True
+        # Only the newest message, and only one in each round trip: all others are acknowledged with it.
         if number != self.numbers.highest_sent or not is_last:
             return False
         return not self._has_new() or not self.flight.asking
@@ -261,6 +270,7 @@ class RMSource(OutboundSequence):
         meaning. gSOAP never acknowledges it.
         """
         entry = self.flight.get(number)
+        # Nothing else is in flight, so every message before it is acknowledged.
         is_left = self.flight.lowest == number == self.numbers.last
         if entry is not None and is_left and entry.attempts >= ANSWERED_ENOUGH:
             self.flight.remove(number)
@@ -270,10 +280,8 @@ class RMSource(OutboundSequence):
         """Record that ``number`` is transmitted now, and return the number of the attempt, from 1.
 
         Args:
-            number: The number.
             message_id: The MessageID of a request, which its reply completes; None for other messages.
             jitter: In [0, 1).
-            now: Seconds.
             asks: Whether it requests an acknowledgement.
         """
         if message_id is not None and self.waiting.transmitted(number, message_id):
@@ -294,6 +302,7 @@ class RMSource(OutboundSequence):
         entry = self.flight.get(number)
         if entry is None or number != self.flight.lowest or entry.is_dropped:
             return 0
+        # Only the lowest counts: an in-order destination need not acknowledge what is behind a gap.
         entry.silences += 1
         return entry.silences
 
@@ -302,7 +311,6 @@ class RMSource(OutboundSequence):
 
         Args:
             number: The number; 0 for the request that starts or ends the Sequence.
-            now: Seconds.
             at_once: Whether the obstacle is gone: retransmit now.
         """
         entry = self.flight.get(number)
@@ -330,6 +338,7 @@ class RMSource(OutboundSequence):
         if self.state not in ENDING_STATES:
             return False
         self.control.refusals += 1
+        # It has delivered nothing yet, and will only once it knows of the end.
         is_delivered = self.behavior is not IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE
         return self.control.refusals >= REFUSED_ENOUGH and is_delivered and self.is_complete
 
@@ -357,7 +366,6 @@ class RMSource(OutboundSequence):
         """Return the event that the passage of time has caused; None without one.
 
         Args:
-            now: Seconds.
             is_for_replies: Whether the peer is a requester, which may have stopped: ``TOLD_ENOUGH`` limits the
                 notifications of the end.
         """
@@ -367,6 +375,7 @@ class RMSource(OutboundSequence):
             return SourceEvent.EXPIRED_WHEN_DONE if is_done and not self.life.outlives else SourceEvent.EXPIRED
         if self._is_given_up(now):
             return SourceEvent.SILENT
+        # A requester may be gone permanently; a destination is notified again when it is back.
         if is_for_replies and self.state in ENDING_STATES and self.control.attempts >= TOLD_ENOUGH:
             return SourceEvent.UNANSWERED if self.control.is_due(now) else None
         return None
@@ -395,6 +404,7 @@ class RMSource(OutboundSequence):
         if self.end is _OPEN:
             self._end(EndEvent.USED_UP)
         numbers = self.numbers
+        # LastMessage needs a further number (WS-RM 1.0 3.2); without one the Sequence ends without it.
         is_number_left = numbers.available < numbers.limit
         action = self.handle(SourceEvent.ALL_ACKNOWLEDGED if is_number_left else SourceEvent.ALL_NUMBERS_ACKNOWLEDGED)
         if action is SourceAction.SEND_LAST_MESSAGE:
@@ -429,6 +439,7 @@ class RMSource(OutboundSequence):
         if not control.is_due(now):
             return None
         if request is Request.ACK_REQUESTED:
+            # Only silence after the question counts, and not the idle time before it.
             self.life.last_heard = max(self.life.last_heard, now - self.policy.keep_alive)
         # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
         attempt = control.left(now, is_timed=request is Request.ACK_REQUESTED)
@@ -440,8 +451,10 @@ class RMSource(OutboundSequence):
         if self.flight:
             return None  # retransmissions request acknowledgements
         asked_at, heard_at = self.control.request_sent_at, self.life.last_heard
+        # netrm:BufferRemaining was 0: nothing but a question brings news of room.
         if self.pace.buffer_remaining == 0 and self._has_new():
             return (asked_at or heard_at) + self.policy.poll_interval
+        # A destination may end a Sequence that is silent for its InactivityTimeout: this keeps it alive.
         return max(heard_at, asked_at or 0.0) + self.policy.keep_alive
 
     def deadline(self) -> float | None:
@@ -473,6 +486,7 @@ class RMSource(OutboundSequence):
         expires_at, patience = self.life.expires_at, self.policy.retransmission.give_up_after
         if patience is None or not (self.flight or self.state is SourceState.CREATING):
             return expires_at
+        # More than the patience must have passed (``is_silent``), so a little later.
         silent_at = max(self.life.last_heard, self.flight.waiting_since or 0.0) + 1.01 * patience
         return silent_at if expires_at is None else min(expires_at, silent_at)
 

@@ -13,13 +13,7 @@ from holdfast.core.rm_source.window import Early
 
 
 class Transmissions:
-    """Updates of the flight and the pace of one outbound Sequence.
-
-    Args:
-        flight: The numbers in flight.
-        waiting: The requests among them that wait for a reply.
-        pace: Its round trips and its window, which the outcomes adapt.
-    """
+    """Updates of the flight and the pace of one outbound Sequence."""
 
     __slots__ = ("_flight", "_pace", "_waiting")
 
@@ -32,9 +26,7 @@ class Transmissions:
         """Record that ``number`` leaves now, and return the number of the attempt, from 1.
 
         Args:
-            number: The number.
             jitter: In [0, 1).
-            now: Seconds.
             asks: Whether it asks for an acknowledgement.
         """
         flight = self._flight
@@ -50,6 +42,7 @@ class Transmissions:
         entry.is_dropped = False
         entry.behind = flight.lowest if flight.lowest < number else 0
         entry.sent_at = now
+        # From the attempts since it last waited for a lower number: that wait was no sign of a slow peer.
         flight.left(number, now + self._pace.round_trip.delay(entry.tries, jitter))
         entry.exchanges += 1
         return entry.attempts
@@ -59,6 +52,7 @@ class Transmissions:
     ) -> list[tuple[int, int]]:
         """Return the parts of ``ranges`` that are newly acknowledged, without requests that wait for a reply."""
         waiting = self._waiting
+        # Two ranges name a number above a gap, so the destination keeps early messages.
         if len(ranges) > 1:
             self._pace.window.takes_early()
         elif ranges and not waiting.unreplied:
@@ -85,6 +79,7 @@ class Transmissions:
                 entry = flight.remove(number)
                 if entry is None:
                     continue
+                # Karn's rule: only a message with one transmission measures a round trip.
                 if entry.attempts == 1:
                     self._pace.arrived(entry, now)
                 else:
@@ -113,7 +108,6 @@ class Transmissions:
 
         Args:
             number: The number that it carried; 0 for no message.
-            now: Seconds.
             in_answers: Whether acknowledgements come only in answers (an anonymous AcksTo). An answered message
                 without an acknowledgement, behind a gap, was then dropped because of the gap (WCF in order, gSOAP).
                 It waits until the gap is filled, and is then retransmitted immediately. The gap may have been filled
@@ -141,6 +135,7 @@ class Transmissions:
             return
         if lowest < number:
             flight.wait(number, lowest, entry.due)
+            # It was dropped for its order, so its next transmission restarts the backoff.
             entry.tries = 0
         elif entry.behind and self._pace.window.early is not Early.TAKES and self._is_soon(number, entry, now):
             self._pace.dropped(entry, now)

@@ -40,6 +40,7 @@ class SequenceRequests:
 
     def unreplied_within(self, lower: int, upper: int) -> list[int]:
         """Return the transmitted requests with a number in that range."""
+        # The shorter of the two: a range may have any length, and so may the number of requests.
         if upper - lower < len(self.unreplied):
             return [number for number in range(lower, upper + 1) if number in self.unreplied]
         return [number for number in self.unreplied if lower <= number <= upper]
@@ -50,6 +51,7 @@ class SequenceRequests:
         A request is acknowledged only with its reply.
         """
         before = self.before
+        # Only after a restart, or above a lowered limit, is there anything to look for.
         for lower, upper in ranges if before else ():
             first, last = max(lower, numbers.next), min(upper, numbers.sent_before)
             if last - first < len(before):

@@ -39,7 +39,6 @@ class Window:
     Args:
         first: Initial number of messages, before the first acknowledgement.
         most: Maximum number of messages.
-        now: Seconds.
     """
 
     __slots__ = ("_most", "_reduced_at", "_size", "_unpaid", "early")
@@ -66,6 +65,7 @@ class Window:
             self._size = min(self._most, self._size + 1.0)  # slow start: doubled in each round trip
         elif self._unpaid:
             self._unpaid -= 1
+        # Only a message sent behind another tests a window above one.
         elif behind or self._size < 2.0:
             self._size = min(self._most, self._size + 1.0 / self._size)
 
@@ -74,12 +74,12 @@ class Window:
 
         Args:
             sent_at: When that message left, in seconds.
-            now: Seconds.
         """
         if self.early is Early.TAKES:
             return
         self.early = Early.DROPS
         self._unpaid = min(MOST_UNPAID, self._unpaid + PRICE)
+        # Once for all messages that left together: they were dropped for one gap.
         if sent_at >= self._reduced_at:
             self._halve(now)
 
