@@ -315,7 +315,6 @@ class RMProtocol:
 
         Args:
             sent: The transmission.
-            now: Seconds.
             unreachable: The reason, if the destination caused the failure: no connection, no answer in time, or an
                 answer that is not a SOAP message. Empty for an answer that is not accepted.
             has_left: Whether the destination may have received it; False without a connection.

@@ -82,7 +82,6 @@ class Run:
         sequence: What their records name as their Sequence.
         message_ids: What the MessageIDs begin with that are made for those without one; the number follows.
         received_at, now: Seconds since 1970-01-01 UTC: when they came, and their ``released_at``.
-        block: The block.
         numbers: The message number of each.
         places: Where each of them is in the block.
     """

@@ -151,7 +151,6 @@ class Steering:
 
         Args:
             outbox: Outbox of the Sequence.
-            now: Seconds.
             terminate: Whether the Sequence ends immediately rather than once every transmitted message is acknowledged.
                 Transmitted messages without an acknowledgement may have arrived. If there are any, and duplicates are
                 not allowed, the outbox stops until the operator decides. The destination receives no notice and

@@ -77,6 +77,7 @@ class Expiry:
         assert policy is not None
         outbox.records.front = None  # an earlier policy may have set it
         given_up: list[GivenUp] = []
+        # A held-back outbox sends nothing, so its requesters hear of it only here.
         if outbox.lifecycle.is_held_back:
             given_up += self._see_requests(outbox, policy, start, now)
         if not given_up and not outbox.records.wants_front and self._may_expire(outbox, policy, start, now):
@@ -88,6 +89,7 @@ class Expiry:
     def _may_expire(self, outbox: Outbox, policy: ForwardingPolicy, start: int, now: float) -> bool:
         if policy.expires is not None:
             return True
+        # Without a policy only requests expire, and a held-back outbox has just examined those.
         if outbox.lifecycle.is_held_back or start >= outbox.records.durable_end:
             return False
         record = outbox.records.record(start)
@@ -119,6 +121,7 @@ class Expiry:
                 unwanted.append(seen)
             else:
                 due = min(due, expires_at)
+                # Beyond the window nothing leaves now: the next turn looks at the rest.
                 if seen >= start + outbox.policy.window:
                     break
             seen += 1
@@ -141,6 +144,7 @@ class Expiry:
         unwanted: list[int] = []
         returned: list[int] = []
         others = self._others(outbox) if outbox.lifecycle.stopped else []
+        # Each save of the outbox includes the excluded records, so their number is limited.
         room = MOST_LEFT_OUT - len(outbox.records.left_out)
         while held.next < outbox.records.durable_end and len(expired) + len(unwanted) + len(returned) < room:
             offset = held.next
@@ -157,6 +161,7 @@ class Expiry:
                 elif not outbox.lifecycle.stopped:
                     outbox.wake(expires_at)
                     break  # those behind it arrived later
+                # Another forwarder of the same records may still bring the reply.
                 elif all(one.records.is_acknowledged(offset) for one in others):
                     returned.append(offset)
             held.passed()
@@ -182,12 +187,14 @@ class Expiry:
         assert policy is not None
         if not source.is_open or outbox.lifecycle.stopped:
             return
+        # What has just come is forwarded even if its requester seems gone: see ``PROMPT``.
         first = outbox.records.record(outbox.records.first)
         if first is not None and self._came_just_now(outbox, first, now):
             return
         refused = outbox.withdrawal.refused if outbox.withdrawal is not None else ()
         for number in source.flight.untaken:
             record = outbox.records.record(outbox.records.offset_of(number))
+            # Of an earlier run it is unknown whether it left, so it is in doubt and not merely late.
             if record is None or not record.wants_reply or number <= source.numbers.sent_before or number in refused:
                 continue
             expires_at = self._expires_at(record, policy)

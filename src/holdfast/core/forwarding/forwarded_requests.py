@@ -42,10 +42,10 @@ def tell_requesters(
         outbox: The forwarder's outbox. An application's outbox has no requesters here.
         records: The records with their offsets.
         told: Makes the reply.
-        now: Seconds.
     """
     if outbox.forwarding is None:
         return
+    # Several forwarders may carry one record: the requester hears of a failure only when none is left.
     others = [one for one in registry.outboxes.values() if one.records.shares_partition(outbox.records)]
     for offset, record in records:
         is_owed = record.wants_reply and not outbox.records.is_acknowledged(offset)
@@ -87,6 +87,7 @@ class ForwardedRequests:
     def replied(self, outbox: Outbox, number: int, envelope: Envelope, now: float) -> None:
         """Send the reply to message ``number``, which is in memory, with the open batch."""
         request = outbox.records.here[outbox.records.offset_of(number)]
+        # The receipt of the reply and its way to the requester are in one batch.
         outbox.receive_reply(number)
         self._replies.reply(request, self._reply(request, envelope, now), now)
 
@@ -95,6 +96,7 @@ class ForwardedRequests:
 
         It comes in the answer to that message. The message's sender may repeat it to request the reply.
         """
+        # Both may be None: gSOAP's requests may have no MessageID, and its answers no RelatesTo.
         if envelope.relates_to != query.message_id:
             return False
         reply = self._reply(query, envelope, now)
@@ -102,6 +104,7 @@ class ForwardedRequests:
 
     def _reply(self, request: Record, envelope: Envelope, now: float) -> Record | None:
         fault, addressing = envelope.fault, self._replies.addressing_of(request)
+        # Another version of SOAP or WS-Addressing has other fault codes: the requester gets the same fault in its own.
         if fault is not None and (
             envelope.soap.value != request.soap or (fault.is_addressing and envelope.addressing is not addressing)
         ):

@@ -52,6 +52,7 @@ def discard(registry: OutboxRegistry, outbox: Outbox, offset: int, now: float) -
     )
     source = outbox.source
     if source is not None and outbox.records.may_have_left(offset):
+        # Without the message itself, which is about to be discarded.
         in_doubt = outbox.records.in_doubt() - 1
         outbox.records.leave_out_arrived()
         outbox.drop(now)
@@ -90,6 +91,7 @@ class UndeliverableMessages:
 
     def turn(self, outbox: Outbox, now: float) -> bool:
         """Handle undeliverable messages that are due; return whether the outbox may send."""
+        # Before anything else: a new Sequence must not begin before what the lost one may have delivered is settled.
         if outbox.doubt is not None and not self._settle(outbox, outbox.doubt, now):
             return False
         if outbox.withdrawal is not None:
@@ -138,6 +140,7 @@ class UndeliverableMessages:
         assert policy is not None, outbox.key
         unwelcome.reason = reason
         unwelcome.times += 1
+        # Both limits: a proxy that answers in the service's name does so many times a second.
         if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
             outbox.lifecycle.unwelcome = None  # an operator who resumes it starts a new period of patience
             return False
@@ -170,10 +173,12 @@ class UndeliverableMessages:
         offset, entry = outbox.records.offset_of(number), source.flight[number]
         refusal = outbox.refusals.setdefault(offset, Refusal(now, fault))
         refusal.take(fault, entry.attempts)
+        # Reported once, and not with each retry.
         if refusal.times == 1:
             self._tell_refused(outbox, source, number, fault)
         withdrawal = outbox.withdrawal
         is_request = number in source.waiting.unreplied
+        # A request is acknowledged with its reply alone, so only an unbroken run of faults says that it was refused.
         times = refusal.in_row if is_request else refusal.times
         at_once = is_final or (is_request and self._refuses_each(source, number, refusal))
         if withdrawal is not None and number in withdrawal.named and not is_final:
@@ -217,6 +222,7 @@ class UndeliverableMessages:
         if record is None or record.wants_reply or number not in source.flight or number == source.numbers.last:
             return
         times = source.flight[number].attempts
+        # Acknowledged, so its number is taken: as a letter it is at least not lost.
         self._bury(outbox, offset, fault, times, now)
         detail = {"forwarder": outbox.key, "offset": offset, "code": fault.code, "reason": fault.reason}
         self._effects.append(
@@ -228,6 +234,7 @@ class UndeliverableMessages:
     def _refuse_for_good(self, outbox: Outbox, source: RMSource, number: int, refusal: Refusal, now: float) -> None:
         fault = refusal.fault
         reason = fault.reason
+        # Such a destination would throw away even what it acknowledged (WS-RM 3.4), which no program should decide.
         if source.behavior is IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE and len(source.acknowledged):
             reason = f"{reason} (the destination would discard the whole Sequence if it ended without this message)"
         elif number in source.waiting.unreplied or not _waits(outbox):
@@ -250,6 +257,7 @@ class UndeliverableMessages:
         """Turn a message into a dead letter and send its requester the fault."""
         record = outbox.records.here[offset]
         origin = Origin(outbox.records.queue.name, outbox.records.partition, offset, outbox.key, fault.code)
+        # The letter and the fault for the requester are in the batch that moves the cursor past the message.
         self.letters.add(Letter(record, fault.reason, times, now, origin))
         self._answer(record, fault, now)
 
@@ -264,9 +272,11 @@ class UndeliverableMessages:
 
         Another Sequence follows only after that. Call this before the Sequence is dropped.
         """
+        # Before the Sequence is dropped, which would forget what was transmitted in it.
         late, numbers, behind = outbox.late(source), outbox.records.doubtful(source), AcknowledgementRanges()
         if len(late):
             numbers.update(late)
+            # What arrived behind a gap has been delivered by then, so what is in the gap must not follow it.
             behind.update(source.acknowledged.outside(AcknowledgementRanges([(1, source.acknowledged.first_gap)])))
             if source.numbers.last is not None:
                 behind.discard(source.numbers.last)
@@ -282,10 +292,12 @@ class UndeliverableMessages:
         """
         passed = []
         while (number := doubt.next()) is not None:
+            # Left out or acknowledged already: nothing is in doubt about it.
             offset = doubt.start + number - 1
             is_over = outbox.records.is_acknowledged(offset)
             record = outbox.records.record(offset)
             if record is None and not is_over:
+                # The next turn continues here, after the read.
                 outbox.read(offset)
                 break
             is_request = record is not None and record.wants_reply
@@ -319,6 +331,7 @@ class UndeliverableMessages:
     def _expire(self, outbox: Outbox, given_up: GivenUp, now: float) -> None:
         policy, offsets, fault = outbox.forwarding, given_up.offsets, given_up.fault
         assert policy is not None
+        # A requester gets its fault whatever happens to the message.
         for offset in offsets:
             if policy.on_expired is OnExpired.DEAD_LETTER:
                 self._bury(outbox, offset, fault, 0, now)
@@ -356,15 +369,18 @@ class UndeliverableMessages:
             origin = opened.origin
             queue = self._registry.queue(origin.queue) if origin is not None else None
             if origin is None or queue is None or origin.partition >= len(queue.partitions):
+                # It may have come from a queue that has been removed from the configuration since.
                 self.letters.forget_asked(letter)
                 detail = {"letter": letter, "why": "there is no queue here that it came from"}
                 self._effects.append(Incident("dead_letter.not_requeued", level="warning", detail=detail))
             else:
                 record = opened.record
+                # Its requester has its fault, so none waits for a reply. Its age begins again, or it would expire.
                 record.wants_reply, record.received_at, record.released_at = False, now, None
                 offset = queue.records.append(origin.partition, record)
                 others = self._leave_to(origin, queue, offset)
                 self._commit.then(partial(self._requeued, queue.name, origin.partition, offset, record, others))
+                # The copy in the queue and the end of the letter are in one batch: the message is in exactly one place.
                 self.letters.discard(letter)
         self.requeue_next(now)
 

@@ -59,6 +59,7 @@ class Withdrawals:
         withdrawal.refused.add(number)
         action = withdrawal.handle(_V.REFUSED_AGAIN if is_known else _V.REFUSED)
         if action is WithdrawalAction.HOLD:
+            # No new number: whatever is behind the refused one is sent again, so that stays as little as possible.
             source.numbers.limit = min(source.numbers.limit, source.numbers.highest_sent)
         if action in (WithdrawalAction.HOLD, WithdrawalAction.WITHHOLD):
             source.flight.park(number)
@@ -71,6 +72,7 @@ class Withdrawals:
     def silent(self, outbox: Outbox, source: RMSource, now: float) -> None:
         """Handle a destination that never reports which messages arrived."""
         source.doubt.resolve(DoubtEvent.MOVED)
+        # Duplicates are allowed, so nothing has to be known.
         if outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE:
             outbox.ready()  # messages that may have arrived may be sent once more
         elif outbox.withdrawal is not None:
@@ -91,20 +93,24 @@ class Withdrawals:
         source, flight = withdrawal.source, withdrawal.source.flight
         if outbox.source is not source or not source.is_open:
             return _V.SEQUENCE_OVER
+        # Its reply is being stored, so it was not refused after all.
         if not source.waiting.replying.isdisjoint(withdrawal.refused):
             return _V.PENDING
         withdrawal.release_arrived(now)
         if source.doubt.is_open:
             return _V.PENDING
         unknown = withdrawal.unknown()
+        # An answer may still acknowledge one of them.
         if any(not flight[number].answered for number in unknown):
             return _V.UNANSWERED
         if any(flight[number].exchanges for number in (*withdrawal.others(), *withdrawal.refused)):
             return _V.PENDING  # the destination may still be storing one of them, and acknowledges it only after that
+        # Something may have arrived without an acknowledgement: ask (WS-RM 3.8).
         if withdrawal.state is WithdrawalState.DRAINING and (unknown or withdrawal.was_answered_without_a_fault()):
             return _V.UNCERTAIN
         if withdrawal.requests() and not self._may_repeat(outbox, withdrawal, now):
             return _V.UNREPLIED if now < withdrawal.until else _V.UNREPLIED_TOO_LONG
+        # A dead letter is made of the message itself, which may have to be read first.
         return _V.CERTAIN if self._missing(outbox, withdrawal) is None else _V.UNREAD
 
     @staticmethod
@@ -174,10 +180,12 @@ class Withdrawals:
             number = offset - source.numbers.start + 1
             told = Incident("dead_letter.added", source.identifier or "", number, "error", detail)
             self._effects.append(told)
+        # What arrived behind the gap counts, because the destination delivers it at the end (WS-RM 3.4).
         if source.behavior is IncompleteSequenceBehavior.NO_DISCARD:
             outbox.records.leave_out_arrived()
         for number in withdrawal.refused:
             source.flight.remove(number)
+        # The Sequence ends before the gap, and the next one begins behind it.
         source.numbers.limit = min(source.numbers.limit, source.acknowledged.first_gap - 1)
         outbox.exclude(offsets, now)
 

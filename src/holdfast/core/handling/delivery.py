@@ -82,15 +82,7 @@ class _Line:
 
 
 class HandlerSchedule:
-    """Scheduling of one queue's handlers.
-
-    Args:
-        queue: The queue.
-        letters: The queue of dead letters, from which an operator may request retries.
-        settings: How handlers are called.
-        sequences: The inbound Sequences.
-        replies: Receives the handlers' replies.
-    """
+    """Scheduling of one queue's handlers."""
 
     def __init__(
         self,
@@ -142,6 +134,7 @@ class HandlerSchedule:
         if self.is_at_most_once:
             self._look_for_lost(now)
         for partition in range(len(self.cursors)):
+            # At most once it must be saved before the first delivery: a saved cursor that lags would deliver again.
             if not self.queue.cursors.is_handled_saved(partition):
                 self._save(partition, now)
             self._fill(partition, now)
@@ -182,6 +175,7 @@ class HandlerSchedule:
         """
         line = self._lines[partition]
         line.end = offset + 1
+        # Beyond the limit or without room it is read from the store when its turn comes.
         if record is not None and offset < self.cursors[partition].limit and self._held_bytes < MAX_HELD_BYTES:
             self._keep(line, offset, record)
         self._fill(partition, now)
@@ -202,6 +196,7 @@ class HandlerSchedule:
         while cursor.next_offset < line.end and cursor.has_room:
             offset = cursor.next_offset
             record = line.records.get(offset)
+            # A record that is done needs no read: it is passed by its offset alone.
             if record is None and not cursor.is_done(offset):
                 self._want(partition, offset)
                 return
@@ -251,7 +246,7 @@ class HandlerSchedule:
         self._begin(now)
 
     def _begin(self, now: float) -> None:
-        """Start as many handlings as allowed. Partitions take turns, so none starves."""
+        """Start as many handlings as allowed."""
         if self._is_stopped:
             return
         if self._when_done and self.is_done:
@@ -260,6 +255,7 @@ class HandlerSchedule:
             self._when_done.clear()
         self._begin_retry()
         while self._ready and self.running < self.policy.concurrency:
+            # A partition that is served goes to the end of the line, so none starves.
             partition = next(iter(self._ready))
             del self._ready[partition]
             offset = self.cursors[partition].take(now)
@@ -292,7 +288,6 @@ class HandlerSchedule:
         Args:
             handle: The handling.
             reply: The reply, None for none. A dead letter's reply has no requester and is dropped.
-            now: Seconds.
         """
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
@@ -305,18 +300,15 @@ class HandlerSchedule:
     def handled_alone(self, handle: Handle, reply: Record | None, now: float) -> tuple[Batch | None, Batch]:
         """Record that the handler succeeded, in a batch that holds nothing else.
 
-        The next record of its Sequence or partition waits until that batch is durable.
-
         Args:
             handle: The handling.
             reply: The reply, None for none.
-            now: Seconds.
 
         Returns:
-            The batch open before, None if it was empty, and the batch of this handling alone: its reply, the mark that
-                it is done, and the answer to its request. Both are taken: they become durable in this order, behind
-                every batch taken before, and ``batch_durable`` is called for each.
+            The batch open before, None if it was empty, and the batch of this handling alone. Both are taken: they
+                become durable in this order, and ``batch_durable`` is called for each.
         """
+        # The handler's own transaction commits this batch, so nothing of other messages may be in it.
         before = self._commit.take() if self._commit.is_wanted else None
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
@@ -324,6 +316,7 @@ class HandlerSchedule:
             self.cursors[handle.partition].give_up_on(handle.offset)
             self._replies.reply(handle.record, reply, now)
             self._save(handle.partition, now)
+        # The next record of its Sequence follows only then: the effects that it relies on are in that batch.
         self._commit.then(partial(self._alone_durable, handle))
         return before, self._commit.take()
 
@@ -342,13 +335,13 @@ class HandlerSchedule:
             handle: The handling.
             error: The reason, in one line.
             reason: The full reason, for a dead letter.
-            now: Seconds.
             is_final: Whether another attempt would fail too.
         """
         self.failed += 1
         record = handle.record
         if self._is_letter(handle):
             assert self._letter is not None
+            # In one batch with the end of the old letter, so the message is a dead letter exactly once.
             again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
             place = self.letters.failed_again(handle.offset, again)
             detail = {"letter": handle.offset, "place": place, "exception": reason}
@@ -356,6 +349,7 @@ class HandlerSchedule:
         elif self.is_at_most_once:
             detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
             self._tell(handle, Incident("message.lost", level="error", detail=detail))
+            # The requester gets its fault in the batch that finishes the record: it is never left without an answer.
             self._finish(handle, self._set_aside(record), now)
         elif not is_final and (cursor := self.cursors[handle.partition]).failed(handle.offset, now):
             self._tell(handle, Incident("handler.failed", level="warning", detail={"error": error}))
@@ -370,6 +364,7 @@ class HandlerSchedule:
         self._begin(now)
 
     def _finish(self, handle: Handle, reply: Record | None, now: float) -> None:
+        # Reply, mark and cursor in one batch: after a crash the handler is called again, or the reply is there.
         self._replies.reply(handle.record, reply, now)
         self._go_on_behind(handle, now)
         self._save(handle.partition, now)
@@ -380,6 +375,7 @@ class HandlerSchedule:
         line = self._lines[partition]
         self.running -= 1
         self.cursors[partition].finished(offset)
+        # Its content may be large, so its record is deleted at the next chance and not after 256 others.
         if content_name(handle.record.attachments):
             self.queue.partitions[partition].has_passed_content = True
         line.marked.discard(offset)
@@ -389,6 +385,7 @@ class HandlerSchedule:
 
     def _fill_all(self, partition: int, now: float) -> None:
         self._fill(partition, now)
+        # Room in memory is shared by all partitions, so the next one may be another's.
         while self._starved and self._held_bytes < MAX_HELD_BYTES:
             starved = next(iter(self._starved))
             del self._starved[starved]
@@ -412,10 +409,7 @@ class HandlerSchedule:
     # --- dead letters to retry ------------------------------------------------------------------------------------
 
     def retry(self, letter: int | None = None) -> int:
-        """Retry a dead letter, or all, once the request is durable; return their count.
-
-        Its reply reaches no requester: a request was answered when it became a dead letter.
-        """
+        """Retry a dead letter, or all, once the request is durable; return their count."""
         count = self.letters.ask(letter)
         self._commit.then(self._begin)
         return count
@@ -472,6 +466,7 @@ class HandlerSchedule:
             self._begin(now)
             return
         self._letter = self.letters.unseal(found[0][1])
+        # Its requester got a fault when it became a dead letter, so no one waits for the reply.
         record = replace(self._letter.record, wants_reply=False)
         self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
 
@@ -492,6 +487,7 @@ class HandlerSchedule:
         """
         wanted: dict[int, set[tuple[str, int]]] = {}
         for one in self._sequences.destinations.values():
+            # A request that is held beyond a gap was never given to a handler.
             for number in one.replies.unanswered.difference(one.held):
                 wanted.setdefault(one.partition, set()).add((one.identifier, number))
         for partition, requests in wanted.items():

@@ -108,6 +108,7 @@ class HandlerCursor:
         self.next_offset = offset + 1
         if self.is_done(offset):
             return False
+        # Since before a rewind: it is offered once, and finishes as it would have.
         if offset in self._running or any(entry.offset == offset for entry in self._delayed):
             return True  # since before the rewind
         entry = _Entry(offset, sequence)
@@ -154,6 +155,7 @@ class HandlerCursor:
 
         Its Sequence's next record still waits for :meth:`finished`.
         """
+        # Done as far as a crash is concerned; in this process its Sequence still waits for it.
         self._done.add(offset + 1)
 
     def finished(self, offset: int) -> None:
@@ -209,11 +211,13 @@ class HandlerCursor:
         A record that a handler has is not offered again until that handler is done; the rest of its Sequence waits for
         it.
         """
+        # Everything from there on is open again. What runs stays, and is not begun twice.
         self._done = AcknowledgementRanges([(1, offset)] if offset else [])
         self.next_offset = offset
         self._ready.clear()
         self._delayed.clear()
         self._waiting = {}
+        # The rest of a Sequence waits behind its record that runs.
         if self.in_order:
             self._waiting = {entry.sequence: deque([entry]) for entry in self._running.values()}
 

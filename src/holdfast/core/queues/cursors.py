@@ -116,6 +116,7 @@ class Cursors(dict[str, Cursor]):
     def add_outbound(self, name: str, partition: int, start: int | None) -> None:
         """Create the cursor of outbound Sequences, which :meth:`describe` saves."""
         one = self._records.partitions[partition]
+        # Not before the first record, which is deleted, and not beyond the last durable one, which a crash could lose.
         begin = one.first if start is None else min(max(start, one.first), one.durable_end)
         self[name] = Cursor(name, {partition: begin})
         one.outbound.add(name)
@@ -154,6 +155,7 @@ class Cursors(dict[str, Cursor]):
         one = self._records.partitions[partition]
         saved = self._handled.get(partition, {"done": []})
         done = AcknowledgementRanges.from_state(saved["done"])
+        # The position was lost: with at-most-once, every record may have been handled.
         upper = one.end if at_most_once and partition in self._misplaced else one.first
         if upper:
             done.add_range(1, upper)
@@ -176,11 +178,13 @@ class Cursors(dict[str, Cursor]):
         offset = None if one is None else _offset_of(name, state, one.end)
         is_readable = one is not None and offset is not None
         if not is_readable:
+            # Kept under another name: a later version, or an operator, may still read it.
             self._records.save_cursor(partition, ASIDE + name, state)
             self._records.save_cursor(partition, name, None)
             if name == HANDLER:
                 self._misplaced.add(partition)
             elif one is not None:
+                # The other state of an outbox may be readable: it keeps its versions and its doubts.
                 rest = state if name.startswith(OUTBOUND) else {}
                 self._records.save_cursor(partition, name, {**rest, "offset": one.first})
         if one is not None:
@@ -202,6 +206,7 @@ class Cursors(dict[str, Cursor]):
             self.are_followed = True
             cursor.about = {key: value for key, value in state.items() if key not in ("offset", "at")}
         at = state.get("at")
+        # The type exactly, because a bool is an int, and a damaged state may hold anything.
         if type(at) is float:
             cursor.moved_at = at if cursor.moved_at is None else max(at, cursor.moved_at)
 

@@ -90,6 +90,7 @@ class DeadLetters(Queue):
                 "which dead letters are completed", "all stored dead letters are active again", state
             )
             over, asked = AcknowledgementRanges(), AcknowledgementRanges()
+        # What is deleted was completed: only completed letters at the beginning are deleted.
         if one.first:
             over.add_range(1, one.first)
         self._over = over
@@ -165,6 +166,7 @@ class DeadLetters(Queue):
         Returns:
             The offset of the new dead letter; None if the old one was discarded meanwhile.
         """
+        # One batch has the end of the old letter and the new one.
         return self.add(again) if self.discard(letter) else None
 
     def add(self, letter: Letter) -> int:
@@ -183,5 +185,6 @@ class DeadLetters(Queue):
         )
 
     def _save(self) -> None:
+        # The queue deletes from its beginning, so a completed letter behind a pending one stays for now.
         self.records.delete_below(0, self._over.first_gap - 1)
         self.records.save_own(0, LETTERS, {"over": self._over.to_state(), "asked": self._asked.to_state()})

@@ -69,9 +69,11 @@ class Deletion:
         one = self._records.partitions[partition]
         if self.is_handled and HANDLER not in self._cursors:
             return one.first  # the handlers have not begun: nothing is finished
+        # A record that is not durable is deleted by no one: a crash would leave a hole.
         floor = one.durable_end
         if not self.drops_now:
             floor = min(floor, one.expired)
+        # Handlers and outbound Sequences protect without a limit: their records are promised to someone.
         for name in one.outbound:
             floor = min(floor, self._cursors[name].offsets[partition])
         limited = floor
@@ -80,6 +82,7 @@ class Deletion:
                 limited = min(limited, cursor.offsets[partition])
             else:
                 floor = min(floor, cursor.offsets[partition])
+        # Readers protect down to where the limit has lapsed, and nothing protects above the floor.
         return min(floor, max(limited, one.lapsed))
 
     def _is_limited(self, cursor: Cursor) -> bool:
@@ -98,6 +101,7 @@ class Deletion:
         """
         one = self._records.partitions[partition]
         offset = min(offset, one.durable_end)
+        # Kept, because handlers and Sequences may still protect some: those go when they are passed.
         one.purged = max(one.purged, offset)
         one.expired, one.lapsed = max(one.expired, offset), max(one.lapsed, offset)
         self.trim(partition)
@@ -110,8 +114,10 @@ class Deletion:
         """
         one = self._records.partitions[partition]
         floor = self.keep_from(partition)
+        # One deletion at a time: it may be reading the last record.
         if floor <= one.first or one.is_cut:
             return
+        # In memory already: the outbox that passed it has just had it.
         if self._description.epoch and one.passed is not None and one.passed[0] == floor - 1:
             self._cut_behind(partition, floor, one.passed[1])
         elif self._description.epoch:

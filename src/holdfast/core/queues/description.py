@@ -16,6 +16,7 @@ OUTBOX = "outbox"
 
 def fingerprint_of(record: Record) -> str:
     """Return 16 hexadecimal digits that distinguish a record from any other one at the same offset."""
+    # repr separates the fields, and hex gives every bit of the time.
     what = (record.sequence, record.message_number, record.received_at.hex(), record.message_id, record.action)
     return blake2b(repr(what).encode() + record.body, digest_size=8).hexdigest()
 
@@ -73,6 +74,7 @@ class QueueDescription:
         state: State = {"kind": self.kind, "partitions": len(self._records.partitions)}
         if self.sessions:
             state["sessions"] = self.sessions
+        # An outbox has no readers, so neither an epoch nor fingerprints.
         if self.kind != OUTBOX:
             state |= {"epoch": self.epoch, "before": self._befores.copy()}
         return state | self.served | {"read": self.was_read}

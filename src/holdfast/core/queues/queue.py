@@ -76,7 +76,9 @@ class Queue:
     def stored(self, partition: int, offset: int, now: float, record: Record | None = None) -> None:
         """Record that the record at ``offset`` and all before it are durable."""
         one = self.partitions[partition]
+        # Before the followers hear of it: they read up to this bound.
         one.durable_end = offset + 1
+        # Followers before the retention, which may delete what nothing protects.
         for grown in one.followers.values():
             grown(offset, record, now)
         if self._deciding is not None:
@@ -92,9 +94,7 @@ class Queue:
 
         Args:
             name: The cursor.
-            partition: The partition.
             offset: The owner has finished every record below it. An offset beyond the end means the end.
-            now: Seconds.
             state: The state to save, for an owner that saves more than an offset.
 
         Returns:
@@ -107,13 +107,16 @@ class Queue:
         one = self.partitions[partition]
         stands = cursor.offsets[partition]
         if offset > stands:
+            # Never back: a reader that repeats an old batch must not hold records again.
             stands = cursor.offsets[partition] = min(offset, one.durable_end)
         cursor.moved_at = now
+        # The operator has released these records: they go as soon as they are passed.
         if one.first < one.purged:
             self.deletion.trim(partition)
         elif self._deciding is not None:
             self._deciding.moved(one, now)
         elif self.deletion.drops_now and (
+            # In an outbox each move trims: its trim is also its saved position, and costs no second write.
             stands - one.first >= TRIM_EVERY or cursor.is_outbound or one.has_passed_content
         ):
             self.deletion.trim(partition)
@@ -131,15 +134,14 @@ class Queue:
 
         Args:
             name: An existing cursor.
-            partition: The partition.
             offset: The new position. The offset of a deleted record means the first record, one beyond the end the end.
-            now: Seconds.
             state: The state to save, for an owner that saves more than an offset.
 
         Returns:
             The new position.
         """
         cursor, one = self.cursors[name], self.partitions[partition]
+        # Within what exists: a deleted record cannot be offered again.
         stands = cursor.offsets[partition] = min(max(offset, one.first), one.durable_end)
         cursor.moved_at = now
         if state is None:
@@ -227,6 +229,7 @@ class Queue:
 
     def _who_reads(self) -> None:
         self.deletion.decide()
+        # Where cursors decide, the retention need not look: no searches, no reads.
         self._deciding = None if self.deletion.drops_now else self._keeping
 
     def _look_again(self, now: float) -> None:
@@ -285,7 +288,6 @@ class Queue:
         """Return the report for operators.
 
         Args:
-            now: Seconds.
             ages: For each cursor, the seconds since delivery of its oldest record in :meth:`Cursors.unpassed`.
         """
         partitions = {str(n): {"first": one.first, "end": one.durable_end} for n, one in enumerate(self.partitions)}

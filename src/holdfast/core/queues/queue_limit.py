@@ -10,7 +10,6 @@ class QueueLimit:
     """The limit of one queue. A full queue stays full until a sixteenth of the limit is free.
 
     Args:
-        queue: The queue.
         records: Number of records, retained ones included, at which the queue is full.
     """
 
@@ -22,6 +21,7 @@ class QueueLimit:
     def has_room(self) -> bool:
         """Whether there is room for one more record."""
         held, most = sum(one.end - one.first for one in self._queue.partitions), self._records
+        # Full until a sixteenth is free: at the edge, each message would otherwise change the answer to all peers.
         self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most
         return not self._is_full
 

@@ -59,6 +59,7 @@ class QueueRecords:
         one = self.partitions[partition]
         offset = one.end
         one.end = offset + 1
+        # Durable with the batch: ``durable_end`` follows, and readers go by that one.
         self.commit.batch.appends.append((self.name, partition, offset, record))
         return offset
 
@@ -78,6 +79,7 @@ class QueueRecords:
         one = self.partitions[partition]
         offset = one.end
         one.end = offset + 1
+        # The store moves the bytes: the record need not be in memory.
         self.commit.batch.releases.append((sequence, number, self.name, partition, offset, now))
         return offset
 
@@ -95,6 +97,7 @@ class QueueRecords:
     def delete(self) -> None:
         """Delete every partition, with records and cursors."""
         for partition in range(len(self.partitions)):
+            # A trim of what is deleted would bring its bounds back.
             self.commit.batch.trims.pop((self.name, partition), None)
             self.commit.batch.deletes.append((self.name, partition))
 
@@ -104,11 +107,13 @@ class QueueRecords:
 
     def save_own(self, partition: int, name: str, state: State) -> None:
         """Save, with the open batch, other state of a partition under an internal name."""
+        # Without the slash it could be the name of a reader.
         assert "/" in name, name
         self.commit.batch.cursors[self.name, partition, name] = state
 
     def save_description(self, describe: Callable[[], State]) -> None:
         """Save the description of the queue as it is when the batch is committed."""
+        # As it is then: several changes in one batch cost one write.
         self.commit.at_last(self.name, partial(self._describe, describe))
 
     def _describe(self, describe: Callable[[], State], batch: Batch) -> None:

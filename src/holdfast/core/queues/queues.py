@@ -45,12 +45,12 @@ class Queues:
         Args:
             name: Its name.
             part: Its part of the snapshot.
-            now: Seconds.
         """
         queue = self._queues.get(name)
         if queue is None:
             described = part.queues.get(name, {})
             kind, stored = described.get("kind", OUTBOX), described.get("partitions")
+            # Records may be in more partitions than an unreadable description says: none is left out.
             count = max(1, stored if type(stored) is int else 1, *(partition + 1 for _, partition in part.bounds))
             queue = self.add(Queue(name, count, drops_passed=kind == OUTBOX, kind=kind))
             queue.recover(part, now)

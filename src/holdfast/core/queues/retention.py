@@ -198,6 +198,7 @@ class Sizes:
 
 
 def _marks_of(state: object) -> list[tuple[int, int, float]]:
+    # Read from the store, so anything may be in it.
     marks = state.get("marks") if isinstance(state, dict) else None
     if not isinstance(marks, list) or not all(isinstance(mark, list) and len(mark) == 3 for mark in marks):
         return []
@@ -234,6 +235,7 @@ def floors_by_size(parts: list[Sizes], limit: int, starts: list[int]) -> list[in
         for (_, below, _), (offset, total, at) in pairwise(marks):
             latest = max(latest, at)
             pieces.append((latest, index, offset, total - below))
+    # The oldest first, whatever partition it is in.
     for _, index, offset, size in sorted(pieces):
         if held - size < limit:
             break

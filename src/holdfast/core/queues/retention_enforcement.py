@@ -87,6 +87,7 @@ class RetentionEnforcement:
                 self._expire(partition, now)
         dues = (one.due for one in self._records.partitions if one.due is not None and not one.is_searched)
         self._due = min(dues, default=None)
+        # Saved now and then: after a crash at most an hour counts as unserved.
         if now - self._alive >= LONGEST_STEP:
             self._alive = now
             self._tell_served()
@@ -128,6 +129,7 @@ class RetentionEnforcement:
     def moved(self, one: Partition, now: float) -> None:
         """Schedule a check of a partition after a cursor moved: the records that it passed may be deleted soon."""
         soon = now + self._step
+        # Not at once: a reader that moves with each record would cost a search with each.
         if one.first < one.expired and (one.due is None or one.due > soon):
             self._look_at(one, soon)
 
@@ -156,6 +158,7 @@ class RetentionEnforcement:
     def _looked(
         self, partition: int, searches: _Searches, search: Search, found: list[tuple[int, Record]], now: float
     ) -> None:
+        # A gap in the store, or a record that is gone meanwhile: the search ends without a release.
         search.take(found[0][1].delivered_at if found and found[0][0] == search.probe else None)
         self._search(partition, searches, now)
 
@@ -175,6 +178,7 @@ class RetentionEnforcement:
             one.lapsed = max(one.lapsed, by_reader_age.found)
             if one.lapsed < one.durable_end:
                 dues.append(again if by_reader_age.at is None else by_reader_age.at + self.policy.reader_age)
+        # Not before the next step, or every record would cost a search.
         due = min(max(again, min(dues)), now + LONGEST_STEP) if dues else None
         if one.due is None or (due is not None and due < one.due):  # an earlier check may be scheduled
             one.due = due
@@ -189,6 +193,7 @@ class RetentionEnforcement:
         records that no reader could read meanwhile.
         """
         before = now - age
+        # From the newest one back: each pause within the age lengthens the age by its own length.
         for start, end in reversed(self._pauses):
             if end <= before:
                 break
@@ -257,11 +262,13 @@ class RetentionEnforcement:
         if isinstance(pauses, list) and all(_is_pause(pause) for pause in pauses):
             self._pauses = [(pause[0], pause[1]) for pause in pauses]
         partitions = enumerate(self._records.partitions)
+        # The newest record and the last sign of life say until when the queue was served, whichever is later.
         newest = [self._records.look(number, one.end - 1) for number, one in partitions if one.end > one.first]
         times = [record.delivered_at for record in newest if record is not None]
         if type(alive) is float and alive > 0:
             times.append(alive)
         since = max(times, default=now)
+        # A short stop is not worth remembering: it changes the age by less than a step.
         if now - since > 2 * LONGEST_STEP:
             self._pauses = [*self._pauses, (since, now)][-MOST_PAUSES:]
         self._alive = now

@@ -63,8 +63,10 @@ class Moves:
 
     def go_on(self, sink: Sink, now: float) -> None:
         """Read the next chunk of published rows."""
+        # One block of a sink at a time, so the rows of a key keep their order.
         if sink.is_busy or not sink.moving or self._is_stopped:
             return
+        # A move writes as much as it deletes: it waits while the store has no room.
         if why := self._inbound.trouble():
             self._wait(sink, why, now)
             return
@@ -87,10 +89,12 @@ class Moves:
             return
         sink.waits_for = ""
         sink.leaving = sum(count for *_, count in arriving)
+        # The count of moved rows is in the batch that moves them: a crash repeats none and skips none.
         if part.moved == part.staged:
             self._moved_whole(sink, part)
         else:
             part.save()
+        # Readers learn of rows only when they are durable.
         self._commit.then(partial(self._moved, sink, arriving))
 
     def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
@@ -103,6 +107,7 @@ class Moves:
             return [], f"{error.message}: part {part.token!r}, starting at its row {part.moved}"
         gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
         arriving: list[Arriving] = []
+        # The store copies the rows' bytes out of the block: none is decoded here.
         for (name, partition), (numbers, places) in gathered.items():
             queue = self._inbound.queues[name]
             run = Run(
@@ -115,6 +120,7 @@ class Moves:
         part.begun += taken
         if part.begun == len(rows.places):
             part.begun = 0
+            # The block is deleted in the batch that moves its last row.
             part.queue.records.delete_below(0, found[0][0] + 1)
             self._parts.left(part, rows.size)
         return arriving, waits_for
@@ -126,6 +132,7 @@ class Moves:
         limited: dict[str, int] = {}
         """Queues with a limit -> how many more rows they accept."""
         for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
+            # In order: behind a row that must wait, none moves.
             if limited.get(name) == 0:
                 return gathered, _full(name)
             where = name, key_hash % count

@@ -55,6 +55,7 @@ class Parts:
 
     def append(self, part: Part, block: Block, now: float) -> None:
         """Stage rows, with the open batch."""
+        # An empty block has no record, but its part must exist to be published.
         if block.rows:
             part.queue.records.append(0, Record("", block.rows, "", block.data, now))
         part.staged += block.rows
@@ -82,7 +83,6 @@ class Parts:
             name: The name of its queue.
             state: Its saved state.
             snapshot: The content of the queue.
-            now: Seconds.
         """
         queue = self._queues.add(Queue(name, kind=STAGING))
         queue.recover(snapshot, now)

@@ -142,6 +142,7 @@ class Part:
     def publish(self, sequence: str, first_number: int) -> None:
         """Publish its rows under these names, to move into their queues."""
         self.first_number, self.sequence = first_number, sequence
+        # Without its last twelve digits, which are the row's number: one digest serves all rows.
         self.message_ids = derived_message_id(sequence)[:-12]
 
     def save(self) -> None:
@@ -205,6 +206,7 @@ class Sink:
         """Record batches as published, or as counting so; the last one had ``rows`` rows."""
         self.done.add_range(first + 1, last + 1)
         self.rows, self.attempt = rows, attempt
+        # A batch below the lowest range is refused, as the sink cannot know it any more.
         if len(self.done) > MOST_RANGES:
             self.done.discard_lowest()
         self.is_sure = True
@@ -260,7 +262,6 @@ def check_follows(batch: Batch, last: int | None, is_sure: bool) -> None:
     """Check that an unpublished batch may be the next one.
 
     Args:
-        batch: The batch.
         last: The last published one; None: none is published.
         is_sure: Whether the store cannot have lost later batches.
 

@@ -109,6 +109,7 @@ class Sinks:
         if sink is None or sink.query != batch.query:
             check_name("query", batch.query)
         if sink is None:
+            # Only a new name is checked: a known sink's was checked when it was created.
             check_name("sink", batch.sink)
             check_follows(batch, None, not self._is_restored)
             return False
@@ -133,7 +134,6 @@ class Sinks:
             token: The part, with a name that no other part of the sink has.
             start: The number of earlier rows of the part.
             block: The next rows.
-            now: Seconds.
 
         Returns:
             Whether they are staged; False: the batch is published already.
@@ -143,6 +143,7 @@ class Sinks:
             NoRoomToStage: a limit is reached.
             ConfigurationError: the name is invalid.
         """
+        # A repeated batch is answered before its rows are staged again.
         if self.is_published(batch):
             return False
         check_name("token", token)
@@ -197,7 +198,6 @@ class Sinks:
             batch: The batch of the rows.
             tokens: The names of the parts.
             rows: The total number of their rows.
-            now: Seconds.
             attempt: The writer's name for this attempt at the batch. Every attempt to publish it receives the name of
                 the successful one.
             is_final: Whether no batch follows, so the sink need not be remembered permanently.
@@ -207,16 +207,19 @@ class Sinks:
             NoRoomToStage: it is the first batch of its sink, and the maximum number of sinks exists.
             ConfigurationError: the name of the sink is invalid.
         """
+        # Also after a crash between the decision and its answer: the driver asks again and gets the first result.
         if self.is_published(batch):
             return self.sinks[batch.sink].became_of(batch)
         if attempt:
             check_name("attempt", attempt)
         chosen = self._chosen(batch, tokens, rows)
+        # A batch without rows is a batch too: its sink must remember it.
         sink = self.sinks.get(batch.sink) or self._new_sink(batch.sink, batch.query)
         for part in chosen:
             part.publish(sink.identifier, sink.published + 1)
             part.save()
             sink.published += part.staged
+        # The sink, its parts' numbers and the end of all other parts are one batch: that is the decision.
         sink.finish(batch.number, batch.number, rows, attempt)
         sink.moving += chosen
         self._remember(sink, now if is_final else None)
@@ -224,6 +227,7 @@ class Sinks:
             self._parts.drop(sink, part)
         self._save(sink)
         self.rows_published += rows
+        # Rows move only once it is durable, or readers could see what a crash takes back.
         self._commit.then(partial(self.moves.go_on, sink))
         self._tell(sink, "sink.batch_published", level="debug", batch=batch.number, rows=rows)
         return Published(True, rows, attempt)
@@ -271,6 +275,7 @@ class Sinks:
 
     def _end_unused(self, sink: Sink) -> None:
         """Forget a sink without parts that never published: it has nothing to remember."""
+        # A task may have staged and given up before anything was published.
         if not sink.parts and not sink.former and sink.last is None:
             self.forget(sink.name)
 
@@ -294,7 +299,6 @@ class Sinks:
 
         Args:
             name: The sink's name; it need not exist if ``after`` is given.
-            query: The query.
             after: Batches up to this one count as published, whatever the sink knows about them.
 
         Raises:
@@ -318,6 +322,7 @@ class Sinks:
 
     def _bind_another(self, sink: Sink, query: str) -> None:
         if len(sink.done):
+            # The last range only: enough to know where the query was, if it returns.
             sink.former[sink.query] = sink.done.to_state()[-2:]
         former = sink.former.pop(query, None)
         others = sum(len(one.former) for one in self.sinks.values()) - len(sink.former)
@@ -342,6 +347,7 @@ class Sinks:
         for part in sink.staged:
             self._parts.drop(sink, part)
         self._tell(sink, "sink.forgotten", batch=sink.last, moving=sink.rows_moving)
+        # Published rows are promised, so they still move, and the sink lasts until the last of them.
         if sink.moving:
             sink.is_forgotten = True
             self._forgotten[sink.identifier] = sink
@@ -391,6 +397,7 @@ class Sinks:
             if at + self.policy.remember > now:
                 self._want_sweep(at + self.policy.remember)
                 break
+            # Rows that wait must stay visible to an operator.
             if self.sinks[name].parts:
                 self._want_sweep(now + LOOK_AGAIN)
             else:
@@ -429,6 +436,7 @@ class Sinks:
             sink.parts = {part.token: part for part in staged.get(key_of(sink.queue), ())}
             published = [(part.first_number, part) for part in sink.parts.values() if part.first_number is not None]
             sink.moving = [part for _, part in sorted(published, key=lambda one: one[0])]
+            # Interrupted moves resume with their first remaining block.
             self.moves.go_on(sink, now)
         for sink in sorted(self.sinks.values(), key=lambda one: one.final_at or 0.0):
             self._remember(sink, sink.final_at or None)
@@ -443,6 +451,7 @@ class Sinks:
             self._queues.add(Queue(RESTORED, kind=STAGING)).records.save_own(0, RESTORED, {})
         self._is_restored = True
         for sink in self.sinks.values():
+            # The numbers of the lost time are unknown, so their names must not come back.
             sink.identifier = self._new_identifier()
             sink.is_sure = False
             self._save(sink)

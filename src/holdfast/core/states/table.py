@@ -47,7 +47,6 @@ def step(
     Args:
         table: The state table.
         state: The state before it.
-        event: The event.
         about: What has the state; its text is for the error.
 
     Raises:
@@ -66,7 +65,6 @@ def absent(about: object, state: Enum, event: Event) -> None:
     Args:
         about: The Sequence or outbox, in words.
         state: Its state.
-        event: The event.
 
     Raises:
         NoSuchMove: for our own event.
