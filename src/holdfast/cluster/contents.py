@@ -47,7 +47,6 @@ def check_contents(location: str, partition: int) -> Contents:
 
     Args:
         location: The URL of the database, of which the space names the cluster, or of the topic.
-        partition: The partition.
 
     Raises:
         StoreError: The store cannot be read.

@@ -226,7 +226,6 @@ class Membership:
         """Process the answer to a request.
 
         Args:
-            request: The request.
             answer: As the class of the request says.
             sent: When the request was sent.
             now: The time.

@@ -212,7 +212,6 @@ class Options:
         Each special feature has its own random numbers, so that a new feature leaves the other worlds unchanged.
 
         Args:
-            seed: The seed.
             chance: Draws the common options; the run continues with it.
         """
         drawn = cls.draw(chance)

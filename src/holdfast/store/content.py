@@ -114,7 +114,6 @@ class Content(Generic[Key]):
         """Record the effects of a durable plan.
 
         Args:
-            plan: The plan.
             swept: Partition -> the offset below which its bytes are now deleted, for partitions where it has changed.
         """
         partitions = self.partitions

@@ -115,7 +115,6 @@ class CommitThread:
         """Pass a batch to the thread, and wait briefly for it where that pays off. The caller must not change it later.
 
         Args:
-            batch: The batch.
             within: The transaction that the batch completes; None for a separate one.
 
         Returns:

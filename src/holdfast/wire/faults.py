@@ -214,7 +214,6 @@ def encode_fault_detail(fault: Fault, addressing: Addressing | None, declared: s
     """Encode the SOAP 1.1 header block with the detail of an addressing fault: "" without one.
 
     Args:
-        fault: The fault.
         addressing: The version of the message; 2004/08 has no such block.
         declared: The declaration of the prefix wsa, if it is not in scope.
     """
@@ -228,7 +227,6 @@ def encode_problem(fault: Fault, declared: str = "") -> str:
     """Encode what an addressing fault of 2005/08 is about (its SOAP binding, section 6.3); "" where it names nothing.
 
     Args:
-        fault: The fault.
         declared: The declaration of the prefix wsa, if it is not in scope.
     """
     if fault.problem_action:

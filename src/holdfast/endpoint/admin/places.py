@@ -23,7 +23,6 @@ def asked_partitions(
     """Return the requested ones of this worker's partitions, numbered from 0.
 
     Args:
-        queue: The queue.
         partition: The number of the requested partition; None: all.
         numbers: The numbers of the queue's partitions.
         among: The partitions that can be requested; None: all of the queue.

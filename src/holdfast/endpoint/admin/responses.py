@@ -16,7 +16,6 @@ async def respond(route: Route, exchange: Exchange, query: str, names: dict[str,
     """Run the route and respond.
 
     Args:
-        route: The route.
         exchange: The request.
         query: The parameters behind the path.
         names: The values of the names in the path.

@@ -155,8 +155,6 @@ def encode_attachments(
     If the message refers to one of them with ``xop:Include``, it is sent in MTOM, else as SOAP with Attachments.
 
     Args:
-        attachments: The attachments.
-        body: The body.
         headers: The header blocks.
         create: Begins a content of the store, for large ones; None, in a transaction: all go into the record.
 
@@ -305,7 +303,6 @@ def json_line(line: Mapping[str, Any], attachments: Iterable[Attachment]) -> Ite
 
     Args:
         line: The other keys, one at least.
-        attachments: The attachments.
 
     Raises:
         OSError: An attachment cannot be read. StoreError: likewise.

@@ -227,7 +227,6 @@ class Envelopes:
 
         Args:
             sent: The request.
-            response: The response.
             notes: As :meth:`write` gave them.
             answered: Receives the result.
         """

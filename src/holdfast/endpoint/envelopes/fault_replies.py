@@ -37,7 +37,6 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
 
     Args:
         record: The request.
-        fault: The fault.
         addressing: The requester's version of WS-Addressing; its namespace holds the codes.
     """
     namespace, name, action = fault.code_namespace, fault.code, fault.action

@@ -354,7 +354,6 @@ def prune(directory: Path, age: float | None, size: int | None, now: float, keep
         directory: Of the journal.
         age: Maximum seconds since they were written; None: no limit.
         size: Maximum bytes of all segments together; None: no limit.
-        now: Seconds.
         keep: A segment that stays.
 
     Returns:

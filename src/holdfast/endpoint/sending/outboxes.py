@@ -153,7 +153,6 @@ class Outboxes:
         Args:
             name: Its place.
             found: What the store has there, as :meth:`read` returns it.
-            now: Seconds.
 
         Raises:
             ConfigurationError: there is no such message.
@@ -168,7 +167,6 @@ class Outboxes:
 
         Args:
             key: Of one outbox; None: of all.
-            now: Seconds.
 
         Raises:
             ConfigurationError: no outbox has that key.

@@ -126,7 +126,6 @@ def elsewhere(store: str, known: list[str], to: str, waiting: int) -> Configurat
     """Return the error for opening the store of one destination for another one.
 
     Args:
-        store: The store.
         known: The addresses in it.
         to: The address that was given.
         waiting: Number of its unacknowledged messages.
@@ -151,7 +150,6 @@ def stored_error(error: BaseException, store: str, waiting: int) -> BaseExceptio
     Args:
         error: The store's error. If the store is damaged, it is returned unchanged, because no message is known to be
             safe.
-        store: The store.
         waiting: Number of stored messages without an acknowledgement.
     """
     if isinstance(error, StoreDamaged):

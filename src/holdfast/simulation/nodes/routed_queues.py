@@ -77,7 +77,6 @@ class RoutedQueues:
         """Apply a durable batch.
 
         Args:
-            batch: The batch.
             records: Every message that was ever durable there, to look up released messages.
         """
         placed = [

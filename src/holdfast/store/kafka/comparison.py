@@ -33,7 +33,6 @@ def compare_cache(place: Path, log: KafkaLog, shown: str) -> str | None:
 
     Args:
         place: The directory of the cache.
-        log: The log.
         shown: The log, for the problem.
 
     Returns:

@@ -394,7 +394,6 @@ class KafkaLog:
         """Append records, in order, and wait until every replica in sync has them.
 
         Args:
-            records: The records.
             goes_on: Asked a few times a second; False: give up.
 
         Returns:

@@ -18,7 +18,6 @@ def find_content(connection: Connection, space: int, serial: int) -> tuple[dict[
 
     Args:
         connection: Sees one snapshot of the database.
-        space: The space.
         serial: The number of its last batch.
     """
     parts: dict[Where | str, int] = {}

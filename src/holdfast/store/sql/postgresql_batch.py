@@ -76,7 +76,6 @@ class BatchSender:
         Args:
             connection: An idle connection, or one with an open transaction.
             fence: Space, epoch, and the serial before the batch.
-            writes: The writes.
             prepares: Whether only batches use this connection, so that it may prepare their statements.
 
         Raises:

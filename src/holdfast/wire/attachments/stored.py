@@ -231,7 +231,6 @@ def open_part(part: Part, hold: Hold | None) -> BinaryIO:
     """Return the content of a part as a file, in its Content-Transfer-Encoding.
 
     Args:
-        part: The part.
         hold: Keeps the content that has it; None for a part in memory.
 
     Raises:

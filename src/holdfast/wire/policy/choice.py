@@ -131,7 +131,6 @@ def needs_of(
     is the lax mode of WS-Policy 1.5, 4.5.
 
     Args:
-        alternative: The alternative.
         abilities: What the Source does; None: whatever a Source can do.
         is_transport: Whether the policy of its endpoint has a TransportBinding.
     """

@@ -76,7 +76,6 @@ def merge(policies: Iterable[Policy], place: str) -> Policy:
     """Return the policy that demands all of the given ones (WS-PolicyAttachment 1.5, 3.1).
 
     Args:
-        policies: The policies.
         place: Where they are, for the error.
 
     Raises:
