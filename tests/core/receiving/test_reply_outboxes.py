@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 from asked import Endpoint
+from sending import Sending
 
+from holdfast.core.events import BackChannel, Respond
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
     MC_ANONYMOUS,
     CreateSequence,
     CreateSequenceResponse,
     EndpointReference,
+    Envelope,
     Offer,
+    Sequence,
 )
+from holdfast.core.protocol_settings import MessageRules
 from holdfast.core.records import Record
+from holdfast.core.versions import Versions
 
 HERE = EndpointReference("http://s/decoupled")
 EITHER = pytest.mark.parametrize("rm", ["1.0", "1.1"])
@@ -99,3 +105,30 @@ def test_a_fault_that_would_wait_for_a_poll_counts_as_a_reply() -> None:
     outbox.submit(Record("", 0, "urn:fault", b"<f/>", 0.0))
     endpoint.settle()
     assert not outboxes.have_room(destination, envelope)
+
+
+@pytest.mark.parametrize("is_replied", [True, False])
+def test_with_an_offered_sequence_the_replies_to_its_callbacks_are_forgotten(is_replied: bool) -> None:
+    sending = Sending(rules=MessageRules())
+    sending.choices = [(Versions("1.1"), True)]
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    (create,) = sending.take()
+    assert isinstance(create.envelope.control, CreateSequence) and create.envelope.control.offer is not None
+    offered = create.envelope.control.offer.identifier
+    sending.answer(create, control=CreateSequenceResponse("urn:s", accept_acks_to=ANONYMOUS_EPR))
+    versions = Versions("1.1")
+    callback = Envelope(versions.soap, versions.addressing, versions.rm, "urn:call", message_id="urn:c")
+    callback.body, callback.sequence, callback.reply_to = b"<c/>", Sequence(offered, 1), ANONYMOUS_EPR
+    sending.protocol.receive(callback, BackChannel(object()), sending.now)
+    sending.settle()
+    ((_, request),) = sending.store.read("replies", 0, 0, 1)
+    if is_replied:
+        sending.protocol.replies.reply(request, Record("", 0, "urn:reply", b"<r/>", sending.now), sending.now)
+        sending.settle()
+        assert f"plain/{offered}" in sending.protocol.outbound.outboxes
+    outbox.drop(sending.now)
+    sending.settle()
+    assert list(sending.protocol.outbound.outboxes) == [outbox.key]
+    answers = [one for one in sending.told if isinstance(one, Respond)]
+    assert len(answers) == 1, "the exchange of the callback is answered"

@@ -227,6 +227,8 @@ class SequenceTermination:
             destination = self._inbound.destinations.get(identifier)
             if destination is not None:
                 self._tell(destination, now)
+            else:
+                self._stop_telling(identifier)
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""

@@ -375,10 +375,8 @@ class Inbound:
             elif not destination.is_over:
                 # Forgotten without an end, it must not count against its party's share any longer.
                 self.shares.closed(whole_party(destination.party))
-            if destination.is_releasing:
-                self.held.when_released(destination, lambda _now: self._forget(destination))
-            else:
-                self._forget(destination)
+            # Its requests are forgotten too: those of a service that calls back.
+            self._end_memory(destination, now)
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
