@@ -64,6 +64,7 @@ class GroupCommit:
     def forget(self, identifier: str) -> None:
         """Delete the Sequence and its held records."""
         self._changed.pop(identifier, None)
+        # A save that is pending would bring it back.
         self.batch.sequences[identifier] = None
 
     def then(self, call: Callable[[float], None], *, is_waited_for: bool = True) -> None:
@@ -84,11 +85,14 @@ class GroupCommit:
         batch, self.batch = self.batch, Batch()
         self.opened = Opened()
         for identifier, sequence in self._changed.items():
+            # The state as it is now: several changes of a Sequence in one batch cost one encoding.
             batch.sequences[identifier] = sequence.to_state()
         self._changed.clear()
+        # After the Sequences: a description may depend on everything that the batch changes.
         for write in self._at_last.values():
             write(batch)
         self._at_last.clear()
+        # The store makes batches durable in the order in which they were taken.
         self._taken.append(self._then)
         self._then = []
         self.is_waited_for = False

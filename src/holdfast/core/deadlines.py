@@ -30,6 +30,7 @@ class Deadlines:
 
     def next(self) -> float | None:
         """Return the earliest deadline, None without one."""
+        # Entries that were forgotten or replaced remain in the heap until they come to its top.
         while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -39,6 +40,7 @@ class Deadlines:
         keys: list[str] = []
         while (time := self.next()) is not None and time <= now:
             _, key = heapq.heappop(self._heap)
+            # Once: the key has a new deadline only if its owner asks for one.
             del self._times[key]
             keys.append(key)
         return keys

@@ -26,6 +26,7 @@ def with_secret(address: str, secret: str) -> str:
 
 def secret_in(address: str) -> str:
     """Return the secret in an address from :func:`with_secret`, or in its path; "" without one."""
+    # Most addresses have no secret: the first test costs no split.
     for one in address.partition("?")[2].split("&") if SECRET in address else ():
         if one.startswith(SECRET):
             return one[len(SECRET) :]
@@ -52,6 +53,7 @@ def in_session(session: str, party: str) -> str:
 
 def whole_party(party: str) -> str:
     """Return a party without its security session: all its sessions share its quotas."""
+    # The session is a URI, which has no space, so the first " of " ends it.
     return party.partition(" of ")[2] if party.startswith(SESSION) else party
 
 

@@ -151,6 +151,7 @@ class RMProtocol:
 
         ``answer`` is called before messages are transmitted, so that peers that wait for an answer have it first.
         """
+        # First what became durable: the answers and acknowledgements that waited for it.
         self.commit.durable(now)
         answer()
         self.outbound.pump(now)
@@ -189,11 +190,14 @@ class RMProtocol:
     def recover(self, snapshot: Snapshot, now: float) -> None:
         """Restore the state from the store. Call once, before any other input."""
         self.inbound.recover(snapshot, now)
+        # After the inbound half: replies answer its Sequences.
         recover_outbound(self.outbound.registry, self._hooks, self.queues, snapshot, now)
         self.granting.recover()
         self.replies.outboxes.recover(now)
+        # After both halves: a session's end cuts outboxes.
         self.inbound.recover_sessions(now)
         self.staging.recover(snapshot, now)
+        # Last: everything that a move may touch is recovered.
         self.inbound.held.go_on(now)
 
     def stop(self) -> None:
@@ -264,6 +268,7 @@ class RMProtocol:
             self.answering.fault(envelope, refused, back_channel)
             return
         problem = None
+        # Before its acknowledgements: this transmission was not accepted, whatever they cover.
         if sent is not None and envelope.fault is not None:
             self.outbound.exchanges.refused(sent, envelope.fault)
         is_application_fault = envelope.fault is not None and not envelope.fault.is_rm
@@ -281,6 +286,7 @@ class RMProtocol:
         if envelope.ack_requested:
             asked, unknown = self.acknowledging.requested(envelope, now)
             problem = problem or unknown
+        # To an address it goes in a separate message: the answer is free for the content of this one (WS-RM 3.2).
         if problem is not None and self.answering.fault_beside(envelope, problem):
             problem = None
         if envelope.sequence is not None:
@@ -293,6 +299,7 @@ class RMProtocol:
             self.accepting.receive_plain(Incoming(envelope, back_channel, now, origin, problem, asked))
         else:
             self._receive_control(envelope.control, Incoming(envelope, back_channel, now, origin, problem, asked))
+        # 2003/03: SequenceTerminate ends the Sequence after the message that it comes with.
         if envelope.terminates:
             self.ending.terminate_beside(envelope.terminates, now)
 
@@ -320,6 +327,7 @@ class RMProtocol:
             has_left: Whether the destination may have received it; False without a connection.
             not_accepted: The reason for an answer that is not accepted, if there is one.
         """
+        # The exchange ends before its failure is processed: a retransmission may follow at once.
         self.outbound.exchanges.ended(sent, now)
         self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
         self.acknowledging.failed(sent, now)

@@ -24,6 +24,7 @@ class AcknowledgementRanges:
     def add(self, number: int) -> bool:
         """Add one number; whether it was new."""
         uppers = self._upper
+        # Nearly every message: the next number, without a search.
         if uppers and number == uppers[-1] + 1:
             uppers[-1] = number
             return True
@@ -39,6 +40,7 @@ class AcknowledgementRanges:
     def add_range(self, lower: int, upper: int) -> None:
         """Add every number from ``lower`` to ``upper``; joins what overlaps or touches."""
         assert 0 < lower <= upper, (lower, upper)
+        # One less and one more, because ranges that touch become one.
         first = bisect_left(self._upper, lower - 1)
         last = bisect_right(self._lower, upper + 1)
         if first < last:
@@ -81,6 +83,7 @@ class AcknowledgementRanges:
         return len(self._lower)
 
     def __bool__(self) -> bool:
+        # ``if ranges:`` would be read as "any number" by one reader and as "present" by another.
         raise TypeError("use len(), count or a comparison: the truth value of a set of ranges is ambiguous")
 
     def __eq__(self, other: object) -> bool:
@@ -145,6 +148,7 @@ class AcknowledgementRanges:
 
     def as_pairs(self) -> tuple[tuple[int, int], ...]:
         """Return the ranges in the form of a SequenceAcknowledgement."""
+        # Nearly every Sequence has one range.
         if len(self._lower) == 1:
             return ((self._lower[0], self._upper[0]),)
         return tuple(self)

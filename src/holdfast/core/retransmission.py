@@ -72,8 +72,10 @@ class RoundTrip:
             return
         if self._mean is None:
             self._mean = seconds
+            # RFC 6298 2.2
             self._variation = seconds / 2
         else:
+            # RFC 6298 2.3: the variation first, with the mean from before this sample.
             self._variation += (abs(seconds - self._mean) - self._variation) / 4
             self._mean += (seconds - self._mean) / 8
 
@@ -82,9 +84,11 @@ class RoundTrip:
         """Seconds to wait for the first transmission's acknowledgement."""
         if self._mean is None:
             return min(self.policy.cap, max(self.policy.floor, self.policy.initial))
+        # RFC 6298 2.3 and 2.4, with this policy's floor.
         return min(self.policy.cap, max(self.policy.floor, self._mean + 4 * self._variation))
 
     def delay(self, attempts: int, jitter: float) -> float:
         """Seconds from the ``attempts``-th transmission (1 is the first) until the message is due again."""
+        # RFC 6298 5.5. The exponent is bounded, because a float overflows long before a counter.
         base = min(self.policy.cap, self.timeout * 2.0 ** max(0, min(attempts - self.policy.steady, 30)))
         return base * (1.0 + self.policy.jitter * jitter)

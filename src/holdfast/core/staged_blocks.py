@@ -116,6 +116,7 @@ def pack(rows: Iterable[EncodedRow], received_at: float) -> Block:
     for encoded in map(str.encode, names):
         head += (_NAME.pack(len(encoded)), encoded)
     content = b"".join((*head, *entries, *pieces))
+    # The checksum covers the head too: a changed length would shift every row behind it.
     return Block(len(entries), size, _CHECKSUM.pack(crc32(content)) + content)
 
 
@@ -129,6 +130,7 @@ def blocks_of(rows: Iterable[EncodedRow], received_at: float) -> Iterator[Block]
         if size >= MOST_BYTES or len(some) >= MOST_ROWS:
             yield pack(some, received_at)
             some, size, is_first = [], 0, False
+    # An empty part has one empty block, so it exists and can be published.
     if some or is_first:
         yield pack(some, received_at)
 
@@ -161,6 +163,7 @@ def unpack(data: bytes) -> Rows:
     places: list[Place] = []
     for name, key_hash, gap, length in _ENTRY.iter_unpack(memoryview(data)[at:begin]):
         entries.append((names[name], key_hash))
+        # Positions in the block: a row is copied out of it, and never decoded here.
         places.append((begin, gap and begin + gap, begin + length))
         begin += length
     return Rows(size, received_at, entries, places)

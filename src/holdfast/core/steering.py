@@ -166,6 +166,7 @@ class Steering:
         if terminate:
             self._give_up_sequence(outbox, outbox.records.in_doubt(), now)
         else:
+            # An earlier run may have transmitted up to the mark: those numbers must be acknowledged first.
             left = max(source.numbers.highest_sent, min(source.numbers.sent_before, source.numbers.available))
             source.numbers.limit = min(source.numbers.limit, left)  # it ends like a Sequence without free numbers
             self._commit.save(source.local_id, source)
@@ -205,6 +206,7 @@ class Steering:
         return offset
 
     def _pass_over(self, outbox: Outbox, offset: int, now: float) -> None:
+        # Its number was used, and a Sequence cannot skip one.
         if outbox.records.may_have_left(outbox.records.first):
             self._give_up_sequence(outbox, outbox.records.in_doubt(offset), now)
         outbox.records.leave_out(outbox.records.first, offset - 1)
@@ -215,6 +217,7 @@ class Steering:
     def _give_up_sequence(self, outbox: Outbox, in_doubt: int, now: float) -> None:
         """Abandon the Sequence. If messages may have arrived and duplicates are not allowed, the operator decides."""
         assert outbox.source is not None
+        # What arrived behind a gap must not go again in the next Sequence.
         outbox.records.leave_out_arrived()
         outbox.drop(now)
         allows_duplicates = outbox.policy.assurance.delivery is Delivery.AT_LEAST_ONCE

@@ -67,25 +67,33 @@ DestinationTable = dict[tuple[DestinationState, DestinationEvent], tuple[Destina
 
 _DESTINATION: DestinationTable = {
     (_D.CREATED, _E.NEW_MESSAGE): (_A.ACCEPT, _D.CREATED),
+    # Without an acknowledgement the source retransmits it; a fault would end the Sequence.
     (_D.CREATED, _E.MESSAGE_WITHOUT_ROOM): (_A.LEAVE, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_WHILE_SUSPENDED): (_A.LEAVE, _D.CREATED),
+    # WS-RM 3.9: a duplicate is no fault. Its acknowledgement may be lost, so it gets another.
     (_D.CREATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CREATED),
+    # WS-RM 4.5: lower numbers are still accepted. 1.0 ends the Sequence: see below.
     (_D.CREATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.CREATED),
     (_D.CREATED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CREATED),
     (_D.CREATED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CREATED),
+    # WS-RM 3.5, 3.6: CREATED may be closed first, or terminated at once.
     (_D.CREATED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
     (_D.CREATED, _E.TERMINATE_SEQUENCE): (_A.ANSWER_TERMINATE, _D.TERMINATED),
     (_D.CREATED, _E.CLOSE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
     (_D.CREATED, _E.TERMINATE_SEQUENCE_RESPONSE): (_A.NOTHING, _D.CREATED),
+    # WS-RM 4.2, 4.3: the receiver of these faults terminates the Sequence.
     (_D.CREATED, _E.ENDING_FAULT): (_A.END_FOR_SOURCE, _D.TERMINATED),
     (_D.CREATED, _E.OTHER_FAULT): (_A.NOTHING, _D.CREATED),
     (_D.CREATED, _E.DECIDE_TO_CLOSE): (_A.SEND_CLOSE, _D.CLOSED),
     (_D.CREATED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
+    # WS-RM 3.4: both sides forget an expired Sequence without a message.
     (_D.CREATED, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    # WS-RM 4.7: a new message, whatever its number is.
     (_D.CLOSED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
     (_D.CLOSED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.CLOSED),
     (_D.CLOSED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
     (_D.CLOSED, _E.MESSAGE_AFTER_LAST): (_A.RAISE_SEQUENCE_CLOSED, _D.CLOSED),
+    # WS-RM 3.5: a closed Sequence still answers AckRequested, CloseSequence and TerminateSequence.
     (_D.CLOSED, _E.ACK_REQUESTED): (_A.ACKNOWLEDGE, _D.CLOSED),
     (_D.CLOSED, _E.ACK_REQUESTED_BEFORE_END_IS_TOLD): (_A.ACKNOWLEDGE, _D.CLOSED),
     (_D.CLOSED, _E.CLOSE_SEQUENCE): (_A.ANSWER_CLOSE, _D.CLOSED),
@@ -97,6 +105,7 @@ _DESTINATION: DestinationTable = {
     (_D.CLOSED, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.CLOSED),
     (_D.CLOSED, _E.DECIDE_TO_TERMINATE): (_A.SEND_TERMINATE, _D.TERMINATING),
     (_D.CLOSED, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    # WS-RM 3.6: this side has sent TerminateSequence, and accepts nothing new.
     (_D.TERMINATING, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
     (_D.TERMINATING, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATING),
     (_D.TERMINATING, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATING),
@@ -112,6 +121,7 @@ _DESTINATION: DestinationTable = {
     (_D.TERMINATING, _E.DECIDE_TO_CLOSE): (_A.NOTHING, _D.TERMINATING),
     (_D.TERMINATING, _E.DECIDE_TO_TERMINATE): (_A.NOTHING, _D.TERMINATING),
     (_D.TERMINATING, _E.EXPIRED): (_A.END, _D.TERMINATED),
+    # Remembered for a while, so that a repeat gets the answer that its original got.
     (_D.TERMINATED, _E.NEW_MESSAGE): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
     (_D.TERMINATED, _E.DUPLICATE_MESSAGE): (_A.ACKNOWLEDGE, _D.TERMINATED),
     (_D.TERMINATED, _E.MESSAGE_ABOVE_LIMIT): (_A.RAISE_SEQUENCE_TERMINATED, _D.TERMINATED),
@@ -147,6 +157,7 @@ def _destination_table(can: Capabilities) -> DestinationTable:
     if not can.answers_terminate:
         table[_D.CREATED, _E.DECIDE_TO_TERMINATE] = (_A.SEND_FAULT, _D.TERMINATED)
         for state in {*_D} - absent_states:
+            # TerminateSequence is one-way there (WS-RM 1.0); WCF's client waits for that of the offered Sequence.
             table[state, _E.TERMINATE_SEQUENCE] = (_A.TERMINATE_OFFERED, _D.TERMINATED)
     if can.rollover_ends:  # WS-RM 1.0 4
         table[_D.CREATED, _E.MESSAGE_ABOVE_LIMIT] = (_A.RAISE_MESSAGE_NUMBER_ROLLOVER, _D.TERMINATED)
@@ -204,13 +215,16 @@ SETTLING_TABLE: dict[tuple[SettlingState, SettlingEvent], tuple[SettlingAction, 
     (_U.SETTLING, _UE.END): (_UA.NOTHING, _U.SETTLING),
     (_U.SETTLING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
     (_U.SETTLING, _UE.DURABLE): (_UA.ACKNOWLEDGE_ALL, _U.AWAITING),
+    # Later, because the source would not ask again, and a crash would undo the end.
     (_U.SETTLING, _UE.TELL): (_UA.TELL_LATER, _U.SETTLING),
     (_U.SETTLING, _UE.REFUSED): (_UA.WAIT, _U.SETTLING),
     (_U.SETTLING, _UE.REFUSED_FOR_ITSELF): (_UA.WAIT, _U.SETTLING),
     (_U.AWAITING, _UE.END): (_UA.NOTHING, _U.AWAITING),
+    # The source has ended it without waiting, so every request is acknowledged now.
     (_U.AWAITING, _UE.WAIVED): (_UA.SAVE, _U.SETTLING),
     (_U.AWAITING, _UE.LAST_REPLY): (_UA.NOTHING, _U.SETTLED),  # its acknowledgements are final in that state
     (_U.AWAITING, _UE.TELL): (_UA.TELL_LATER, _U.AWAITING),
+    # An empty answer: the fault would make the source abandon the request that is being handled.
     (_U.AWAITING, _UE.REFUSED): (_UA.SAY_NOTHING, _U.AWAITING),
     (_U.AWAITING, _UE.REFUSED_FOR_ITSELF): (_UA.ANSWER, _U.AWAITING),
     (_U.SETTLED, _UE.END): (_UA.NOTHING, _U.SETTLED),

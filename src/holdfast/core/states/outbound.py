@@ -118,8 +118,10 @@ def _way(can: Capabilities) -> SourceTable:
     return {
         # Without CreateSequence, the source makes the Identifier itself.
         (_S.NONE, _V.WANT_SEQUENCE): (_T.SEND_CREATE, _S.CREATING) if can.creates else (_T.BEGIN, _S.CREATED),
+        # The grant of an abandoned CreateSequence: that Sequence expires at the destination.
         (_S.NONE, _V.CREATE_SEQUENCE_RESPONSE): (_T.NOTHING, _S.NONE),
         (_S.CREATING, _V.TURN): (_T.SEND_CREATE, _S.CREATING),
+        # Nothing leaves in it before the grant is durable, or a crash would orphan what was sent.
         (_S.CREATING, _V.CREATE_SEQUENCE_RESPONSE): (_T.KEEP, _S.GRANTED),
         (_S.CREATING, _V.CREATE_SEQUENCE_NOT_ACCEPTED): (_T.REPORT_REFUSED, _S.NONE),
         (_S.CREATING, _V.SILENT): (_T.STOP, _S.CREATING),
@@ -132,19 +134,23 @@ def _way(can: Capabilities) -> SourceTable:
         (_S.ROLLOVER, _V.SEND_LAST_NUMBER): (_T.NUMBER, _S.ROLLOVER),
         (_S.ROLLOVER, _V.TAKES_NO_NUMBER): (_T.STOP, _S.ROLLOVER),
         (_S.ROLLOVER, _V.DOUBT_STAYS): (_T.LOSE, _S.TERMINATED),
+        # WS-RM 1.0 3.2: LastMessage marks the end. 1.1 closes (3.5), then terminates (3.6).
         (_S.CREATED, _V.ALL_ACKNOWLEDGED): (_T.SEND_LAST_MESSAGE, _S.ROLLOVER) if can.has_last_message else first_step,
         (_S.CREATED, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
         (_S.ROLLOVER, _V.ALL_ACKNOWLEDGED): first_step,
         (_S.ROLLOVER, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
         (_S.CLOSING, _V.TURN): (_T.SEND_CLOSE, _S.CLOSING),
+        # Saved: after a restart the source terminates, and sends nothing more in it.
         (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.SAVE, _S.CLOSED),
         (_S.CLOSED, _V.ALL_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
         (_S.CLOSED, _V.ALL_NUMBERS_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
+        # WS-RM 3.5: the destination repeats it until it is answered.
         (_S.CLOSED, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.CLOSED),
         (_S.CLOSED, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.CLOSED),
         (_S.CLOSED, _V.CLOSED_FAULT): (_T.NOTHING, _S.CLOSED),
         (_S.CLOSED, _V.RESUMED): (_T.MOVE_REST, _S.CLOSED),
         (_S.TERMINATING, _V.TURN): (_T.SEND_TERMINATE, _S.TERMINATING),
+        # WS-RM 3.6
         (_S.TERMINATING, _V.TERMINATE_SEQUENCE_RESPONSE): (_T.FINISH, _S.TERMINATED),
         (_S.TERMINATING, _V.CLOSE_SEQUENCE): (_T.ANSWER_CLOSE, _S.TERMINATING),
         (_S.TERMINATING, _V.FINAL_ACKNOWLEDGEMENT): (_T.MARK, _S.TERMINATING),
@@ -160,31 +166,43 @@ def _source_table(can: Capabilities) -> SourceTable:
     # Complete the table of WS-RM appendix D for the RM Source.
     table = _way(can)
     for fault in _FAULTS:
+        # Any fault refuses the Sequence: a peer may not know CreateSequence at all (WS-RM 4.6).
         table[_S.CREATING, fault] = (_T.REPORT_REFUSED, _S.NONE)
     for state in _OPEN:
         table[state, _V.TURN] = (_T.TRANSMIT, state)
+        # WS-RM 3.9
         table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
+        # WS-RM 4.5: no new number, but lower ones are retransmitted.
         table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
         table[state, _V.SILENT] = (_T.STOP, state)
         # Those answers also say which messages the peer refused. It refuses messages sent meanwhile, too.
         table[state, _V.ENDING_FAULT_EARLY] = (_T.RETRY, state)
     for state in _UNENDED:
+        # WS-RM 3.9: Final says that the ranges never change again, so the rest is not accepted any more.
         table[state, _V.FINAL_ACKNOWLEDGEMENT] = (_T.MARK_AND_REPORT, _S.CLOSED)
+        # WS-RM 4.7
         table[state, _V.CLOSED_FAULT] = (_T.REPORT_REST, _S.CLOSED)
+        # WS-RM 3.5: the destination may close the Sequence itself.
         table[state, _V.CLOSE_SEQUENCE] = (_T.ANSWER_CLOSE, _S.CLOSED)
+        # WS-RM 4.2, 4.3: unacknowledged messages may have arrived, or not.
         table[state, _V.ENDING_FAULT] = (_T.LOSE, _S.TERMINATED)
         table[state, _V.EXPIRED] = (_T.LOSE, _S.TERMINATED)
     for state in (_S.CLOSED, _S.TERMINATING):
+        # The final state is known, and UnknownSequence is a legal answer to TerminateSequence (WS-RM 3.6).
         table[state, _V.ENDING_FAULT] = (_T.FINISH, _S.TERMINATED)
         table[state, _V.EXPIRED] = (_T.FINISH, _S.TERMINATED)
     for state in (_S.CLOSING, _S.TERMINATING):
+        # Everything is acknowledged, so nothing depends on the answer.
         table[state, _V.UNANSWERED] = (_T.FINISH, _S.TERMINATED)
     for state in _KNOWN:
+        # WS-RM 4.4
         table[state, _V.INVALID_ACKNOWLEDGEMENT] = (_T.RAISE_INVALID_ACKNOWLEDGEMENT, state)
+        # WS-RM 3.6: the destination may terminate it. In 1.0 it may not, so there it means a fault.
         answer = _T.ANSWER_TERMINATE if can.answers_terminate else table[state, _V.ENDING_FAULT][0]
         table[state, _V.TERMINATE_SEQUENCE] = (answer, _S.TERMINATED)
         table.setdefault((state, _V.ACKNOWLEDGEMENT), (_T.MARK, state))
         table.setdefault((state, _V.ACKNOWLEDGEMENT_FAULT), (_T.REPORT_ACKNOWLEDGEMENT, state))
+        # Every retry would get the same fault, and the number cannot be skipped.
         table.setdefault((state, _V.MESSAGE_FAULT), (_T.STOP, state))
         table.setdefault((state, _V.OTHER_FAULT), (_T.RETRY, state))
         # Late and repeated messages carry no new information.

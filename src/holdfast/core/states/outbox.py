@@ -49,6 +49,7 @@ OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxSt
     (_O.OPEN, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
     (_O.ENDING, _OE.TURN): (_OA.SEND, _O.ENDING),
     (_O.ENDING, _OE.WANT_END): (_OA.NOTHING, _O.ENDING),
+    # Open again: a later message begins another Sequence.
     (_O.ENDING, _OE.EMPTIED): (_OA.TELL_ENDED, _O.OPEN),
     (_O.ENDING, _OE.SUSPEND): (_OA.HOLD_BACK, _O.SUSPENDED_ENDING),
     (_O.ENDING, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED_ENDING),
@@ -65,6 +66,7 @@ OUTBOX_TABLE: dict[tuple[OutboxState, OutboxEvent], tuple[OutboxAction, OutboxSt
     (_O.SUSPENDED_ENDING, _OE.RESUME): (_OA.GO_ON, _O.ENDING),
     (_O.STOPPED, _OE.TURN): (_OA.NOTHING, _O.STOPPED),
     (_O.STOPPED, _OE.WANT_END): (_OA.END, _O.STOPPED_ENDING),
+    # A suspension must not hide that a decision is needed.
     (_O.STOPPED, _OE.SUSPEND): (_OA.NOTHING, _O.STOPPED),
     (_O.STOPPED, _OE.STOP): (_OA.TELL_STOPPED, _O.STOPPED),
     (_O.STOPPED, _OE.RESUME): (_OA.GO_ON, _O.OPEN),
@@ -118,6 +120,7 @@ CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, Circ
     # Every state counts attempts without an answer, to compare them with the limit.
     (_C.CLOSED, _CE.FAILED): (_CA.NOTHING, _C.CLOSED),
     (_C.CLOSED, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
+    # Retry-After says more than any number of attempts without an answer.
     (_C.CLOSED, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
     # Answers to requests from before the circuit opened say nothing about the address now; the next probe will.
     (_C.OPEN, _CE.ANSWERED): (_CA.NOTHING, _C.OPEN),
@@ -129,9 +132,11 @@ CIRCUIT_TABLE: dict[tuple[CircuitState, CircuitEvent], tuple[CircuitAction, Circ
     (_C.PROBING, _CE.FAILED): (_CA.POSTPONE, _C.OPEN),
     (_C.PROBING, _CE.FAILED_OFTEN): (_CA.POSTPONE, _C.OPEN),
     (_C.PROBING, _CE.ASKS_FOR_PAUSE): (_CA.POSTPONE, _C.OPEN),
+    # The earlier probe had neither an answer nor a failure in time: another outbox probes.
     (_C.PROBING, _CE.PROBE_DUE): (_CA.PROBE, _C.PROBING),
     (_C.PROBING, _CE.PROBE_UNUSED): (_CA.NOTHING, _C.OPEN),
     (_C.RAMPING, _CE.ANSWERED): (_CA.LET_IN_MORE, _C.RAMPING),
+    # A single failure is usual on a bad network.
     (_C.RAMPING, _CE.FAILED): (_CA.NOTHING, _C.RAMPING),
     (_C.RAMPING, _CE.FAILED_OFTEN): (_CA.OPEN, _C.OPEN),
     (_C.RAMPING, _CE.ASKS_FOR_PAUSE): (_CA.OPEN, _C.OPEN),
@@ -200,6 +205,7 @@ WITHDRAWAL_TABLE: dict[tuple[WithdrawalState, WithdrawalEvent], tuple[Withdrawal
     (_W.DRAINING, _WE.UNREPLIED): (_WA.AWAIT_REPLIES, _W.DRAINING),
     (_W.DRAINING, _WE.UNREPLIED_TOO_LONG): (_WA.STOP_UNREPLIED, _W.NONE),
     (_W.DRAINING, _WE.UNREAD): (_WA.READ, _W.DRAINING),
+    # Nothing else was in flight, or all of it is acknowledged: no question is needed.
     (_W.DRAINING, _WE.CERTAIN): (_WA.DEAD_LETTER, _W.NONE),
     # The destination's latest acknowledgement did not cover this message.
     (_W.ASKED, _WE.REFUSED): (_WA.WITHHOLD, _W.DRAINING),

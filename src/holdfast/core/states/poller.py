@@ -48,6 +48,7 @@ POLLER_TABLE: dict[tuple[PollerState, PollerEvent], tuple[PollerAction, PollerSt
     (_P.IDLE, _PE.EXPECTED): (_PA.POLL_SOON, _P.WAITING),
     (_P.WAITING, _PE.EXPECTED): (_PA.POLL_SOON, _P.WAITING),
     (_P.WAITING, _PE.DUE): (_PA.POLL, _P.POLLING),
+    # Only an unexpected message can come, so the longest pause suffices.
     (_P.WAITING, _PE.DUE_EARLY): (_PA.POSTPONE, _P.WAITING),
     (_P.WAITING, _PE.NOTHING_EXPECTED): (_PA.NOTHING, _P.IDLE),
     # The poll in flight may have left too early for this message.
@@ -66,6 +67,7 @@ POLLER_TABLE: dict[tuple[PollerState, PollerEvent], tuple[PollerAction, PollerSt
     (_P.WAITING, _PE.EMPTY): (_PA.NOTHING, _P.WAITING),
     (_P.WAITING, _PE.FAILED): (_PA.NOTHING, _P.WAITING),
     (_P.WAITING, _PE.REFUSED): (_PA.STOP, _P.REFUSED),
+    # Nothing here expects a message, so what waits there is for no one here.
     (_P.IDLE, _PE.MORE): (_PA.NOTHING, _P.IDLE),
     (_P.IDLE, _PE.MESSAGE): (_PA.NOTHING, _P.IDLE),
     (_P.IDLE, _PE.EMPTY): (_PA.NOTHING, _P.IDLE),

@@ -14,6 +14,7 @@ class NoSuchMove(RuntimeError):
 class Name(Enum):
     """An enum hashed by identity. Every message looks up the tables, and Enum's own hash is slow."""
 
+    # Members are singletons, so their identity is enough.
     __hash__ = object.__hash__
 
 
