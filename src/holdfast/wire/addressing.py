@@ -53,11 +53,13 @@ def decode_epr(node: Node, *, soap: str = "") -> EndpointReference:
         AddressingError: if it has no Address, or more than one.
     """
     addresses = [child for child in node.children if child.local == "Address" and child.namespace in WSA_OF_NS]
+    # WS-Addressing core 2.1: exactly one Address. Other children are extensions, and are not kept.
     if len(addresses) != 1:
         code = INVALID_EPR if addresses else MISSING_ADDRESS_IN_EPR
         message = f"{node.local} must have exactly one wsa:Address, not {len(addresses)}"
         raise AddressingError(message, soap=soap, code=code, header=node.local)
     namespace = addresses[0].namespace
+    # By the Address's namespace, not the message's: the special URIs differ between versions.
     reference = endpoint_reference(addresses[0].text, WSA_OF_NS[namespace])
     carriers = (f"{namespace}}}ReferenceProperties", f"{namespace}}}ReferenceParameters")
     parameters = tuple(
@@ -73,6 +75,7 @@ def version_of(headers: list[Node]) -> Addressing | None:
         addressing = HEADER_NAMES.get(node.name)
         if addressing is None:
             continue
+        # Every message needs an Action, so that of another version is the foreign one.
         if node.local == "Action":
             return addressing
         found = found or addressing
@@ -99,8 +102,10 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
         else:
             namespace, relation = node.resolve(relation)
             reply = relation == REPLY_RELATION[addressing] and namespace in ("", WSA_NS[addressing])
+        # Another relationship says nothing about requests (core 3.1). There may be several of them.
         if not reply:
             return
+    # WS-Addressing core 3.2: at most once.
     if local in seen:
         message, version = f"wsa:{local} occurs twice", addressing.value
         raise AddressingError(message, soap=soap, code=INVALID_CARDINALITY, header=local, addressing=version)

@@ -33,6 +33,7 @@ def parse_element(body: bytes) -> etree._Element:
     Raises:
         EnvelopeError: if it is empty, not well-formed, has more than one root, or declares a document type.
     """
+    # SOAP forbids it, and a stored body may come from another program.
     if _DOCTYPE.match(body) is not None:
         raise EnvelopeError("the body has a document type declaration")
     parser = _parser()
@@ -41,6 +42,7 @@ def parse_element(body: bytes) -> etree._Element:
     except etree.XMLSyntaxError as error:
         if any(entry.type not in _OPINIONS for entry in parser.error_log):
             raise EnvelopeError(f"the body is not one well-formed XML element: {error.msg}") from None
+        # These documents are well-formed: they were accepted, and must reach their handler.
         return etree.fromstring(body, _parser(recover=True))
 
 

@@ -77,12 +77,14 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
         raise EnvelopeError("the fault has no code", soap=soap.value)
     top = codes[0]
     details = detail.children if detail is not None else []
+    # The header names the RM fault; faultcode is only Client or Server (WS-RM 4.1).
     if header is not None:
         code, content = _sequence_fault(header)
         codes, details = [*codes, code], content or details
     elif soap is SOAP.V1_1:
         details = next((block.children for block in headers if block.name == FAULT_DETAIL_NAME), details)
     rm, fault = _classify(codes, reason)
+    # Any other code counts as Sender: the message is to blame, as far as is known.
     fault.sender = _SOAP_1_1_CODES.get(top[1], top[1]) != "Receiver"
     fault.has_sequence_fault_header = header is not None
     _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
@@ -123,6 +125,7 @@ def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:
 
 def _classify(codes: list[_Code], reason: str) -> tuple[RM | None, Fault]:
     """Choose WS-RM's code wherever it is (WCF nests its own below it), otherwise the most specific code."""
+    # The most specific first.
     for namespace, local in reversed(codes):
         local = _MISSPELT.get(local, local)
         rm = RM_OF_NS.get(namespace)
@@ -143,9 +146,11 @@ def _read_details(fault: Fault, details: list[Node], dialect: Dialect | None, ma
         elif dialect is None or child.namespace != dialect.namespace:
             rest.append(child)
         elif child.local == "MaxMessageNumber" and fault.max_message_number is None:
+            # Above the type's maximum it is no limit.
             fault.max_message_number = min(text.number(child.text, "MaxMessageNumber"), MAX_MESSAGE_NUMBER)
         elif child.local == dialect.acknowledgement and fault.acknowledgement is None:
             fault.acknowledgement = decode_acknowledgement(child, dialect, max_ranges)
+            # InvalidAcknowledgement names its Sequence only there (WS-RM 4.4).
             fault.identifier = fault.identifier or fault.acknowledgement.identifier
         else:
             rest.append(child)
@@ -162,6 +167,7 @@ def fault_action(versions: Versions, fault: Fault) -> str:
 
 def action_of_fault(rm: RM | None, addressing: Addressing, fault: Fault) -> str:
     """Return the same for a message without WS-RM."""
+    # WS-RM 1.1 has one action for all its faults; 1.0 has none, and takes WS-Addressing's.
     if fault.is_rm and rm in RM_FAULT_ACTIONS:
         return RM_FAULT_ACTIONS[rm]
     if fault.code_namespace == MC_NS:
@@ -199,6 +205,7 @@ def encode_fault_header(fault: Fault, dialect: Dialect | None, addressing: Addre
     if _is_about_rm_header(fault, dialect):
         assert dialect is not None
         before, detail = "", _write_detail(fault, dialect)
+        # 2003/03 and 2004/03: the Identifier comes before the code.
         if dialect.fault_identified and fault.identifier is not None:
             before = write_identifier(fault.identifier, dialect)
             rest = detail.removeprefix(before)
@@ -270,6 +277,7 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
     in_header = _is_about_rm_header(fault, dialect) or _is_about_addressing_header(fault, addressing)
     detail = "" if in_header else _write_detail(fault, dialect)
     code = "s:Client" if fault.sender else "s:Server"
+    # WS-RM 4.6, 4.8: these are not about an RM header, so SOAP 1.1 names them in faultcode.
     if fault.is_rm and fault.code in _IN_FAULTCODE:
         code = f"wsrm:{fault.code}"
     elif fault.is_addressing and addressing is not None:
@@ -292,6 +300,7 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
     elif fault.is_addressing and addressing is not None:
         code_name = addressing_code(fault.code, addressing)
         subcode = f"<s:Subcode><s:Value>wsa:{code_name}</s:Value></s:Subcode>"
+        # WS-Addressing SOAP binding 6.4.1: the reason is a subcode within InvalidAddressingHeader.
         if code_name in INVALID_HEADER_REASONS:
             subcode = f"<s:Subcode><s:Value>wsa:{INVALID_ADDRESSING_HEADER}</s:Value>{subcode}</s:Subcode>"
     elif fault.code_namespace:
@@ -319,6 +328,7 @@ def _write_detail(fault: Fault, dialect: Dialect | None) -> str:
     known = ""
     if fault.identifier is not None:
         known = write_identifier(fault.identifier, dialect)
+    # WS-RM 4.5: the detail of 1.1 has it, that of 1.0 only the Identifier.
     if fault.max_message_number is not None and not dialect.rm.can.rollover_ends:
         known += f"<wsrm:MaxMessageNumber>{fault.max_message_number}</wsrm:MaxMessageNumber>"
     return known + detail

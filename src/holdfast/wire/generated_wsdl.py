@@ -78,5 +78,6 @@ def _named(operations: Iterable[GeneratedOperation]) -> dict[str, GeneratedOpera
     for one in operations:
         words = [word for word in _NOT_IN_NAMES.split(one.action) if word]
         name = words[-1] if words and not words[-1][0].isdigit() else f"Operation{len(named) + 1}"
+        # Two actions may end alike, but names of operations must differ.
         named[name if name not in named else f"{name}{len(named) + 1}"] = one
     return named

@@ -47,6 +47,7 @@ def names_other_action(action: str, soap_action: str, media: str) -> bool:
     given = soap_action.strip().strip('"')
     if not given and media[:20].lower() == _SOAP_1_2 and (found := _ACTION.search(media)) is not None:
         given = re.sub(r"\\(.)", r"\1", found[1]) if found[1] is not None else found[2]
+    # An empty SOAPAction says nothing (SOAP 1.1, 6.1.1).
     return given not in ("", action, _quoted(action)[1:-1])
 
 

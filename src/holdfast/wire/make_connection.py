@@ -24,9 +24,11 @@ def decode_make_connection(node: Node) -> MakeConnection:
     address = node.only(_ADDRESS)
     poll = MakeConnection(address.text if address is not None else "")
     for child in node.children:
+        # Drafts only: Sandesha2 still writes it for an anonymous client.
         if child.name in _IDENTIFIERS:
             poll.identifier = child.text
         elif child.name != _ADDRESS:
+            # WS-MakeConnection 4.1: the fault names one unknown selection, so the first suffices.
             poll.unsupported = poll.unsupported or f"{{{child.namespace}}}{child.local}"
     return poll
 

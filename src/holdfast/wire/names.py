@@ -137,4 +137,5 @@ def is_for_receiver(name: str, role: str) -> bool:
 
     See SOAP 1.2 part 1, 2.2, and SOAP 1.1, 4.2.2. A block that binds security to a hop is for every reader.
     """
+    # An intermediary passes on what is for the ultimate receiver alone (SOAP 1.2 part 1, 2.7).
     return role not in NEXT and name not in SECURITY_BINDING_NAMES

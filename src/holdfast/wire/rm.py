@@ -67,6 +67,7 @@ def decode_sequence(node: Node, dialect: Dialect) -> Sequence:
     number = node.only(dialect.name("MessageNumber"))
     if number is None:
         raise EnvelopeError("Sequence has no MessageNumber")
+    # LastMessage was removed in 1.1 (WS-RM 1.0 3.2).
     last = dialect.rm.can.marks_last and node.only(dialect.name("LastMessage")) is not None
     return Sequence(_identifier(node, dialect), message_number(number.text), last)
 
@@ -90,13 +91,16 @@ def decode_acknowledgement(node: Node, dialect: Dialect, max_ranges: int) -> Seq
     range_name, nack_name = dialect.name(dialect.acknowledgement_range), dialect.name("Nack")
     ranges = [child for child in node.children if child.name == range_name]
     nacks = [child for child in node.children if child.name == nack_name]
+    # Before any range is decoded: each would become objects.
     if len(ranges) > max_ranges or len(nacks) > max_ranges:
         raise LimitExceeded(f"an acknowledgement with more than {max_ranges} ranges or Nacks")
     if not ranges and not nacks and node.only(dialect.name("None")) is None:
         raise EnvelopeError(f"{node.local} has no {dialect.acknowledgement_range}, None or Nack")
+    # Not compared with each other here: the core rejects what was never sent, and joins what overlaps.
     pairs = tuple(_range(child) for child in ranges)
     if pairs == (dialect.range_of_nothing,):
         pairs = ()
+    # WS-RM 3.9: Final promises that the ranges never change again. 1.0 knows none.
     final = dialect.rm.can.has_final and node.only(dialect.name("Final")) is not None
     numbers = tuple(text.number(child.text, "Nack") for child in nacks)
     return SequenceAcknowledgement(_identifier(node, dialect), pairs, numbers, final, _buffer_remaining(node))
@@ -107,6 +111,7 @@ def _buffer_remaining(node: Node) -> int | None:
     if child is None:
         return None
     value = text.number(child.text, "BufferRemaining")
+    # [MS-WSRVCRM]: xs:int, and never negative.
     if value > _MAX_BUFFER:
         raise EnvelopeError("BufferRemaining is not an xs:int")
     return value
@@ -175,6 +180,7 @@ def decode_control(node: Node, dialect: Dialect, sender: EndpointReference) -> C
         EnvelopeError: The element is not a message of WS-RM, or is malformed.
     """
     kind = dialect.bodies.get(node.local)
+    # 2004/03: an empty element, so acknowledgements go where answers go.
     if kind is CreateSequence and not dialect.rm.can.negotiates:
         return CreateSequence(sender)
     if kind is CreateSequence:
@@ -212,11 +218,13 @@ def encode_sequence(header: Sequence, dialect: Dialect) -> str:
 def encode_acknowledgement(header: SequenceAcknowledgement, dialect: Dialect) -> str:
     """Encode a SequenceAcknowledgement header, children in the schema's order, BufferRemaining last."""
     name = dialect.acknowledgement_range
+    # Nearly always: one range.
     if len(header.ranges) == 1:
         ((lower, upper),) = header.ranges
         said = f'<wsrm:{name} Lower="{lower}" Upper="{upper}"/>'
     elif header.ranges:
         said = "".join([f'<wsrm:{name} Lower="{lower}" Upper="{upper}"/>' for lower, upper in header.ranges])
+    # A Nack excludes ranges and None (WS-RM 3.9).
     elif header.nacks and dialect.has_nack:
         said = "".join([f"<wsrm:Nack>{number}</wsrm:Nack>" for number in header.nacks])
     else:
@@ -282,11 +290,13 @@ def encode_control(control: Control, dialect: Dialect, addressing: Addressing) -
                 content += _write_expires(control.expires)
             if dialect.has_behavior:
                 content += _write_behavior(control.incomplete_sequence_behavior)
+            # No Accept declines the Offer (WS-RM 3.4).
             if control.accept_acks_to is not None and dialect.rm.can.negotiates:
                 acks_to = encode_epr_content(control.accept_acks_to, addressing)
                 content += f"<wsrm:Accept><wsrm:AcksTo>{acks_to}</wsrm:AcksTo></wsrm:Accept>"
         case CloseSequence() | TerminateSequence():
             content = write_identifier(control.identifier, dialect)
+            # LastMsgNumber cannot be 0, so it is left out if no message was sent (WS-RM 3.5).
             if dialect.rm.can.names_last_number and control.last_message_number:
                 content += f"<wsrm:LastMsgNumber>{control.last_message_number}</wsrm:LastMsgNumber>"
         case CloseSequenceResponse() | TerminateSequenceResponse():

@@ -19,6 +19,7 @@ _REPLACEMENTS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 
 def escape(text: str) -> str:
     """Return ``text`` as XML character data; characters that XML cannot contain become U+FFFD."""
+    # Nearly every text: printable ASCII without mark-up.
     if _PLAIN(text) is not None:
         return text
     return _UNSAFE.sub(lambda match: _REPLACEMENTS.get(match[0], "\ufffd"), text)
@@ -46,6 +47,7 @@ def number(text: str, what: str) -> int:
         EnvelopeError: for anything else; ``what`` names the element.
     """
     digits = strip(text)
+    # The schema permits any length. int() of a long one takes quadratic time, and no Sequence has such a number.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 64):
         raise EnvelopeError(f"{what} is not a number: {digits[:80]!r}")
     return int(digits)
@@ -76,6 +78,7 @@ def duration(text: str) -> float | None:
     if match is None or written[-1] in "PT":
         raise EnvelopeError(f"Expires is not a duration: {written[:80]!r}")
     seconds = sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
+    # PT0S is "never" to every peer (WS-RM 3.4), not the shortest life.
     return min(seconds, LONGEST) or None
 
 
@@ -142,6 +145,7 @@ def _without_ids(tag: str) -> list[str]:
     literals = [first]
     before = first
     for value, after in zip(others[::2], others[1::2], strict=True):
+        # An Id differs in every message (WS-Security), and any other value does not.
         if _ENDS_IN_ID(before):
             literals[-1] += '"'
             literals.append(f'"{after}')
@@ -174,6 +178,7 @@ class Scope:
     def get(self, prefix: str) -> str:
         """Return the namespace of a prefix; "" if it is not declared."""
         scope: Scope | None = self
+        # Outwards, so the nearest declaration counts.
         while scope is not None:
             if prefix in scope.own:
                 return scope.own[prefix]
@@ -312,11 +317,13 @@ def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: lis
         How much of ``raw`` is in ``parts`` afterwards.
     """
     tag = _TAG.match(raw, top)
+    # Before the attributes: the tag's own declarations stay as they are.
     name_end = _NAME_END.search(raw, top)
     if tag is None or name_end is None:
         raise EnvelopeError("the body is not well-formed XML")
     own = set(_DECLARES.findall(tag[1]))
     parts.append(raw[done : name_end.start()])
+    # Its own declaration of a prefix hides that of the scope around it.
     parts.extend([written for written in needed if written[1 : written.index(b"=")] not in own])
     return name_end.start()
 

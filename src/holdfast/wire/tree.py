@@ -110,6 +110,7 @@ class Node:
         """The offset after its end tag."""
         data = self.source.data
         end = tag_end(data, self.start)
+        # expat reports the same position for the start and the end of an empty element.
         if data[end - 2] == 47:  # "/": an empty-element tag
             return end
         return tag_end(data, self.stop)
@@ -182,6 +183,7 @@ def parser_for(data: bytes, limits: Limits) -> XMLParserType:
     parser = ParserCreate("UTF-8", "}", None)  # None: names are not kept, of which there may be as many as bytes
     parser.StartDoctypeDeclHandler = refuse_doctype
     parser.ProcessingInstructionHandler = refuse_instruction
+    # A shorter document cannot contain such a name: no callback for most messages.
     if len(data) > limits.max_namespace:
         parser.StartNamespaceDeclHandler = partial(_check_namespace, limits)
     return parser
@@ -200,6 +202,7 @@ def feed(parser: XMLParserType, data: bytes, start: int = 0) -> None:
     size = len(data)
     while size - start > PIECE:
         # The part that the parser has not processed yet: its index counts the bytes it was given.
+        # As long as what is unprocessed, so each byte of a long tag is scanned twice at most.
         piece = max(PIECE, start - parser.CurrentByteIndex)
         parser.Parse(data[start : start + piece], False)
         start += piece
@@ -312,6 +315,7 @@ class _Builder:
         if self.declared:
             scope = Scope(self.declared, outer)
             self.declared = {}
+            # Counted with all scopes around it: each stored part may need every one of them.
             if scope.count > self.limits.max_declarations:
                 raise LimitExceeded(f"more than {self.limits.max_declarations} namespaces are in scope of one element")
         node = Node(name, attributes, scope, outer, self.source, self.parser.CurrentByteIndex)
@@ -358,6 +362,7 @@ class _Builder:
             raise EnvelopeError(f"the Body contains {node.told!r} in addition to an RM message or a fault")
         else:
             self.parser.CharacterDataHandler = None
+            # An application's body stays bytes: its elements are only counted.
             self.parser.StartElementHandler = self.on_inner_start
             self.parser.EndElementHandler = self.on_inner_end
             self.parser.StartNamespaceDeclHandler = partial(_check_namespace, self.limits)
@@ -413,6 +418,7 @@ class _Builder:
 def tag_end(data: bytes, start: int) -> int:
     """Return the offset after the tag that starts at ``start``: the first ``>`` outside quotes."""
     at = start
+    # A ">" within quotes does not end the tag.
     while True:
         close = data.index(b">", at)
         quote = min((q for q in (data.find(b'"', at, close), data.find(b"'", at, close)) if q >= 0), default=-1)

@@ -412,6 +412,7 @@ def _action(message: etree._Element | None) -> str:
 def _joined(port_type: str) -> str:
     """The beginning of default actions (WS-Addressing 1.0 Metadata, 4.4.4)."""
     namespace, _, name = port_type.removeprefix("{").rpartition("}")
+    # A URN has colons where a URL has slashes.
     delimiter = ":" if namespace.lower().startswith("urn:") else "/"
     return f"{namespace.removesuffix(delimiter)}{delimiter}{name}{delimiter}"
 
@@ -421,6 +422,7 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
     asked, answered = operation.find(f"{{{WSDL}}}input"), operation.find(f"{{{WSDL}}}output")
     own_name = asked.get("name", "") if asked is not None else ""
     request = _action(asked) or stated.get(name, "")
+    # WSDL 1.1, 2.4.5: without a name, the input of a two-way operation is called NAMERequest.
     default = f"{start}{own_name or (name if answered is None else f'{name}Request')}"
     reply = ""
     if answered is not None:

@@ -59,10 +59,13 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
     if len(data) > limits.max_bytes:
         raise LimitExceeded(f"the message has {len(data)} bytes, but the limit is {limits.max_bytes}")
     start = data[:2]
+    # UTF-8 without a declaration, which nearly every peer sends, needs no look at its encoding.
     if start == b"<?" or start == b"<\0" or start[:1] != b"<":
         data = as_utf8(data)
+    # Before the parser, which would hold all attributes of a tag at once.
     if len(data) > limits.max_attributes and has_many_attributes(data, limits.max_attributes):
         raise LimitExceeded(f"an element has more than {limits.max_attributes} attributes")
+    # Fastest first. Each path decodes only what it certainly decodes like the complete one.
     envelope = decode_known(data, limits)
     if envelope is None:
         envelope = decode_usual(data, limits)
@@ -70,6 +73,7 @@ def decode(data: bytes, *, limits: Limits = DEFAULT) -> Envelope:
             envelope = decode_any(data, limits)
         else:
             learn(data, envelope)
+        # A shorter message cannot contain too long a URI.
         if len(data) > limits.max_uri:
             check_kept(envelope, limits)
     if envelope.control is not None or envelope.action in RESERVED_ACTIONS:
@@ -130,6 +134,7 @@ def as_utf8(data: bytes) -> bytes:
             raise EnvelopeError("the XML declaration is malformed or has a version other than 1.0")
         return data if codec in ("", "utf-8") else _transcode(data, codec)
     declared = declaration[1] or "utf-8"
+    # A list, because Python has codecs that are no encodings, and some expand without bound.
     if _CODECS.fullmatch(declared) is None:
         raise EnvelopeError(f"the encoding {declared!r} is not supported", remedy="Send UTF-8")
     width = 2 if codec.startswith("utf-16") else 1
@@ -172,12 +177,14 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
         ours = role in roles
         if ours and node.name in RM_HEADER_NAMES:
             _read_rm_header(node, envelope, limits)
+        # Blocks of another version of WS-Addressing are foreign.
         elif ours and envelope.addressing and wsa.HEADER_NAMES.get(node.name) is envelope.addressing:
             wsa.decode_header(node, envelope, envelope.addressing, seen)
         elif ours and node.name == MC_PENDING_NAME:
             envelope.message_pending = is_pending(node)
         else:
             foreign.append(node)
+            # SOAP 1.2 part 1, 2.4: only blocks for this node count.
             if ours and _is_not_understood(node, SOAP_NS[document.soap]):
                 envelope.not_understood += (f"{{{node.namespace}}}{node.local}",)
                 if is_for_receiver(node.name, role):
@@ -191,6 +198,7 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
     # The version of 2003/03 ends a Sequence with a header block, in a message of its own or beside another one.
     if envelope.terminates and not document.body and not (envelope.sequence or envelope.control or envelope.fault):
         envelope.control, envelope.terminates = TerminateSequence(envelope.terminates), ""
+    # An empty body, such as LastMessage's: only the action names the version.
     if envelope.action in RM_OF_ACTION and envelope.rm is None:
         envelope.rm = RM_OF_ACTION[envelope.action]
     envelope.headers = tuple([node.raw() for node in foreign])
@@ -204,6 +212,7 @@ def _is_not_understood(node: Node, soap_ns: str) -> bool:
 
 
 def _speak(envelope: Envelope, version: RM) -> None:
+    # A Sequence lives in one version, so a message has one.
     if envelope.rm is not None and envelope.rm is not version:
         raise EnvelopeError(f"the message mixes WS-RM {envelope.rm.value} and {version.value}")
     envelope.rm = version
@@ -225,6 +234,7 @@ def _read_rm_header(node: Node, envelope: Envelope, limits: Limits) -> None:
         envelope.terminates = rm.decode_terminate_header(node, dialect)
     else:
         acknowledgement = rm.decode_acknowledgement(node, dialect, limits.max_ranges)
+        # WS-RM 3.9: several may share a message only if their Identifiers differ.
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
             raise EnvelopeError("two SequenceAcknowledgement headers for one Sequence (WS-RM section 3.9)")
         envelope.acknowledgements += (acknowledgement,)

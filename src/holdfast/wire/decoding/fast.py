@@ -118,6 +118,7 @@ _ATTRIBUTE = re.compile(rb"([^\s=]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 def _learn(parent: Shape, tag: bytes) -> Shape:
     """Work out a tag not seen under ``parent`` before, and remember it, within limits."""
     match = _TAG.fullmatch(tag)
+    # A long tag would fill the cache, and comes only once.
     if match is None or len(tag) > _MAX_TAG:
         return _ODD_SHAPE
     qname, written, empty = match[1].decode(), match[2].decode(), bool(match[3])
@@ -132,8 +133,10 @@ def _learn(parent: Shape, tag: bytes) -> Shape:
         else:
             attributes[name] = value
     scope = {**parent.scope, **declared} if declared else parent.scope
+    # The cost of a foreign block grows with them: the complete path takes one pass for any number.
     if len(scope) > USUAL_DECLARATIONS:
         return _ODD_SHAPE
+    # The default namespace does not apply to attributes.
     resolved = {_expand(name, {**scope, "": ""}): value for name, value in attributes.items()}
     shape = _classify(parent, _expand(qname, scope), resolved, scope, empty)
     if shape.kind == ENVELOPE:
@@ -229,16 +232,11 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
 
 
 class _Odd(IndexError):
-    """The envelope does not have the usual shape; a subclass of IndexError, so that a list of tokens that ends early
-    counts too."""
+    """The envelope has another shape. An IndexError, so that a list of tokens that ends early counts too."""
 
 
 def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
-    """Decode an envelope of the usual shape.
-
-    Args:
-        data: UTF-8 without XML declaration.
-        limits: Limits on its size and cost.
+    """Decode an envelope of the usual shape; ``data`` is UTF-8 without XML declaration.
 
     Returns:
         The envelope; None for any other shape, and for every envelope with an error.
@@ -246,6 +244,7 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
     if is_deep(data, limits.max_depth):
         return None
     try:
+        # Well-formed from here on, so cutting at "<" cannot be deceived.
         feed(parser_for(data, limits), data)
         return _read(data, limits)
     except (ExpatError, EnvelopeError, IndexError):
@@ -264,6 +263,7 @@ def is_deep(data: bytes, max_depth: int) -> bool:
     until the end of its piece. (Comments and CDATA sections could contain text like end tags, so a document with one of
     them is not judged here.)
     """
+    # Half of the "<" begin end tags, so a shallow document needs no closer look.
     if data.count(b"<") <= 2 * max_depth:
         return False
     if b"<!" in data or b"<?" in data:
@@ -296,6 +296,7 @@ _REFERENCES = {b"&amp;": b"&", b"&lt;": b"<", b"&gt;": b">", b"&quot;": b'"', b"
 
 
 def _resolve(value: bytes) -> bytes:
+    # A character reference may stand for white space or mark-up.
     if b"&#" in value:
         raise _Odd
     return _REFERENCE_OF.sub(lambda match: _REFERENCES[match[0]], value)
@@ -366,6 +367,7 @@ def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limi
             envelope.sequence, i = _sequence(tokens, i, shape)
         else:
             i = _other_block(tokens, i, header, shape, envelope, limits)
+        # Two versions in one message: the complete path decides which is foreign.
         if shape.addressing is not addressing and shape.addressing is not None:
             if addressing is not None:
                 raise _Odd
@@ -382,6 +384,7 @@ def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limi
     envelope.action = action = action or ""
     envelope.rm = rm or RM_OF_ACTION.get(action)
     envelope.body = body
+    # LastMessage, acknowledgements and questions have no body element.
     if not body and (empty := EMPTY_CONTROLS.get(action)) is not None:
         envelope.control = empty()
     return envelope
@@ -505,6 +508,7 @@ def _acknowledgement(tokens: list[bytes], i: int, shape: Shape, max_ranges: int)
         i += 1
     if not ranges and not none:
         raise _Odd
+    # WS-RM 1.0 has no None: 0-0 stands for it.
     if ranges == [DIALECTS[shape.rm].range_of_nothing]:
         ranges = []
     return SequenceAcknowledgement(identifier, tuple(ranges), (), final, buffer_remaining), i + 1

@@ -216,6 +216,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
 def _envelope(
     data: bytes, end: int, at: int, form: Form, values: tuple[str | None, ...], limits: Limits
 ) -> Envelope | None:
+    # Perhaps too many blocks: the complete path counts them.
     if form.tags > limits.max_headers:
         return None
     if (
@@ -280,6 +281,7 @@ def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) ->
     if form.tags + data.count(b"<", at) > 2 * limits.max_depth and fast.is_deep(data, limits.max_depth):
         return None
     try:
+        # Without the header, which the form has proved well-formed: expat's time grows with its bytes.
         feed(parser_for(data, limits), data[:end] + data[at:])
         return fast.read_body(data, at, form.root, limits)
     except (ExpatError, EnvelopeError, IndexError):
@@ -321,6 +323,7 @@ def learn(data: bytes, usual: Envelope) -> None:
     form = _form(root, text, end, data[at:], usual)
     if form is None:
         return
+    # All at once: a peer that varies its Envelope tag must not cost more than this.
     if len(_forms) >= _MAX_ROOTS:
         _forms.clear()
     _, others = _forms.get(data[:end], (0, []))
@@ -391,6 +394,7 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
             before = ""
         shapes.append(shape)
     pattern = "".join(written) + re.escape(before)
+    # A signature's block never comes twice, and its form would push out a useful one.
     if blocks and not _is_repeated(pattern):
         return None
     return Form(root, pattern, fields, blocks, head, rest, usual)

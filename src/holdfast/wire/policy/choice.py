@@ -97,11 +97,13 @@ class _Demands:
             remedy = _SECURITY_REMEDY if _is_security(assertion) else _UNKNOWN_REMEDY
             return [Need(assertion, words_of_unknown(assertion.name), remedy)]
         found = self._of_row(assertion, row)
+        # WS-Policy 1.5, 4.5: an ignorable assertion that cannot be met is no demand.
         return [] if assertion.is_ignorable and self.unmet(found) else found
 
     def _of_row(self, assertion: Assertion, row: Row) -> list[Need]:
         if row.lacks:
             return [Need(assertion, row.lacks, _SECURITY_REMEDY if _is_security(assertion) else _OTHER_REMEDY)]
+        # A nested policy without alternatives cannot be satisfied (WS-Policy 1.5, 4.3.2).
         if assertion.nested == ():
             return [Need(assertion, "one of no alternatives", _OTHER_REMEDY)]
         inner = (self._of_nested(assertion, row, alternative) for alternative in assertion.nested or ((),))
@@ -168,6 +170,7 @@ def choose(
             f"the policy of {owner} has no alternative, so no client can satisfy it",
             remedy="Name another port, or check the WSDL.",
         )
+    # The error names what the nearest alternative lacks: that is the shortest way to a fix.
     raise _unmet(min(lacking, key=demands.weight), len(lacking), owner)
 
 

@@ -87,6 +87,7 @@ def merge(policies: Iterable[Policy], place: str) -> Policy:
     if len(parts) == 1:
         return parts[0]  # the same object, which callers cache by
     count = prod(map(len, parts))
+    # Before the product is made: ten optional assertions are a thousand alternatives.
     if count > MOST_ALTERNATIVES:
         raise _too_large(place, f"{MOST_ALTERNATIVES} alternatives")
     if sum(size_of(one) * count // len(one) for one in parts if one) > MOST_ASSERTIONS:
@@ -154,6 +155,7 @@ class PolicyReader:
         name = etree.QName(node)
         if name.namespace not in POLICY:
             assertion = self._assertion(node, depth)
+            # WS-Policy 1.5, 4.3.1: Optional means with it or without it.
             return ((assertion,), ()) if _flag(node, "Optional") else ((assertion,),)
         if name.localname == "PolicyReference":
             return self._referred(node.get("URI", "").strip(), node, depth)
@@ -190,6 +192,7 @@ class PolicyReader:
                 raise _too_large(self._place(child), f"{MOST_DEPTH} levels")
         policy = merge(nested, self._place(node)) if nested else None
         size = 1 + size_of(policy or ()) + sum(one.size for one in parameters)
+        # WS-Policy 1.2 has no Ignorable.
         is_ignorable = _flag(node, "Ignorable", POLICY[:1])
         return Assertion(str(node.tag), node, self._place(node), policy, tuple(parameters), is_ignorable, size)
 
@@ -199,6 +202,7 @@ class PolicyReader:
             raise ConfigurationError(
                 f"{self._place(node)} refers to the policy {uri!r}, which the WSDL does not contain", remedy=_REMEDY
             )
+        # A reference to a policy around it would never end.
         if found in self._within:
             raise ConfigurationError(f"{self._place(node)}: the policy {uri!r} refers to itself", remedy=_REMEDY)
         if found not in self._read:

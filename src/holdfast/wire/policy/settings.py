@@ -102,6 +102,7 @@ def for_source(settings: StatedSettings, policy: SourcePolicy) -> SourcePolicy:
         apart = max(policy.poll_interval, settings.request_interval)
         changed = replace(changed, poll_interval=apart, keep_alive=max(policy.keep_alive, settings.request_interval))
     if settings.inactivity_timeout is not None:
+        # Half of the timeout, so that one lost question does not end the Sequence.
         often = max(SHORTEST_KEEP_ALIVE, settings.inactivity_timeout / 2)
         changed = replace(changed, keep_alive=min(changed.keep_alive, often))
     if settings.buffer is not None:
@@ -115,6 +116,7 @@ def _retransmission(settings: StatedSettings, policy: RetransmissionPolicy) -> R
     if settings.retransmission_interval is not None:
         initial = floor = max(SHORTEST_INTERVAL, settings.retransmission_interval)
     if settings.acknowledgement_interval is not None:
+        # An acknowledgement may be that late, and is no sign of a loss.
         floor = max(floor, settings.acknowledgement_interval + MARGIN)
     initial = max(initial, floor)
     steady = 1 if settings.has_backoff else policy.steady
