@@ -34,6 +34,7 @@ class ContentSpool:
 
     def takes(self, length: int) -> bool:
         """Whether a content of that length, as far as it is known, is spooled."""
+        # Once a part of it is spooled, the rest must follow.
         return self.spool is not None and (self.size > 0 or length > SPOOL_FROM)
 
     def add(self, before: bytes | bytearray, body: bytes) -> None:
@@ -56,6 +57,7 @@ class ContentSpool:
             done.result()
             then(spool)
 
+        # In another thread: a disk must not stop the loop.
         asyncio.get_running_loop().run_in_executor(None, spool.flush).add_done_callback(flushed)
         return True
 

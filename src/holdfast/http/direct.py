@@ -28,6 +28,7 @@ class WholeExchange(Exchange):
         content_type: bytes | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
+        # A handler that answers after its caller has gone on must not raise.
         if not self._is_answered:
             self._is_answered = True
             self.answer(status, body, content_type or b"", headers)

@@ -239,5 +239,6 @@ def check_headers(content_type: bytes | None, headers: Sequence[tuple[bytes, byt
         ValueError: One of them holds a carriage return, a line feed or a NUL.
     """
     for value in (content_type or b"", *(part for header in headers for part in header)):
+        # A line break would begin another header, or another answer.
         if b"\r" in value or b"\n" in value or b"\0" in value:
             raise ValueError(f"a header must not contain a line break: {value!r}")

@@ -61,8 +61,10 @@ class HeadMemory(Generic[Head]):
             head: What the parser made of it.
         """
         end = data.find(b"\r\n\r\n") + 4
+        # Only a head that gives the length in plain digits, so that equal bytes always mean an equal message.
         if end > MAX_HEAD_BYTES or len(data) - end != length or declared != str(length):
             return
+        # All at once: a peer that varies its heads must not cost more than this.
         if len(self.found) >= self.most:
             self.found.clear()
         self.found[data[:end]] = head
@@ -76,6 +78,7 @@ class KnownHeads(HeadMemory[KnownHead]):
     def learn(self, data: bytes, request: Request) -> None:
         """Remember the head of the one request that the parser made of ``data``; the connection continues after it."""
         headers, length = request.headers, len(request.body)
+        # These change what follows the head, so the parser must see them.
         if b"expect" in headers or b"transfer-encoding" in headers or b"upgrade" in headers:
             return
         declared = headers.get(b"content-length", b"0").decode("latin-1")

@@ -49,6 +49,7 @@ class PeerCertificate:
     def of(cls, connection: ssl.SSLObject | ssl.SSLSocket) -> PeerCertificate | None:
         """Return the verified certificate of a TLS connection's peer, None without one."""
         encoded, decoded = connection.getpeercert(True), connection.getpeercert()
+        # Decoded is empty for a certificate that was not verified.
         if not encoded or not decoded:
             return None
         names: Any = decoded.get("subjectAltName", ())
@@ -144,6 +145,7 @@ class ClientTLS:
             )
         if self.ca is None and self.certificate is None:
             return None
+        # With a configured authority, the system's are not trusted.
         context = ssl.create_default_context() if self.ca is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None:
             _load_authorities(context, self.ca)

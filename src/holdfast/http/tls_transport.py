@@ -89,7 +89,9 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         view, parts = memoryview(data), list[bytes]()
+        # A record at a time, because OpenSSL's buffers grow with what they are given and never shrink.
         for start in range(0, len(data), RECORD_BYTES):
+            # After close_notify, whatever comes is not the peer's (RFC 8446 section 6.1).
             if self._is_over or self._peer_has_closed:
                 break
             self._incoming.write(view[start : start + RECORD_BYTES])
@@ -190,6 +192,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
         """Encrypt and send some records, and return whether more may follow."""
         sealed, size = list[bytes](), 0
         try:
+            # Several records in one write: a system call costs more than the copy.
             while self._backlog and size < TOGETHER_BYTES:
                 first = self._backlog[0]
                 taken = self._tls.write(first[:RECORD_BYTES])
@@ -218,6 +221,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             if size <= LOW_WATER:
                 self._protocol_is_paused = False
                 self._protocol.resume_writing()
+        # Two marks, so that the protocol does not stop and go with each record.
         elif size > HIGH_WATER:
             self._protocol_is_paused = True
             self._protocol.pause_writing()
@@ -239,6 +243,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
             self._transport.abort()  # the peer has reset it
             return
         self._transport.resume_reading()
+        # A peer that never ends its side must not keep the descriptor.
         self._timer = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._transport.abort)
 
     def _drop_backlog(self) -> None:
@@ -250,6 +255,7 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or not data:
             return
+        # Copied if it is mutable: it is encrypted later.
         self._backlog.append(memoryview(data if isinstance(data, bytes) else bytes(data)))
         self._backlog_bytes += len(data)
         self._flush()

@@ -51,6 +51,7 @@ def parse_url(url: str) -> tuple[Origin, str]:
         raise ConfigurationError(f"{url!r} names an invalid host", remedy=_REMEDY)
     secure = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    # Anything else could end the request line (RFC 9112 section 3.2).
     target = _NOT_SENT.sub(_quoted, target)
     return Origin(secure, ascii_host, port or (443 if secure else 80)), target
 

@@ -93,6 +93,7 @@ class AnswerRoom:
         """
         for claim in list(self._waiting):
             of_one = self._of.get(claim.origin, 0)
+            # An answer larger than the share passes alone, or it would wait for ever.
             if of_one and of_one + claim.size > self._most_of_one:
                 continue
             if self.bytes and self.bytes + claim.size > self._most:
@@ -120,6 +121,7 @@ class AnswerRoom:
     def end_soon(self, origin: Hashable, size: int) -> None:
         """End a granted claim, from any thread."""
         if not self._loop.is_closed():
+            # The last reference may end in any thread.
             self._loop.call_soon_threadsafe(self._give_back, origin, size)
 
 

@@ -107,6 +107,7 @@ class HTTPClient:
             lane: Requests of different lanes use different connections.
             switch: Returns the protocol that has the connection after the answer; None: HTTP.
         """
+        # Senders repeat their heads: a look-up instead of an URL to parse and headers to check.
         known = self._heads.get((method, url, lane, *headers.items()))
         try:
             pool, head = known or self._prepare(method, url, lane, headers)
@@ -120,6 +121,7 @@ class HTTPClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._total_timeout
         pool.send(Call(url, head, body, done, deadline, self._total_timeout, switch))
+        # One timer for all requests, and none while nothing is open.
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._sweep_seconds, self._sweep)
 
@@ -179,6 +181,7 @@ class HTTPClient:
         return pool
 
     def _has_room(self) -> bool:
+        # An idle connection to another host makes room.
         return self.connections < self._max_connections or any(pool.close_idle() for pool in self._pools.values())
 
     def _sweep(self) -> None:

@@ -241,6 +241,7 @@ class ClientConnection(asyncio.Protocol):
         if is_fresh:
             end = data.find(b"\r\n\r\n") + 4
             known = self._shared.answers.found.get(data[:end])
+            # The whole answer in one piece, with a head that came before: no parser.
             if known is not None and len(data) - end == known.length:
                 self._tell(Response(known.status, known.headers, data[end:]), is_plain=True)
                 return
@@ -288,6 +289,7 @@ class ClientConnection(asyncio.Protocol):
             return
         self._silent = 0
         encoding = self._fields.get("content-encoding", "identity").lower()
+        # The request asked for identity (RFC 9110 section 12.5.3).
         if encoding not in ("", "identity"):
             self.fail(
                 f"{self.call.url} responded with the content encoding {encoding}, which was not requested",
@@ -311,6 +313,7 @@ class ClientConnection(asyncio.Protocol):
             before, self._body = self._body, b""
             self._spooled.add(before, data)
             return
+        # Small answers need no room, and most are small.
         if self._length > SMALL_ANSWER and self._claim is None:
             self._claim_room()
         if not self._body:
@@ -344,6 +347,7 @@ class ClientConnection(asyncio.Protocol):
         return int(declared) if declared.isdigit() else None
 
     def _claim_room(self) -> None:
+        # A chunked answer may have any length, so it claims the most.
         size = self._shared.max_response if self._declared is None else self._declared
         if self._spooled.spool is not None:
             size = min(size, SPOOL_FROM)

@@ -120,6 +120,7 @@ async def open_tunnel(
             head += f"Proxy-Authorization: {proxy.authorization}\r\n"
         plain.write(f"{head}\r\n".encode("ascii"))
         line, _, rest = (await opening.answer).partition(b"\r\n")
+        # Bytes behind the head would be read as TLS.
         if line.split(b" ")[1:2] != [b"200"] or not rest.endswith(b"\r\n"):
             raise OSError(f"{where} did not open a tunnel: {line.decode('latin-1') or 'it gave no HTTP answer'}")
         connection = make()

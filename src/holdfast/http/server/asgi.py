@@ -107,6 +107,7 @@ async def _serve(
         _check_head(headers)
         if spooling is not None:
             content.spooled.spool = spooling(headers)
+        # Before the first byte is read.
         content.check_declared(int(headers.get(b"content-length", b"0")))
         body = await content.read(receive)
     except TimeoutError:
@@ -284,6 +285,7 @@ class _Content:
         if self.spooled.size > self.spooled.limit(self._limits):
             raise _Refused(BODY_TOO_LARGE)
         if spool.wants_flush:
+            # The time of the disk is not the peer's.
             timer.reschedule(None)
             await asyncio.to_thread(spool.flush)
             timer.reschedule(asyncio.get_running_loop().time() + self._limits.body_timeout)
@@ -314,6 +316,7 @@ def _check_head(headers: dict[bytes, bytes]) -> None:
 
 def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
     raw = scope.get("raw_path")
+    # The raw path, because a decoded one cannot be encoded as it came.
     path = raw.decode("latin-1").partition("?")[0] if raw else quote(scope["path"])
     root = quote(scope.get("root_path", "").rstrip("/"))
     if root and (path == root or path.startswith(root + "/")):
@@ -351,6 +354,7 @@ async def _answer(handler: Handler, exchange: ASGIExchange, receive: Receive, se
     if exchange.finished:
         await exchange.send_answer(send)
         return
+    # Two tasks: a peer that disconnects is noticed while its answer is awaited.
     sending = asyncio.create_task(exchange.send_answer(send))
     watching = asyncio.create_task(_disconnected(receive))
     tasks: set[asyncio.Task[None]] = {sending, watching}

@@ -26,8 +26,10 @@ def bind(host: str, port: int, max_connections: int) -> list[socket.socket]:
             one = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(one)
             if os.name == "posix":
+                # A restart must not wait for connections of the last process. On Windows it would share the port.
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
+                # The IPv4 address of the same name has a separate socket.
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind((address[0], port, *address[2:]))
             port = port or one.getsockname()[1]

@@ -142,9 +142,11 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         """
         is_between = self._phase == IDLE and not self._queue and self._refusal is None and not self._reading_paused
         is_whole = self._exchange is exchange and exchange.keep_alive and not exchange.old
+        # A TLS session cannot move to another process, and a request behind this one would be lost.
         if self._given is not None or self.server.secure or not is_between or not is_whole:
             return None
         shared: socket.socket | None = self.transport.get_extra_info("socket")
+        # Two processes must not write to it.
         if shared is None or self.transport.get_write_buffer_size() or self.transport.is_closing():
             return None
         return socket.socket(fileno=os.dup(shared.fileno()))
@@ -201,6 +203,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
     def data_received(self, data: bytes) -> None:
         if self._refusal is not None or self._phase == CLOSING:
             return  # read and dropped, so that the peer gets to read our last answer before a reset (RFC 9112 9.6)
+        # Only between two messages can equal bytes be a whole request.
         between = self._phase <= IDLE and self._exchange is None and not self._queue and not self.write_paused
         if between:
             end = data.find(b"\r\n\r\n") + 4
@@ -234,11 +237,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             self._refusal = refusals.OUT_OF_ROOM
 
     def _take_known(self, known: KnownHead, data: bytes, end: int) -> bool:
-        """Deliver a request with a known head, without the parser, which stays between two requests.
-
-        Returns:
-            Whether it was delivered: the data is exactly the whole request, and there is room for it.
-        """
+        """Deliver a request with a known head without the parser, if the data is exactly one, and there is room."""
         server = self.server
         if (
             known.length > LARGE_BODY
@@ -280,12 +279,11 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
     def _decline_upgrade(self) -> bytes:
         """Continue in HTTP/1.1 after an offer such as h2c, which a server may ignore (RFC 9110 section 7.8).
 
-        llhttp ends the message at its headers when an upgrade is offered and does not parse the content. A new parser
-        that receives only the framing headers does.
-
         Returns:
             The bytes to feed to the new parser before the content.
         """
+        # llhttp ends the message at the headers of an offer, without the content. A new parser that gets only the
+        # framing headers reads it.
         self._upgrading = False
         self._resumed = self._target
         self._parser = httptools.HttpRequestParser(self)
@@ -307,6 +305,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         name = name.lower()
         headers = self._fields
         if name in headers:
+            # RFC 9112 section 3.2: a request with two Host headers is refused.
             if name == b"host":
                 raise self._refused(refusals.NO_HOST)
             value = headers[name] + b", " + value
@@ -440,6 +439,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
 
     def _pump(self) -> None:
         """Deliver complete requests one after the other, until one is not answered immediately."""
+        # A handler that answers at once calls answered(), which would recurse for each pipelined request.
         if self._pumping:
             return
         self._pumping = True
@@ -453,6 +453,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
                 else:
                     if self._continue:
                         self._continue = False
+                        # RFC 9110 section 10.1.1: only now, with room for the content.
                         self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                     self._resume_reading()
                     break
@@ -526,6 +527,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self._phase = LINGER
         self._since = server.now
         self._resume_reading()
+        # The peer reads the refusal to its end; what it still sends is read and dropped.
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

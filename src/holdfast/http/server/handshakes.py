@@ -77,6 +77,7 @@ class TLSListener:
             self._loop.add_reader(one.fileno(), self._accept, one)
 
     def _accept(self, listener: socket.socket) -> None:
+        # At most a backlog at a time, so the loop serves others in between.
         for _ in range(backlog(self._server.limits.max_connections)):
             try:
                 connection, _address = listener.accept()
@@ -85,6 +86,7 @@ class TLSListener:
             except OSError as error:
                 logger.error("no connection can be accepted: %s", error)
                 self._loop.remove_reader(listener.fileno())
+                # The connection stays in the backlog: without the pause, the loop would be called again at once.
                 self._loop.call_later(ACCEPT_PAUSE, self._resume, listener)
                 return
             connection.setblocking(False)
@@ -133,12 +135,14 @@ class Handshake(Peer):
         try:
             async with asyncio.timeout_at(ends):
                 first = await _first_octets(connection)
+                # An HTTP method: letters, where TLS begins with 0x16.
                 if first and not CLIENT_HELLO.startswith(first) and first.isalpha():
                     await self._refuse_plain(connection, peer)
                     return
             self._is_ours = False
             tls = TLSTransport(Connection(self._server), context, server_side=True)
             await loop.connect_accepted_socket(lambda: tls, connection)
+            # A second at least, however long the first octets took.
             async with asyncio.timeout_at(max(ends, loop.time() + 1.0)):
                 await tls.shake_hands()
         except ssl.SSLError as error:

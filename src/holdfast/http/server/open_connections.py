@@ -170,6 +170,7 @@ class OpenConnections:
         head = f"HTTP/1.1 {status} {phrase}\r\nServer: holdfast\r\nDate: ".encode() + self._date + b"\r\n"
         if content_type is not None:
             head += b"Content-Type: " + content_type + b"\r\n"
+        # Handlers choose status and type, but a relayed answer's type is a peer's.
         if len(self.heads) >= HEAD_CACHE:
             self.heads.clear()
         self.heads[(status, content_type)] = head

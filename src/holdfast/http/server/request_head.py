@@ -20,10 +20,12 @@ def refusal_of(headers: dict[bytes, bytes], *, is_old: bool, max_body: int) -> R
         is_old: Whether it is HTTP/1.0.
         max_body: Largest content.
     """
+    # RFC 9112 section 3.2
     if b"host" not in headers and not is_old:
         return NO_HOST
     if b"content-length" in headers and int(headers[b"content-length"]) > max_body:
         return BODY_TOO_LARGE
+    # RFC 9112 section 6.1: another coding would leave the end of the content unknown.
     if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
         return UNKNOWN_TRANSFER
     if b"content-encoding" in headers and headers[b"content-encoding"].lower() not in (b"", b"identity"):

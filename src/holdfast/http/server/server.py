@@ -195,4 +195,5 @@ def _sweep_seconds(limits: HTTPLimits) -> float:
     """Return the interval at which to look for expired connections."""
     timeouts = (limits.header_timeout, limits.body_timeout, limits.keep_alive_timeout, limits.write_timeout)
     shortest = min(*timeouts, limits.linger_timeout, limits.response_timeout or 4.0)
+    # A quarter of the shortest time, so that none is exceeded by much.
     return min(1.0, max(0.005, shortest / 4))

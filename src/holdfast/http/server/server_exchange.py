@@ -103,6 +103,7 @@ class ServerExchange(Exchange):
         close = not self.keep_alive or server.closing
         if close:
             head += b"Connection: close\r\n"
+        # HTTP/1.0 closes unless this header says otherwise (RFC 9112 section 9.3).
         elif self.old:
             head += b"Connection: keep-alive\r\n"
         self.state = ANSWERED
@@ -152,6 +153,7 @@ class ServerExchange(Exchange):
         while connection.write_paused and not self.closed:
             if connection.drained is None:
                 connection.drained = asyncio.get_running_loop().create_future()
+            # Shielded: several writers wait for the same future.
             await asyncio.shield(connection.drained)
 
     def finish(self) -> None:
