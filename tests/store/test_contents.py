@@ -6,6 +6,8 @@ Covers store/base.py, store/contents.py, store/references.py and store/sql/conte
 from __future__ import annotations
 
 import gc
+import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -69,6 +71,20 @@ def test_a_record_keeps_its_content_and_every_place_in_it_can_be_read(opened, re
             file.seek(place)
             assert file.read(3) == DATA[place : place + 3]
         assert file.seek(5) == 5 and file.tell() == 5
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="directories need no sync there")
+def test_a_finished_content_survives_a_power_failure_with_each_name_on_its_path(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+    store = RocksDBStore(tmp_path / "store")
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), sync(file)))
+    writer = written(store)
+    here = tmp_path / "store" / "attachments"
+    paths = [here / writer.hold.name.hex(), here, tmp_path / "store"]
+    assert synced == [path.stat().st_ino for path in paths]
+    written(store)
+    assert len(synced) == 5, "the name of the directory is made durable only once"
+    store.close()
 
 
 async def test_the_last_record_that_names_a_content_takes_it_away(opened, record):

@@ -23,6 +23,7 @@ from uuid import uuid4
 from holdfast.core.records import ContentWriter, Record, content_name, held
 from holdfast.exceptions import StoreDamaged, StoreError
 from holdfast.positioned_file import PositionedFile
+from holdfast.store.directory import sync_directory
 
 DIRECTORY = "attachments"
 """The directory of the contents in that of a store on disk."""
@@ -162,24 +163,42 @@ class DirectoryContents(Contents):
         super().__init__()
         self._path = path
         self._needed = needed
+        self._is_durable = False
 
     def create(self) -> ContentWriter:
         """See :meth:`Contents.create`."""
-        return _FileWriter(HeldContent(self, uuid4().bytes), self._path, self._needed)
+        return _FileWriter(HeldContent(self, uuid4().bytes), self)
+
+    def file_of(self, name: bytes) -> Path:
+        """Return the file of a content."""
+        return self._path / name.hex()
+
+    def make_room(self, size: int) -> None:
+        """Make the directory, and check that its disk has so many bytes for a content."""
+        self._path.mkdir(mode=0o700, exist_ok=True)
+        require_room(self._path, self._needed() + size)
+
+    def sync(self) -> None:
+        """Make the names of the files durable."""
+        sync_directory(self._path)
+        # The name of the directory, too: the process that made it may have been killed before this.
+        if not self._is_durable:
+            sync_directory(self._path.parent)
+            self._is_durable = True
 
     def open(self, name: bytes) -> BinaryIO:
         """See :meth:`Contents.open`."""
         try:
-            return (self._path / name.hex()).open("rb")
+            return self.file_of(name).open("rb")
         except FileNotFoundError as error:
             raise StoreDamaged(
-                f"The file {self._path / name.hex()} with the attachments of a message is missing.",
+                f"The file {self.file_of(name)} with the attachments of a message is missing.",
                 remedy="Restore it from a copy of the store, with its name.",
             ) from error
 
     def delete(self, name: bytes) -> None:
         """See :meth:`Contents.delete`."""
-        (self._path / name.hex()).unlink(missing_ok=True)
+        self.file_of(name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Delete the files that no record names: a killed process left them."""
@@ -191,34 +210,29 @@ class DirectoryContents(Contents):
 
 
 class _FileWriter(Writer):
-    def __init__(self, hold: HeldContent, directory: Path, needed: Callable[[], int]) -> None:
+    def __init__(self, hold: HeldContent, contents: DirectoryContents) -> None:
         super().__init__(hold)
-        self._directory = directory
-        self._needed = needed
+        self._contents = contents
         self._file: io.FileIO | None = None
 
     def write(self, data: bytes) -> None:
+        # Asked at each piece: the disk may fill up during a long content, and the log needs the rest of it.
+        self._contents.make_room(len(data))
         if self._file is None:
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-        require_room(self._directory, self._needed() + len(data))
-        if self._file is None:
-            self._file = io.FileIO(self._directory / self.hold.name.hex(), "x")
+            self._file = io.FileIO(self._contents.file_of(self.hold.name), "x")
         rest = memoryview(data)
         while rest:
-            rest = rest[self._file.write(rest) :]
+            rest = rest[self._file.write(rest) :]  # a raw file may write less than it was given
         self.size += len(data)
 
     def finish(self) -> None:
         if self._file is None:
             self.write(b"")  # a stream of unknown length that had nothing
         assert self._file is not None
+        # Bytes first, then the names, and only then may a durable record name them.
         os.fsync(self._file.fileno())
         self._file.close()
-        directory = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self._contents.sync()
 
 
 class PieceContents(Contents):
