@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import Destination, EnvelopeError, RetransmissionPolicy, Source, SourcePolicy
+from holdfast import Destination, EnvelopeError, NotAcknowledged, RetransmissionPolicy, Source, SourcePolicy
 from holdfast.endpoint.source import message_ids
 
 ACTION, ASK = "urn:test:submit", "urn:test:ask"
@@ -113,6 +113,18 @@ async def test_a_request_that_is_made_again_is_asked_once_and_both_get_the_reply
         # It was not said to be done: it is given again, without another question.
         assert (await source.request("<a>1</a>", action=ASK, message_id="urn:m:1")).body.text == "1"
     assert seen == ["1"]
+
+
+async def test_a_caller_that_gives_up_takes_the_reply_from_no_other(serve: Any, tmp_path: Path) -> None:
+    held = asyncio.Event()
+    app, seen = shop(held)
+    async with Source((await serve(app)).url, tmp_path / "outbox", policy=QUICK) as source:
+        patient = asyncio.ensure_future(source.request("<a>1</a>", action=ASK, message_id="urn:m:1"))
+        await until(lambda: seen)
+        with pytest.raises(NotAcknowledged):
+            await source.reply("urn:m:1", timeout=0.05)
+        held.set()
+        assert (await asyncio.wait_for(patient, 10)).body.text == "1"
 
 
 @pytest.mark.parametrize("first", ["send", "request"])

@@ -6,6 +6,7 @@ Owns the futures of sends, acknowledgements, replies and ends of Sequences, and 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 
 from holdfast.core.events import (
@@ -71,6 +72,8 @@ class Calls:
         """Sequence key -> the futures of its outbox."""
         self.replies: dict[str, asyncio.Future[Reply]] = {}
         """MessageID of a request -> the future of its reply."""
+        self._waiting: Counter[str] = Counter()
+        """MessageID of a request -> how many callers wait for its reply."""
         self.given = GivenIds()
         self.asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
@@ -148,8 +151,10 @@ class Calls:
         future = self.replies.get(message_id)
         if future is None:
             future = self.replies[message_id] = asyncio.get_running_loop().create_future()
+        self._waiting[message_id] += 1
         try:
             async with asyncio.timeout(timeout):
+                # Shielded: several callers may wait for the same reply.
                 return await asyncio.shield(future)
         except NotAcknowledged:
             raise
@@ -159,7 +164,11 @@ class Calls:
                 remedy=STILL_ASKED if message_id in self.asked else PERHAPS_ASKED,
             ) from None
         finally:
-            if self.replies.get(message_id) is future:
+            self._waiting[message_id] -= 1
+            if not self._waiting[message_id]:
+                del self._waiting[message_id]
+            # One caller that gives up takes the reply from no other.
+            if self.replies.get(message_id) is future and (future.done() or message_id not in self._waiting):
                 del self.replies[message_id]
 
     def how_it_goes_on(self, what: str) -> str:
