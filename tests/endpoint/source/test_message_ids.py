@@ -127,6 +127,21 @@ async def test_a_caller_that_gives_up_takes_the_reply_from_no_other(serve: Any, 
         assert (await asyncio.wait_for(patient, 10)).body.text == "1"
 
 
+async def test_a_reply_that_no_caller_got_is_there_for_the_next_process(serve: Any, tmp_path: Path) -> None:
+    app, _ = shop()
+    url = (await serve(app)).url
+    async with Source(url, tmp_path / "outbox", policy=QUICK) as source:
+        asking = asyncio.ensure_future(source.request("<a>1</a>", action=ASK, message_id="urn:m:1"))
+        calls = source._running.calls
+        while "urn:m:1" not in calls.asked:
+            await asyncio.sleep(0)
+        asking.cancel()  # before its message is durable
+        await until(lambda: calls.here.has("urn:m:1"))
+        assert not calls.replies
+    async with Source(url, tmp_path / "outbox", policy=QUICK) as source:
+        assert (await source.reply("urn:m:1", timeout=10)).body.text == "1"
+
+
 @pytest.mark.parametrize("first", ["send", "request"])
 @pytest.mark.parametrize("then", ["send", "request"])
 async def test_a_message_id_that_was_used_names_no_other_message(serve: Any, first: str, then: str) -> None:

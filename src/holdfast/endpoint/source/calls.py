@@ -232,6 +232,10 @@ class Calls:
             return
         self.asked.pop(record.relates_to, None)
         self.here.put(record.relates_to, offset)
+        if not self._waiting[record.relates_to]:
+            # A reply counts as received once it is given, so one that no caller waits for stays in the store.
+            self.replies.pop(record.relates_to, None)
+            return
         future = self.replies.get(record.relates_to)
         if future is not None and not future.done():
             future.set_result(self.here.give(record.relates_to, record))
