@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +25,8 @@ from holdfast.core.messages import (
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.endpoint.sending.sender import RETRYABLE_STATUS, Sender, retry_after
+from holdfast.endpoint.sending import sender as sending
+from holdfast.endpoint.sending.sender import RETRYABLE_STATUS, Sender, Way, retry_after
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
@@ -186,6 +189,28 @@ async def test_a_refused_connection_is_a_failure_with_the_reason() -> None:
     assert recorder.told == ["failed"]
     assert "Connection refused" in problems[0]
     assert url in problems[0]
+
+
+async def test_transports_that_are_replaced_together_are_both_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
+
+    class Slow:
+        def request(self, *_: Any, **__: Any) -> None: ...
+
+        async def close(self) -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.append(self)
+
+    monkeypatch.setattr(sending, "RETIRED_FOR", 0.0)
+    sender = Sender(Recorder(), Slow(), Envelopes("source", Counter()))  # type: ignore[arg-type]
+    for to in ("http://a/", "http://b/"):
+        sender.use(to, Way(Slow()))  # type: ignore[arg-type]
+        sender.use(to, None)
+    await asyncio.sleep(0.05)
+    gc.collect()
+    assert ended == [], "a closing without a reference ends in its middle"
 
 
 async def test_a_process_that_is_not_trusted_sends_nothing_and_tries_again_later() -> None:

@@ -11,6 +11,7 @@ from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
+from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
 from holdfast.endpoint.envelopes.processors import ExtraRequest
@@ -84,7 +85,7 @@ class Sender:
         """Address -> its transport, if it differs from the default. The sender closes these transports in the end."""
         self._retired: list[Transport] = []
         """Replaced transports that still finish requests."""
-        self._retiring: asyncio.Future[None] | None = None
+        self._retiring = BackgroundTasks()
         self._envelopes = envelopes
         self._extra = ExtraRequests(
             envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
@@ -121,7 +122,7 @@ class Sender:
     def _retire(self, http: Transport) -> None:
         if not self._is_stopped:
             self._retired.remove(http)
-            self._retiring = asyncio.ensure_future(http.close())
+            self._retiring.start(http.close())
 
     def transmit(self, sent: Transmit) -> None:
         """Send, and report the outcome later. The window of each Sequence bounds its messages in flight."""
