@@ -8,7 +8,13 @@ from contextlib import ExitStack
 import pytest
 from databases import PostgreSQL, program
 
-from holdfast.cluster.inspection import drain_node, move_partitions, read_status, resume_node
+from holdfast.cluster.inspection import (
+    drain_node,
+    move_partitions,
+    read_status,
+    release_partitions,
+    resume_node,
+)
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.operating.status import ClusterStatus
@@ -207,3 +213,16 @@ def test_partitions_are_moved_to_a_node_that_takes_them(server: PostgreSQL, clus
     drain_node(cluster.location, "b")
     with pytest.raises(ConfigurationError, match="node 'b' takes no partitions: it is draining"):
         move_partitions(cluster.location, [1], "b")
+
+
+def test_the_status_shows_moved_partitions_until_they_are_released(server: PostgreSQL, cluster: Cluster) -> None:
+    cluster.join("a", 0, 1)
+    cluster.join("b", 2, 3)
+    move_partitions(cluster.location, [0, 1, 2], "b")
+    assert [one.moved_to for one in cluster.status().partitions] == ["b", "b", "b", None]
+    with pytest.raises(ConfigurationError, match="has no cluster partition 4"):
+        release_partitions(cluster.location, [4])
+    assert release_partitions(cluster.location, [3, 2, 0]) == (0, 2)
+    assert [one.moved_to for one in cluster.status().partitions] == [None, "b", None, None]
+    server.sql("DELETE FROM holdfast_node WHERE name = 'b'")  # its wish ends with it
+    assert [one.moved_to for one in cluster.status().partitions] == [None] * 4

@@ -90,6 +90,15 @@ def resume_after_moves(world: MovingWorld) -> float:
     return world.seconds_of(lambda: world.drain(process, is_draining=False), lambda: world.served() == each)
 
 
+def release(world: MovingWorld) -> float:
+    name = world.operator.choice(world.names)
+    for one in range(world.partitions):
+        world.move(one, name)
+    world.run_until(world.now + 100)
+    assert world.served()[name] == world.partitions
+    return world.seconds_of(world.release, world.is_even)
+
+
 EVENTS: list[Callable[[MovingWorld], float]] = [
     move_one,
     move_two,
@@ -97,6 +106,7 @@ EVENTS: list[Callable[[MovingWorld], float]] = [
     drain,
     resume,
     resume_after_moves,
+    release,
     restart,
     end_slowly,
 ]

@@ -323,6 +323,11 @@ class World:
             rows[partition] = replace(rows[partition], wanted=row.incarnation)
             self.database.notify(None)
 
+    def release(self) -> None:
+        """An operator lets the nodes share all partitions again."""
+        self.database.ownership = [replace(row, wanted=0) for row in self.database.ownership]
+        self.database.notify(None)
+
     def stall(self) -> None:
         """The server answers nothing for a while, and then everything."""
         self.stalled_until = self.now + self.random.uniform(0, 2 * self.policy.lease)

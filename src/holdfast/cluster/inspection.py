@@ -19,6 +19,7 @@ from holdfast.cluster.operating.status import (
     SeenPartition,
     require_another,
     require_node,
+    require_partitions,
     status_of,
 )
 from holdfast.cluster.rows import Report
@@ -36,9 +37,10 @@ SELECT name, url, is_draining, extract(epoch FROM expires_at - clock_timestamp()
 FROM holdfast_node WHERE space = %(space)s ORDER BY name
 """
 _OWNERSHIP = """
-SELECT o.partition, n.name, o.owner, o.epoch, extract(epoch FROM clock_timestamp() - o.claimed_at)::float8
+SELECT o.partition, n.name, o.epoch, extract(epoch FROM clock_timestamp() - o.claimed_at)::float8, w.name
 FROM holdfast_ownership o LEFT JOIN holdfast_node n
     ON n.space = o.space AND n.name = o.owner AND n.incarnation = o.incarnation
+LEFT JOIN holdfast_node w ON w.space = o.space AND w.incarnation = o.wanted
 WHERE o.space = %(space)s ORDER BY o.partition
 """
 _SERVER = """
@@ -125,7 +127,7 @@ def read_status(location: str) -> ClusterStatus:
             SeenNode(name, url, draining, lease, age, Report.from_json(report))
             for name, url, draining, lease, age, report in nodes
         ],
-        [SeenPartition(number, live, epoch, age) for number, live, _, epoch, age in ownership],
+        [SeenPartition(*row) for row in ownership],
         _warnings(*server[1:]),
         _older_copy(lost[0] if lost is not None else ""),
     )
@@ -159,8 +161,8 @@ def resume_node(location: str, node: str) -> None:
 def move_partitions(location: str, partitions: Collection[int], node: str) -> None:
     """Let a node take partitions from their owners, which begin at their next look, within a second.
 
-    They stay there as long as the node is a member of the cluster and does not drain. The nodes move other partitions
-    to keep their shares equal.
+    They stay there until :func:`release_partitions`, as long as the node is a member of the cluster and does not drain.
+    The nodes move other partitions to keep their shares equal.
 
     Raises:
         ConfigurationError: The cluster has no such node or partition, or the node takes no partitions; otherwise as
@@ -176,14 +178,26 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
             if state == "draining"
             else "Start it, or choose another node.",
         )
-    if strange := sorted(set(partitions).difference(range(len(status.partitions)))):
-        raise ConfigurationError(
-            f"the cluster has no cluster partition {strange[0]}",
-            remedy=f"It has {len(status.partitions)}, numbered from 0.",
-        )
+    require_partitions(status, partitions)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.MOVE.encode(), values | {"node": node, "partitions": sorted(partitions)})
         connection.execute(tables.NOTIFY.encode(), values)
+
+
+def release_partitions(location: str, partitions: Collection[int]) -> tuple[int, ...]:
+    """Let the nodes share moved partitions again; they begin at their next look, within a second.
+
+    Returns:
+        Those of the partitions that an operator had moved to a node, in order.
+
+    Raises:
+        ConfigurationError: The cluster has no such partition; otherwise as :func:`open_cluster`.
+    """
+    require_partitions(read_status(location), partitions)
+    with open_cluster(location) as (connection, values, _):
+        rows = connection.execute(tables.UNMOVE.encode(), values | {"partitions": sorted(partitions)}).fetchall()
+        connection.execute(tables.NOTIFY.encode(), values)
+    return tuple(sorted(partition for (partition,) in rows))
 
 
 def _older_copy(lost: str) -> tuple[str, ...]:

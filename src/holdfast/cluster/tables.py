@@ -117,6 +117,10 @@ MOVE: Final = """
 UPDATE holdfast_ownership o SET wanted = n.incarnation FROM holdfast_node n
 WHERE n.space = %(space)s AND n.name = %(node)s AND o.space = n.space AND o.partition = ANY(%(partitions)s::int[])
 """
+UNMOVE: Final = """
+UPDATE holdfast_ownership SET wanted = 0
+WHERE space = %(space)s AND partition = ANY(%(partitions)s::int[]) AND wanted <> 0 RETURNING partition
+"""
 LEAVE: Final = f"DELETE FROM holdfast_node WHERE {_MINE}"
 
 NEW_TIMELINE: Final = f"""

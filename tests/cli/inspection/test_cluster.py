@@ -132,6 +132,26 @@ def test_a_move_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster) 
     assert run("cluster", "move", cluster.location, "0", "b", "--timeout", "0").out == "b takes partition 0.\n"
 
 
+def test_a_move_as_json_names_what_the_node_serves(run: Any, cluster: Cluster) -> None:
+    result = run("cluster", "move", cluster.location, "0,3", "b", "--timeout", "0.1", "--json")
+    assert (result.code, json.loads(result.out)) == (1, {"node": "b", "partitions": [0, 3], "serving": [3]})
+    assert "b serves 1 of 2." in result.err
+    result = run("cluster", "move", cluster.location, "3", "b", "--json")
+    assert (result.code, json.loads(result.out)) == (0, {"node": "b", "partitions": [3], "serving": [3]})
+
+
+def test_moved_partitions_are_shown_and_released(run: Any, cluster: Cluster) -> None:
+    run("cluster", "move", cluster.location, "0-1,3", "b", "--timeout", "0")
+    assert "Moved to b, which keeps them: partitions 0-1, 3.\n" in run("cluster", "status", cluster.location).out
+    result = run("cluster", "release", cluster.location, "1-2")
+    assert (result.code, result.out.splitlines()) == (
+        0, ["The nodes share partition 1 again.", "Not moved to a node before: partition 2."],
+    )  # fmt: skip
+    result = run("cluster", "release", cluster.location, "0-3", "--json")
+    assert json.loads(result.out) == {"partitions": [0, 1, 2, 3], "released": [0, 3]}
+    assert "Moved" not in run("cluster", "status", cluster.location).out
+
+
 @pytest.mark.parametrize("text", ["", "x", "3-1", "1-2-3", "-1", "1,,2", "1000", "٣"])
 def test_a_move_of_something_else_is_refused(run: Any, text: str) -> None:
     result = run("cluster", "move", "postgresql://u@h/n", "--", text, "b")
@@ -143,6 +163,8 @@ def test_a_move_on_kafka_is_refused_with_another_way(run: Any) -> None:
     result = run("cluster", "move", "kafka://host:9092/topic?cache=/c", "0", "b")
     assert result.code == 1
     assert "cannot be moved to a certain node" in result.err and "holdfast cluster drain" in result.err
+    result = run("cluster", "release", "kafka://host:9092/topic?cache=/c", "0")
+    assert (result.code, "There is nothing to release." in result.err) == (1, True)
 
 
 def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers: Any) -> None:

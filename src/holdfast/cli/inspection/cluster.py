@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,13 +28,14 @@ MOST_NUMBERS = 1000
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cluster() -> None:
-    """Show a cluster of brokers, move partitions, drain or resume a node, or check the cluster's rows.
+    """Show a cluster of brokers, move or release partitions, drain or resume a node, or check the cluster's rows.
 
     \b
     holdfast cluster status broker.toml
     holdfast cluster drain broker.toml node-2
     holdfast cluster resume broker.toml node-2
     holdfast cluster move broker.toml 0-3,7 node-1
+    holdfast cluster release broker.toml 0-3,7
     holdfast cluster verify postgresql://holdfast@db/orders
 
     CLUSTER is the brokers' configuration file, or the URL of their database or of their topic in Kafka. The commands
@@ -50,7 +51,7 @@ def status(cluster: str, as_json: bool) -> int:
 
     A node `owns` a partition from its claim on, and `serves` it when the process for it accepts requests. The exit code
     is 0 if every partition is served, every node reaches those that serve one, and every node renews its lease, and 1
-    otherwise. --json has the state of each partition, and why.
+    otherwise. --json has the state of each partition, why, and the node to which `holdfast cluster move` moved it.
     """
     from holdfast.cluster.operating.engines import engine_of
 
@@ -82,6 +83,12 @@ def _print_status(found: ClusterStatus) -> None:
         print_table(columns, rows, right=("partitions",))
     else:
         click.echo("No node is in the cluster.")
+    moved: dict[str, list[int]] = {}
+    for one in found.partitions:
+        if one.moved_to is not None:
+            moved.setdefault(one.moved_to, []).append(one.partition)
+    for node, numbers in sorted(moved.items()):
+        click.echo(f"Moved to {node}, which keeps them: {_partitions(numbers)}.")
     for problem in found.problems:
         click.echo(f"Problem: {problem}")
     for warning in found.warnings:
@@ -166,8 +173,8 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
     """Move PARTITIONS of CLUSTER to NODE, and wait until it serves them.
 
     PARTITIONS are numbers and ranges: 3, or 0-3,7. An owner gives a quarter of them away at a time. They stay at NODE
-    as long as it is in the cluster and does not drain; the nodes move other partitions to keep their shares equal. The
-    exit code is 1 if NODE does not serve all of them at the end of the timeout.
+    until you release them, as long as it is in the cluster and does not drain; the nodes move other partitions to keep
+    their shares equal. The exit code is 1 if NODE does not serve all of them at the end of the timeout.
     """
     from holdfast.cluster.operating.engines import engine_of
     from holdfast.store.address import shown
@@ -175,7 +182,7 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
     location, wanted = location_of(cluster), numbers_in(partitions)
     engine = engine_of(location)
     engine.move_partitions(location, wanted, node)
-    name = f"{'partition' if len(wanted) == 1 else 'partitions'} {ranges_text(wanted)}"
+    name = _partitions(wanted)
 
     def served() -> list[int]:
         serving = {number for one in engine.read_status(location).nodes if one.name == node for number in one.serving}
@@ -199,6 +206,31 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
         status = f"holdfast cluster status {shown(cluster)}"
         return done(False, f"{node} does not serve all of them yet. To see why: {status}")
     return done(True, f"{node} serves {name}.")
+
+
+@cluster.command()
+@click.argument("cluster")
+@click.argument("partitions")
+@json_option
+def release(cluster: str, partitions: str, as_json: bool) -> int:
+    """Let the nodes of CLUSTER share PARTITIONS again, which were moved to a node.
+
+    PARTITIONS are numbers and ranges: 3, or 0-3,7. They stay where they are until the nodes move some to make their
+    shares equal, within seconds. `holdfast cluster status` shows which partitions were moved.
+    """
+    from holdfast.cluster.operating.engines import engine_of
+
+    location, wanted = location_of(cluster), numbers_in(partitions)
+    released = engine_of(location).release_partitions(location, wanted)
+    others = sorted(set(wanted).difference(released))
+    if as_json:
+        click.echo(json.dumps({"partitions": list(wanted), "released": list(released)}))
+        return DONE
+    if released:
+        click.echo(f"The nodes share {_partitions(released)} again.")
+    if others:
+        click.echo(f"Not moved to a node before: {_partitions(others)}.")
+    return DONE
 
 
 @cluster.command()
@@ -287,7 +319,11 @@ def numbers_in(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def ranges_text(numbers: tuple[int, ...]) -> str:
+def _partitions(numbers: Sequence[int]) -> str:
+    return f"{'partition' if len(numbers) == 1 else 'partitions'} {ranges_text(numbers)}"
+
+
+def ranges_text(numbers: Sequence[int]) -> str:
     """Return ascending numbers in words: "0-3, 7"."""
     ranges: list[list[int]] = []
     for number in numbers:

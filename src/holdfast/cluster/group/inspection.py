@@ -190,3 +190,15 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
         remedy="To relieve the node that has it, drain that node: holdfast cluster drain. All its partitions go to the "
         "others. Later, let it take partitions again: holdfast cluster resume.",
     )
+
+
+def release_partitions(location: str, partitions: Collection[int]) -> tuple[int, ...]:
+    """Refuse: no partition was moved, because :func:`move_partitions` refuses that.
+
+    Raises:
+        ConfigurationError: Always.
+    """
+    raise ConfigurationError(
+        "no partition of a cluster on Kafka stays at a certain node: Kafka's consumer group places all of them",
+        remedy="There is nothing to release.",
+    )

@@ -29,6 +29,10 @@ class Engine(Protocol):
         """Let a node take partitions from their owners."""
         ...
 
+    def release_partitions(self, location: str, partitions: Collection[int]) -> tuple[int, ...]:
+        """Let the nodes share moved partitions again. Return those that were moved."""
+        ...
+
 
 class Verify(Protocol):
     """Checks the rules that what is stored of a cluster must keep. See :mod:`holdfast.cluster.verification`."""

@@ -41,12 +41,14 @@ class SeenPartition:
         owner: The node that owns it; None: no node of the cluster.
         epoch: How often it was claimed; None if the engine does not tell.
         age: Seconds since the last claim; None: it was never claimed, or the engine does not tell.
+        moved_to: The node that an operator moved it to; None: no node that is in the cluster.
     """
 
     partition: int
     owner: str | None
     epoch: int | None = None
     age: float | None = None
+    moved_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class PartitionStatus:
             owner, or the owner's lease has ended; "cannot start": no node owns it, and one that tried could not start
             the process; "free": no node owns it.
         why: More about the state; "" if there is nothing to say.
+        moved_to: The node to which an operator moved the partition, and which keeps it while it can serve it; None: the
+            nodes may move it.
     """
 
     partition: int
@@ -93,6 +97,7 @@ class PartitionStatus:
     age: float | None
     state: str
     why: str
+    moved_to: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +164,7 @@ def status_of(
             one.epoch,
             one.age,
             *_partition_state(one.partition, by_name.get(one.owner), reports),
+            one.moved_to,
         )
         for one in partitions
     )
@@ -187,6 +193,19 @@ def require_another(status: ClusterStatus, node: str) -> None:
     if not any(one.state == "live" and one.name != node for one in status.nodes):
         raise ConfigurationError(
             f"no other live node could take the partitions of {node!r}", remedy="Start another node first."
+        )
+
+
+def require_partitions(status: ClusterStatus, partitions: Collection[int]) -> None:
+    """Check that a cluster has these partitions.
+
+    Raises:
+        ConfigurationError: It lacks one of them.
+    """
+    if strange := sorted(set(partitions).difference(range(len(status.partitions)))):
+        raise ConfigurationError(
+            f"the cluster has no cluster partition {strange[0]}",
+            remedy=f"It has {len(status.partitions)}, numbered from 0.",
         )
 
 
