@@ -103,6 +103,7 @@ def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(node
     nodes.start("c", HOLDFAST_NODE_URL="http://127.0.0.1:1")
     status = nodes.served_with(c="unreachable")
     assert {one.name for one in status.nodes if one.partitions} == {"a"}
+    wait_until(lambda: "cluster.cut_off" in nodes.nodes["c"].errors.read_text())
     d = nodes.start("d", ("listen.port = 0", f"listen.port = {url.rpartition(':')[2].strip('/')}"))
     assert d.process.wait(240) == 1
     assert "Address already in use" in d.errors.read_text()

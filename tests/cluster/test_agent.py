@@ -85,6 +85,20 @@ def test_nodes_share_the_partitions_and_take_over_from_a_killed_one(server: Post
     assert b.told[-1] == {"trust": [0.0] * 6}
 
 
+def test_a_node_that_others_cannot_reach_says_so_itself(nodes: Nodes) -> None:
+    a, b = nodes("a", partitions=2, lease=6.0), nodes("b", partitions=2, lease=6.0)
+    b.serves(1)
+    a.say('{"serving": [], "unreachable": {"b": "refused"}}')
+    b.wait(lambda: b.view["cut_off_by"] == ["a"] and not b.view["mine"])
+    (said,) = b.logged("cluster.cut_off")
+    assert (said["level"], said["node"], said["url"], said["by"]) == ("warning", "b", "http://b/", ["a"])
+    assert "url in [cluster]" in said["remedy"]
+    a.say('{"serving": [], "unreachable": {}}')
+    b.wait(lambda: len(b.view["mine"]) == 1)
+    assert (b.view["cut_off_by"], len(b.logged("cluster.cut_off")), len(b.logged("cluster.reachable"))) == ([], 1, 1)
+    assert not a.logged("cluster.cut_off")
+
+
 @pytest.mark.nightly
 @pytest.mark.crash
 def test_a_paused_node_loses_its_partitions_and_acts_on_none_afterwards(server: PostgreSQL, nodes: Nodes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cluster.shares import shares, shares_of, surplus
+from holdfast.cluster.shares import cut_off_among, cut_off_by, shares, shares_of, surplus
 
 OWNED = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 64), min_size=1, max_size=12)
 
@@ -67,6 +67,13 @@ def test_nodes_that_give_a_quarter_and_take_what_is_free_become_even(owned: list
             free -= taken
         assert not free
     assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_a_node_is_cut_off_by_those_that_cannot_reach_it_if_they_are_most() -> None:
+    unreachable = {"a": ["b", "c"], "b": ["c"], "c": ["a"], "d": []}
+    assert [cut_off_by(name, unreachable) for name in "abcdx"] == [(), (), ("a", "b"), (), ()]
+    assert cut_off_among(unreachable) == {"c"}
+    assert cut_off_by("a", {"a": ["a"]}) == ("a",), "a node that cannot reach itself"
 
 
 def test_without_nodes_there_are_no_shares() -> None:

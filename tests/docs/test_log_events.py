@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LOGGED = re.compile(r"""(?:\blog\.|_report\(")(\w+)(?:\(|",)\s*"((?:cluster|worker)\.\w+)"((?:[^()]|\([^()]*\))*)""")
+LOGGED = re.compile(r"""(?:\blog\.|\b_?report\(")(\w+)(?:\(|",)\s*"((?:cluster|worker)\.\w+)"((?:[^()]|\([^()]*\))*)""")
 ROW = re.compile(r"^\| (`(?:cluster|worker)\.[^|]*) \| (\w+) \| ([^|]*) \|", re.MULTILINE)
 WORD = re.compile(r"`([\w.]+)`")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,8 @@ class Cluster:
             self.owners[partition] = name
         self.tell()
 
-    def tell(self, trouble: str = "") -> None:
-        """Send all nodes what they know of the cluster now, or why they know no more."""
+    def tell(self, trouble: str = "", cut_off_by: Sequence[str] = ()) -> None:
+        """Send all nodes what they know of the cluster now, or why they know no more, and who cannot reach them."""
         urls = {name: node.node_url for name, node in self.nodes.items()}
         for name, node in self.nodes.items():
             mine = {str(one): self._epochs[one] for one, owner in self.owners.items() if owner == name}
@@ -103,6 +103,7 @@ class Cluster:
                 "nodes": urls,
                 "is_draining": False,
                 "trouble": trouble,
+                "cut_off_by": cut_off_by,
             }
             node.tell({"view": view})
 

@@ -51,6 +51,7 @@ from holdfast.settings import check_whole
 Report = Callable[..., None]
 """Logs an event: its level, its name, then its fields."""
 
+CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
 
@@ -139,6 +140,22 @@ class _Outcome:
     request: Request
     sent: float
     answer: Answer | NoAnswer | ClusterRefused
+
+
+def report_cut_off(report: Report, before: View | None, now: View) -> None:
+    """Log whether most of the other nodes cannot reach this one, if that has changed.
+
+    Args:
+        report: Logs an event.
+        before: The view before; None: there was none.
+        now: The view now.
+    """
+    url = now.nodes.get(now.node, "")
+    was_cut_off = before is not None and bool(before.cut_off_by)
+    if now.cut_off_by and not was_cut_off:
+        report("warning", "cluster.cut_off", node=now.node, url=url, by=list(now.cut_off_by), remedy=CUT_OFF_REMEDY)
+    elif was_cut_off and not now.cut_off_by:
+        report("info", "cluster.reachable", node=now.node, url=url)
 
 
 class SupervisorLink:
@@ -333,6 +350,7 @@ class _Agent:
             return
         view = replace(self._membership.view, trouble=self._trouble)
         if view != self._sent_view:
+            report_cut_off(self._report, self._sent_view, view)
             self._sent_view = view
             self._known |= view.mine.keys()
             self._supervisor.tell({"view": view.to_json()})

@@ -95,6 +95,7 @@ class Membership:
         self._epochs: dict[int, int] = {}
         self._owners: dict[int, str] = {}
         self._nodes: dict[str, str] = {}
+        self._cut_off_by: tuple[str, ...] = ()
         self._incarnation = 0
         self._is_locked = False
         self._trusted = 0.0
@@ -145,6 +146,7 @@ class Membership:
             dict(self._owners),
             dict(self._nodes),
             self.state in (NodeState.DRAINING, NodeState.JOINING_TO_DRAIN, NodeState.LEAVING),
+            cut_off_by=self._cut_off_by,
         )
 
     def trusted_until(self, partition: int) -> float:
@@ -358,6 +360,7 @@ class Membership:
         self._owners = {
             row.partition: owner.name for row in picture.ownership if (owner := picture.live_owner(row)) is not None
         }
+        self._cut_off_by = picture.cut_off_by(self.node) if picture.is_member else ()
         self._look_at = now if self._is_notified else now + self._jittered(self._policy.poll)
         if not picture.is_member:
             self._event(NodeEvent.DECLARED_DEAD)

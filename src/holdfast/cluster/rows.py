@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.cluster.shares import cut_off_among
+from holdfast.cluster.shares import cut_off_among, cut_off_by
 from holdfast.exceptions import HoldfastError
 
 
@@ -120,7 +120,15 @@ class Picture:
     @property
     def cut_off(self) -> frozenset[str]:
         """The nodes that most of the other nodes cannot reach."""
-        return cut_off_among({one.name: one.unreachable for one in self.nodes if not one.is_expired})
+        return cut_off_among(self._unreachable)
+
+    def cut_off_by(self, node: str) -> tuple[str, ...]:
+        """Return the nodes that cannot reach a node, if they are most of the others; otherwise none."""
+        return cut_off_by(node, self._unreachable)
+
+    @property
+    def _unreachable(self) -> Mapping[str, tuple[str, ...]]:
+        return {one.name: one.unreachable for one in self.nodes if not one.is_expired}
 
     def live_owner(self, row: OwnershipRow) -> NodeRow | None:
         """Return the node that owns a partition; None if the membership in which it claimed it has ended."""

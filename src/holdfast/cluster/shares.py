@@ -59,8 +59,18 @@ def cut_off_among(unreachable: Mapping[str, Collection[str]]) -> frozenset[str]:
     Args:
         unreachable: Live node -> the nodes that it cannot reach.
     """
-    reports = {name: sum(name in one for one in unreachable.values()) for name in unreachable}
-    return frozenset(name for name, count in reports.items() if 2 * count > len(unreachable) - 1)
+    return frozenset(name for name in unreachable if cut_off_by(name, unreachable))
+
+
+def cut_off_by(node: str, unreachable: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    """Return the nodes that cannot reach a node, in order, if they are most of the others; otherwise none.
+
+    Args:
+        node: The node.
+        unreachable: As in :func:`cut_off_among`.
+    """
+    found = tuple(sorted(name for name, others in unreachable.items() if node in others))
+    return found if 2 * len(found) > len(unreachable) - 1 else ()
 
 
 def surplus(owned: int, share: int) -> int:

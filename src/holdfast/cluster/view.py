@@ -19,6 +19,7 @@ class View:
         nodes: Live node -> URL of its cluster listener.
         is_draining: Whether this node gives its partitions away and takes no others.
         trouble: Why it has no contact with the database now; "": it has.
+        cut_off_by: The nodes that cannot reach this one, if they are most of the others.
     """
 
     node: str
@@ -27,6 +28,7 @@ class View:
     nodes: Mapping[str, str]
     is_draining: bool = False
     trouble: str = ""
+    cut_off_by: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -37,6 +39,7 @@ class View:
             "nodes": dict(sorted(self.nodes.items())),
             "is_draining": self.is_draining,
             "trouble": self.trouble,
+            "cut_off_by": list(self.cut_off_by),
         }
 
     @classmethod
@@ -49,4 +52,5 @@ class View:
             dict(values["nodes"]),
             values["is_draining"],
             values.get("trouble", ""),
+            tuple(values.get("cut_off_by", ())),
         )

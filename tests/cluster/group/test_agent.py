@@ -71,6 +71,17 @@ def test_a_node_that_leaves_gives_its_partitions_away_at_once(nodes: Nodes) -> N
     a.wait(lambda: len(a.view["mine"]) == 6 and a.view["nodes"].keys() == {"a"})
 
 
+def test_a_node_that_others_cannot_reach_says_so_itself_and_gives_all_away(nodes: Nodes) -> None:
+    a, b = share(nodes)
+    a.say('{"serving": [], "unreachable": {"b": "refused"}}')
+    b.wait(lambda: b.view["cut_off_by"] == ["a"])
+    (said,) = b.logged("cluster.cut_off")
+    assert (said["node"], said["url"], said["by"]) == ("b", "http://b/", ["a"])
+    a.wait(lambda: len(a.view["mine"]) == 6)
+    a.say('{"serving": [], "unreachable": {}}')
+    b.wait(lambda: b.logged("cluster.reachable") and len(b.view["mine"]) == 3)
+
+
 def test_a_node_without_supervisor_ends_and_acts_no_longer(nodes: Nodes) -> None:
     a, b = share(nodes)
     b.say("close")

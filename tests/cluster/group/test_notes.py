@@ -54,6 +54,7 @@ def test_a_drain_counts_until_a_resumption_or_a_new_start() -> None:
 def test_a_node_is_cut_off_if_most_others_cannot_reach_it(unreachable: dict[str, str], cut_off: str) -> None:
     notes, members = told(**unreachable), [member(name) for name in unreachable]
     assert "".join(one.node for one in members if notes.is_cut_off(one.node, members)) == cut_off
+    assert all(notes.cut_off_by(node, members) for node in cut_off)
 
 
 @pytest.mark.parametrize(

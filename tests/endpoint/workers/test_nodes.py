@@ -313,6 +313,29 @@ def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) ->
     assert ask(admin, "/healthz") == {"status": "ok"}
 
 
+def test_a_node_that_others_cannot_reach_says_so_itself(cluster: Start) -> None:
+    made = cluster(2, a=[0, 1])
+    (node,) = made
+    node.url()
+    admin = node.url()
+
+    def cut_off() -> str:
+        with urlopen(f"{admin}/metrics", timeout=240) as answer:
+            found = [line for line in answer.read().decode().splitlines() if line.startswith("holdfast_node_cut_off ")]
+        assert len(found) == 1
+        return found[0].split()[1]
+
+    assert cut_off() == "0.0"
+    made.tell(cut_off_by=["b", "c"])
+    wait_until(lambda: cut_off() == "1.0")
+    for path in ("/healthz", "/readyz"):
+        told = ask(admin, path)["cut_off"]
+        assert told.startswith(f"most of the other nodes cannot reach this node at {node.node_url}: b, c. Check url")
+    made.tell()
+    wait_until(lambda: cut_off() == "0.0")
+    assert ask(admin, "/healthz") == {"status": "ok"}
+
+
 def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> None:
     made = cluster(1, a=[0])
     (node,) = made

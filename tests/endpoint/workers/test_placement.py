@@ -30,7 +30,8 @@ def test_every_process_sees_the_latest_placement() -> None:
     first = Placement(frozenset({0, 2}), {1: "http://b:1"})
     placements.set(first)
     assert in_child(lambda: placements.now == first)
-    second = Placement(frozenset(), {0: "http://a:1", 1: "http://b:1"}, frozenset({3}), {"b": "http://b:1"}, "away")
+    urls = {0: "http://a:1", 1: "http://b:1"}
+    second = Placement(frozenset(), urls, frozenset({3}), {"b": "http://b:1"}, "away", "http://a:1: b")
     assert in_child(lambda: placements.set(second) is None)
     assert placements.now == second
     placements.set(first)

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink
+from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, picture_of, topic_of
@@ -301,6 +301,7 @@ class _GroupAgent:
         membership.noted(
             is_drained=self._notes.is_drained(node, self._since),
             is_cut_off=self._notes.is_cut_off(node, membership.members),
+            cut_off_by=self._notes.cut_off_by(node, membership.members),
             now=now,
         )
 
@@ -334,6 +335,7 @@ class _GroupAgent:
             self._trust.set(partition, self._membership.trusted_until(partition))
         view = replace(self._membership.view, trouble=self._trouble)
         if view != self._sent_view:
+            report_cut_off(self._report, self._sent_view, view)
             self._sent_view = view
             self._supervisor.tell({"view": view.to_json()})
 

@@ -86,6 +86,7 @@ class GroupMembership:
         self._first_seen: float | None = None
         self._is_leaving = self._is_drained = self._is_cut_off = False
         self._cut_off_since: float | None = None
+        self._cut_off_by: tuple[str, ...] = ()
         self._failed: dict[int, str] = {}
         """Partition of this node whose worker could not be started -> why."""
         self._serving: tuple[int, ...] = ()
@@ -99,7 +100,8 @@ class GroupMembership:
         owners = {p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE}
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
-        return View(self.node, mine, owners, {**nodes, self.node: self._url}, not self.wants_partitions)
+        nodes[self.node] = self._url
+        return View(self.node, mine, owners, nodes, not self.wants_partitions, cut_off_by=self._cut_off_by)
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -168,15 +170,17 @@ class GroupMembership:
         self._compare(now)
         self.pass_time(now)
 
-    def noted(self, *, is_drained: bool, is_cut_off: bool, now: float) -> None:
+    def noted(self, *, is_drained: bool, is_cut_off: bool, now: float, cut_off_by: tuple[str, ...] = ()) -> None:
         """Follow what operators and other nodes say of this node.
 
         Args:
             is_drained: Whether an operator drains it.
-            is_cut_off: Whether most other nodes cannot reach it. That counts after a lease.
+            is_cut_off: Whether most other nodes cannot reach it, but not all nodes are cut off. That counts after a
+                lease.
             now: The time.
+            cut_off_by: The nodes that cannot reach it, if they are most of the others.
         """
-        self._is_drained = is_drained
+        self._is_drained, self._cut_off_by = is_drained, cut_off_by
         if not is_cut_off:
             self._cut_off_since = None
             self._is_cut_off = False

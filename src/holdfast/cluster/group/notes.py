@@ -6,12 +6,12 @@ A note names the start of the node that it is about, so it does not count for a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from holdfast.cluster.group.membership import GroupMember
 from holdfast.cluster.rows import Report
-from holdfast.cluster.shares import cut_off_among
+from holdfast.cluster.shares import cut_off_among, cut_off_by
 
 _NODE: Final = "node/"
 _DRAIN: Final = "drain/"
@@ -74,9 +74,16 @@ class Notes:
 
     def is_cut_off(self, node: str, members: Iterable[GroupMember]) -> bool:
         """Whether most other nodes cannot reach a node; not if that is so for every node."""
-        unreachable = {one.node: self.report_of(one).unreachable.keys() for one in members}
+        unreachable = self._unreachable(members)
         found = cut_off_among(unreachable)
         return node in found and found != unreachable.keys()
+
+    def cut_off_by(self, node: str, members: Iterable[GroupMember]) -> tuple[str, ...]:
+        """Return the nodes that cannot reach a node, if they are most of the others; otherwise none."""
+        return cut_off_by(node, self._unreachable(members))
+
+    def _unreachable(self, members: Iterable[GroupMember]) -> Mapping[str, Collection[str]]:
+        return {one.node: self.report_of(one).unreachable.keys() for one in members}
 
 
 def _decoded(text: bytes) -> Mapping[str, Any] | None:

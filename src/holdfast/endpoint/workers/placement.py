@@ -36,6 +36,7 @@ class Placement:
         starting: The workers that start on this host.
         nodes: Other node -> URL.
         trouble: Why this node has no contact with the cluster's database; "": it has.
+        cut_off: Which other nodes cannot reach this one, and where, if they are most of them; otherwise "".
     """
 
     local: frozenset[int] = frozenset()
@@ -43,6 +44,7 @@ class Placement:
     starting: frozenset[int] = frozenset()
     nodes: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
+    cut_off: str = ""
 
 
 class Placements:
@@ -57,8 +59,8 @@ class Placements:
     def set(self, placement: Placement) -> None:
         self._known = placement
         remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
-        parts = [sorted(placement.local), remote, sorted(placement.starting), nodes, placement.trouble]
-        text = json.dumps(parts).encode()
+        parts = [sorted(placement.local), remote, sorted(placement.starting), nodes]
+        text = json.dumps([*parts, placement.trouble, placement.cut_off]).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
         self._memory[_HEAD.size : end] = text
@@ -71,8 +73,8 @@ class Placements:
         if version != self._version:
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(text) == checksum:
-                local, remote, starting, nodes, trouble = json.loads(text)
-                self._known = Placement(frozenset(local), dict(remote), frozenset(starting), nodes, trouble)
+                local, remote, starting, *others = json.loads(text)
+                self._known = Placement(frozenset(local), dict(remote), frozenset(starting), *others)
                 self._version = version
         return self._known
 

@@ -402,7 +402,8 @@ class Supervisor:
         local = mine & {process.number for process in self._processes if process.is_ready}
         remote = {number: url for number, url in urls_of_others(view).items() if number not in mine}
         others = {name: url for name, url in view.nodes.items() if name != view.node}
-        self._placements.set(Placement(local, remote, mine - local, others, view.trouble))
+        cut_off = f"{view.nodes.get(view.node)}: {', '.join(view.cut_off_by)}" if view.cut_off_by else ""
+        self._placements.set(Placement(local, remote, mine - local, others, view.trouble, cut_off))
         report = tuple(sorted(local)), self._unreachable
         if report != self._reported:
             self._reported = report

@@ -68,6 +68,9 @@ def test_metrics_of_workers_are_one_family_each_with_whose_they_are() -> None:
         'holdfast_worker_up{worker="1"} 0.0',
         'holdfast_worker_up{worker="2"} 1.0',
     ]
+    assert "holdfast_node_cut_off" not in joined
+    for is_cut_off, value in ((False, b"0.0"), (True, b"1.0")):
+        assert b"\nholdfast_node_cut_off " + value in merge_metrics({}, 1, is_cut_off=is_cut_off)
 
 
 def amounts(answer: Any) -> set[str]:

@@ -39,6 +39,9 @@ MOST_KNOWN: Final = 1024
 SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
 _NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
+_CUT_OFF: Final = (
+    "most of the other nodes cannot reach this node at {}. Check url in [cluster], and the network between the nodes."
+)
 _CONTACT: Final = "Check the database. The node continues on its own when it answers."
 
 
@@ -350,6 +353,8 @@ class JoinedAdmin:
             answer |= self._joined(list(await asyncio.gather(*asked)))
         if placement.trouble:
             answer["trouble"] = f"{_NO_CONTACT.format(placement.trouble)}. {_CONTACT}"
+        if placement.cut_off:
+            answer["cut_off"] = _CUT_OFF.format(placement.cut_off)
         if is_liveness or not self._neighbours.is_in_cluster:
             return answer
         if not (placement.local or placement.remote):
@@ -381,7 +386,8 @@ class JoinedAdmin:
         told = {
             one.worker: one.response.body.decode() for one in answers if isinstance(one, _Answer) and one.status == 200
         }
-        return joining.merge_metrics(told, self._count)
+        is_cut_off = bool(self._neighbours.place.placements.now.cut_off) if self._neighbours.is_in_cluster else None
+        return joining.merge_metrics(told, self._count, is_cut_off=is_cut_off)
 
     async def _ask_soon(self, worker: int, request: _Request) -> _Answer:
         try:

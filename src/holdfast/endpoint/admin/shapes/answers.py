@@ -17,6 +17,7 @@ class Health(Shape):
         status: The health as one word.
         trouble: Why the broker does not accept messages, and what to do; a restart would not help.
         journal: Why the broker cannot write the event journal; messages still flow meanwhile.
+        cut_off: Which other nodes of the cluster cannot reach this one, if they are most of them.
         stopped: Names of forwarders that send nothing until the operator decides; the broker still accepts messages.
         partitions: State of each cluster partition that this node has: "serving" or "starting".
     """
@@ -24,6 +25,7 @@ class Health(Shape):
     status: str
     trouble: str = ""
     journal: str = ""
+    cut_off: str = ""
     stopped: list[str] | None = None
     partitions: dict[str, str] | None = None
 
