@@ -13,7 +13,7 @@ import pytest
 from databases import PostgreSQL
 
 from holdfast.cluster.inspection import read_status
-from holdfast.cluster.lease_database import LeaseDatabase, space_of
+from holdfast.cluster.lease_database import LeaseDatabase, conninfo_of, space_of
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.memory import NodeMemory
 from holdfast.cluster.rows import (
@@ -269,6 +269,53 @@ def test_all_nodes_refuse_an_older_copy_that_one_of_them_recognizes(
         remembering("a").run(Enter())
     accepted.run(Look(incarnation, True))
     remembering("a", is_restored=True).run(Enter())
+
+
+@pytest.mark.parametrize(
+    ("change", "mode", "waits"),
+    [
+        ("SELECT", "ACCESS SHARE", False),
+        ("SELECT", "SHARE", True),
+        ("ALTER TABLE holdfast_cluster DROP COLUMN went_back", "ACCESS SHARE", True),
+    ],
+    ids=["a dump", "an index that is built", "a dump of an older version's table"],
+)
+def test_a_node_ends_only_after_it_has_recorded_an_older_copy(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase], change: str, mode: str, *, waits: bool
+) -> None:
+    proving = remembering("a")
+    joined(proving)
+    server.sql(change, database="remembered")
+    proving._memory._batches[1] = (1, 5)
+    location = server.url("x").replace("/holdfast?", "/remembered?")
+    with psycopg.connect(conninfo_of(location, 60.0, "another")) as other:
+        other.execute(f"LOCK TABLE holdfast_cluster IN {mode} MODE".encode())
+        for _ in range(2 * waits):
+            proving.close()
+            with pytest.raises(NoAnswer, match=r"another session locks holdfast_cluster, .* an older copy"):
+                proving.run(Enter())
+        if not waits:
+            proving.close()
+            with pytest.raises(ClusterRefused, match="batch 5"):
+                proving.run(Enter())
+    with pytest.raises(ClusterRefused, match="batch 5"):
+        proving.run(Enter())
+    with pytest.raises(ClusterRefused, match="older copy: found by node a: batch 5"):
+        remembering("b").run(Enter())
+
+
+def test_an_acceptance_of_an_older_copy_waits_until_it_is_recorded(
+    server: PostgreSQL, remembering: Callable[..., LeaseDatabase]
+) -> None:
+    remembering("a").run(Enter())
+    server.sql("UPDATE holdfast_cluster SET went_back = 'node b: batch 5'", database="remembered")
+    location, accepted = server.url("x").replace("/holdfast?", "/remembered?"), remembering("a", is_restored=True)
+    with psycopg.connect(conninfo_of(location, 60.0, "another")) as other:
+        other.execute(b"LOCK TABLE holdfast_cluster IN SHARE MODE")
+        with pytest.raises(NoAnswer, match="the operator accepts this copy"):
+            accepted.run(Enter())
+    accepted.run(Enter())
+    remembering("c").run(Enter())
 
 
 def test_an_error_of_a_statement_is_no_outage(restored: Callable[[str], LeaseDatabase]) -> None:

@@ -277,12 +277,19 @@ class LeaseDatabase:
         )
 
     def _write_went_back(self, connection: psycopg.Connection[tuple[Any, ...]], statement: str, **values: str) -> None:
-        # Another session may read the table for long, or another user may own it: what was found holds anyway.
-        refusals = (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege)
-        with contextlib.suppress(*refusals), connection.transaction():
-            connection.execute(tables.CREATION_LOCK.encode())
-            connection.execute(tables.ADD_WENT_BACK.encode())
-            self._execute(connection, statement, **values)
+        (lacks_column,) = self._one(connection, tables.LACKS_WENT_BACK)
+        try:
+            # Another user may own a table without the column. Then each node finds the older copy for itself.
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege), connection.transaction():
+                if lacks_column:
+                    connection.execute(tables.CREATION_LOCK.encode())
+                    connection.execute(tables.ADD_WENT_BACK.encode())
+                self._execute(connection, statement, **values)
+        except psycopg.errors.LockNotAvailable as error:
+            what = "the operator accepts this copy" if self._is_restored else "the database went back to an older copy"
+            raise NoAnswer(
+                f"another session locks holdfast_cluster, in which this node must record that {what}"
+            ) from error
         self._execute(connection, tables.NOTIFY)
 
     def _batches(self, connection: psycopg.Connection[tuple[Any, ...]]) -> Batches:

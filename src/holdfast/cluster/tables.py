@@ -23,7 +23,7 @@ NODE_KEY: Final = _OF_NODE.format("%(node)s")
 CREATE: Final = """
 CREATE TABLE IF NOT EXISTS holdfast_cluster (
     space text PRIMARY KEY, id uuid NOT NULL, partitions int NOT NULL, format int NOT NULL, system_identifier text,
-    incarnations bigint NOT NULL, timeline text NOT NULL, timeline_since timestamptz NOT NULL);
+    incarnations bigint NOT NULL, timeline text NOT NULL, timeline_since timestamptz NOT NULL, went_back text);
 CREATE TABLE IF NOT EXISTS holdfast_node (
     space text, name text, incarnation bigint NOT NULL, url text NOT NULL, expires_at timestamptz NOT NULL,
     is_draining boolean NOT NULL, joined_at timestamptz NOT NULL, secret text NOT NULL,
@@ -64,7 +64,9 @@ WENT_BACK: Final = """
 SELECT coalesce(to_jsonb(c)->>'went_back', '') FROM holdfast_cluster c WHERE space = %(space)s
 """
 """What a node lost when the database went back to an older copy; "" if no node has found that, or if an operator has
-accepted the copy since. The column exists only after :data:`ADD_WENT_BACK`."""
+accepted the copy since."""
+LACKS_WENT_BACK: Final = "SELECT NOT to_jsonb(c) ? 'went_back' FROM holdfast_cluster c WHERE space = %(space)s"
+"""Whether an older version of Holdfast created the table."""
 ADD_WENT_BACK: Final = "ALTER TABLE holdfast_cluster ADD COLUMN IF NOT EXISTS went_back text"
 RECORD_WENT_BACK: Final = """
 UPDATE holdfast_cluster c SET went_back = %(lost)s
