@@ -52,26 +52,43 @@ def test_what_does_not_pass_or_has_waited_is_not_asked_again(quick: None, code: 
     assert call.calls == 1
 
 
-class OnceElsewhere:
-    """A client of Kafka whose leaders move: the first call of each method gets that for an answer."""
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_topic_that_only_some_brokers_know_is_asked_for_again(quick: None, is_known: bool) -> None:
+    call = Failing(KafkaError.UNKNOWN_TOPIC_OR_PART, 3)
+    if is_known:
+        assert once_it_can(call, is_known=True) == "done"
+    with pytest.raises(KafkaException):
+        once_it_can(Failing(KafkaError.UNKNOWN_TOPIC_OR_PART, 3), -1.0, is_known=is_known)
 
-    def __init__(self, client: Any) -> None:
+
+class OnceElsewhere:
+    """A client of Kafka with brokers that change: the first call of each method gets an error for an answer."""
+
+    def __init__(self, client: Any, code: int) -> None:
         self._client = client
+        self._code = code
         self.failed: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("describe_topics", "describe_configs", "get_watermark_offsets") and name not in self.failed:
             self.failed.add(name)
-            raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+            raise KafkaException(KafkaError(self._code))
         return getattr(self._client, name)
 
 
-def test_a_leader_that_moves_while_a_log_opens_is_waited_for(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART],
+    ids=["a leader moves", "brokers have not heard of the new topic"],
+)
+def test_what_passes_while_a_log_opens_is_waited_for(
+    kafka_nodes: Callable[[int], Any], tmp_path: Path, code: int
+) -> None:
     log = KafkaLog(read_kafka_address(kafka_nodes(1).new_url(tmp_path / "cache")))
     try:
-        admin = log._admin = OnceElsewhere(log._admin)
+        admin = log._admin = OnceElsewhere(log._admin, code)
         log.open(creates=True)
-        reader = log._consumer = OnceElsewhere(log._reader())  # type: ignore[assignment]
+        reader = log._consumer = OnceElsewhere(log._reader(), code)  # type: ignore[assignment]
         assert log.bounds() == (0, 0)
         assert admin.failed | reader.failed == {"describe_topics", "describe_configs", "get_watermark_offsets"}
     finally:

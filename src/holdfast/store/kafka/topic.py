@@ -83,7 +83,7 @@ _PASSING: Final = frozenset(
 """Errors that pass: a broker is down, or a new leader is being elected."""
 
 
-def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS) -> T:
+def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS, *, is_known: bool = False) -> T:
     """Make a call that only reads; again, if a broker answers that it cannot do that now: a leader moves, for example.
 
     Without an answer of a broker, the call is not repeated: it has waited itself.
@@ -91,6 +91,7 @@ def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS) -> T:
     Args:
         call: Calls Kafka's client.
         patience: Seconds after which it is not made again.
+        is_known: Whether a broker knows the topic. Then another one that does not will hear of it.
 
     Raises:
         KafkaException: Kafka's last answer.
@@ -101,7 +102,8 @@ def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS) -> T:
             return call()
         except KafkaException as error:
             code = error.args[0].code()
-            if code < 0 or code not in _PASSING or time.monotonic() > deadline:
+            is_passing = code in _PASSING or (is_known and code == KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if code < 0 or not is_passing or time.monotonic() > deadline:
                 raise
             time.sleep(_LOOK_SECONDS)
 
@@ -227,7 +229,7 @@ class KafkaLog:
         return require_safe(found, replicas, self._address.replicas, self._address.shown)
 
     def _find(self, *, creates: bool) -> Any:
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline, is_created = time.monotonic() + ANSWER_SECONDS, False
         while True:
             try:
                 found = self._describe()
@@ -240,7 +242,9 @@ class KafkaLog:
                     raise StoreMissing(
                         f"There is no topic of {self._address.shown}.", remedy="Check the brokers and the topic."
                     ) from error
-                self._create()
+                if not is_created:  # otherwise, a broker has not heard of it yet
+                    self._create()
+                    deadline, is_created = time.monotonic() + ANSWER_SECONDS, True
             if time.monotonic() > deadline:
                 raise KafkaAway(f"the topic {self._address.topic} has no leaders")
             time.sleep(_LOOK_SECONDS / 4)
@@ -268,12 +272,8 @@ class KafkaLog:
 
     def _configs(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
-        try:
-            found = once_it_can(lambda: self._admin.describe_configs([resource])[resource].result(ANSWER_SECONDS))
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:  # a broker does not know the new topic yet
-                raise KafkaAway(said(error)) from error
-            raise
+        admin = self._admin
+        found = once_it_can(lambda: admin.describe_configs([resource])[resource].result(ANSWER_SECONDS), is_known=True)
         return {name: str(entry.value) for name, entry in found.items()}
 
     @contextlib.contextmanager
@@ -306,7 +306,9 @@ class KafkaLog:
         where = TopicPartition(self._address.topic, self._address.partition)
         with self._asking():
             reader = self._reader()
-            first, end = once_it_can(lambda: reader.get_watermark_offsets(where, wait, cached=False), wait)
+            first, end = once_it_can(
+                lambda: reader.get_watermark_offsets(where, wait, cached=False), wait, is_known=True
+            )
         return first, end
 
     def _reader(self) -> Consumer:
