@@ -6,6 +6,7 @@ has the store of a server without workers, so such a server may become one of se
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -15,9 +16,9 @@ from typing import Final
 
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.sending.identifier_claims import IdentifierClaims
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.http.exchange import HTTPLimits
-from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, shown, store_exists
+from holdfast.store import IN_MEMORY, Store, is_kafka, is_remote, is_sql, open_store, shown, store_exists
 from holdfast.store.address import beside, read_address, with_partition
 
 MOST: Final = 64
@@ -106,7 +107,7 @@ def worker_of(identifier: str) -> int | None:
 
 
 def check_stores(location: str | Path | Store, count: int, *, is_node: bool = False) -> None:
-    """Check that every existing worker store has a worker.
+    """Check that every existing worker store has a worker, unless it has neither Sequences nor messages.
 
     Args:
         location: Of worker 0's store.
@@ -114,21 +115,35 @@ def check_stores(location: str | Path | Store, count: int, *, is_node: bool = Fa
         is_node: Whether this is a node of a cluster.
 
     Raises:
-        ConfigurationError: The store of a further worker exists, and no worker would serve its Sequences and messages;
-            or it belongs to a cluster, and this is no node.
+        ConfigurationError: No worker would serve the Sequences and messages in the store of a further worker; or it
+            belongs to a cluster, and this is no node.
     """
     if not isinstance(location, str | Path) or location == IN_MEMORY:
         return
     last = _last_store(location, count - 1)  # first, since its errors are those of a store
     if not is_node:
         check_no_cluster(location)
-    if last >= count:
+    for number in range(last, count - 1, -1):
+        if _is_empty(_place(location, number)):  # a server was started with too many workers, perhaps by accident
+            continue
         only = "only worker 0 is" if count == 1 else f"only workers 0 to {count - 1} are"
         raise ConfigurationError(
-            f"{shown(_place(location, last))} is the store of a worker, but {only} configured: no worker would serve "
+            f"{shown(_place(location, number))} is the store of a worker, but {only} configured: no worker would serve "
             "its Sequences and messages",
-            remedy=f"Start it with --workers {last + 1}. Once that store is empty, remove it.",
+            remedy=f"Start it with --workers {number + 1} until that store has no Sequences (holdfast sequences) and "
+            "no messages (holdfast queues). Then start it with fewer.",
         )
+
+
+def _is_empty(location: str | Path) -> bool:
+    """Whether a store has neither Sequences nor messages."""
+    try:
+        store = open_store(location, read_only=True)
+    except StoreMissing:
+        return True
+    with contextlib.closing(store):
+        content = store.load()
+    return not (content.sequences or content.held or any(first < end for first, end in content.bounds.values()))
 
 
 def check_no_cluster(location: str | Path) -> None:

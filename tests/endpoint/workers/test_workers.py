@@ -37,7 +37,9 @@ from holdfast.core.messages import (
     SequenceAcknowledgement,
     TerminateSequence,
 )
+from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import worker_of
+from holdfast.store import open_store
 from holdfast.store.records import decode_record
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -170,8 +172,15 @@ def test_a_second_signal_ends_all_at_once(crew: Start) -> None:
     assert not any(map(lives, pids))
 
 
-def test_fewer_workers_than_have_stores_are_refused(crew: Start, tmp_path: Path) -> None:
-    (tmp_path / "inbox" / "worker-2").mkdir(parents=True)
+def test_fewer_workers_than_have_stores_with_messages_are_refused(crew: Start, tmp_path: Path) -> None:
+    accident = crew("--workers", "3")
+    accident.url()
+    assert accident.end() == 0
+    again = crew()
+    again.url()
+    assert again.end() == 0
+    with contextlib.closing(open_store(tmp_path / "inbox" / "worker-2")) as store:
+        store.commit(Batch(appends=[("inbox", 0, 0, Record("urn:s", 1, "urn:a", b"<x/>", 0.0))]))
     for options in (["--workers", "2"], []):
         refused = crew(*options)
         assert refused.process.wait(240) == 1
