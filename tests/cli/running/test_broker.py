@@ -176,6 +176,25 @@ def test_a_hang_up_lets_it_read_its_file_again(start: Any, tmp_path: Path, worke
     assert broker.end().code == 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_policy_that_no_forwarder_has_is_logged_once_at_each_reading(
+    start: Any, tmp_path: Path, workers: int
+) -> None:
+    file = tmp_path / "broker.toml"
+    text = f"store = 'data'\nlisten.port = 0\nadmin.enabled = false\nworkers = {workers}\n[queues.one]\n"
+    file.write_text(f'{text}[policies."name:ordrs"]\nsending.keep_alive = "5s"\n')
+    broker = start("broker", "--config", "broker.toml")
+    told = heard(broker.process, "policy.unused")
+    assert "level='warning'" in told and "pattern='name:ordrs'" in told and "no forwarder has it" in told
+    broker.url()
+    file.write_text(f'{text}[policies."name:odrers"]\nsending.keep_alive = "5s"\n')
+    broker.process.send_signal(signal.SIGHUP)
+    assert "pattern='name:odrers'" in heard(broker.process, "policy.unused")
+    broker.process.send_signal(signal.SIGTERM)
+    result = broker.end()
+    assert (result.code, "policy.unused" in result.err) == (0, False)
+
+
 def test_an_existing_store_is_not_called_new(run: Any, tmp_path: Path) -> None:
     (tmp_path / "broker.toml").write_text(GOOD)
     RocksDBStore(tmp_path / "data").close()

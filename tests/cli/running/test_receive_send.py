@@ -422,6 +422,18 @@ def test_what_waits_in_memory_is_not_called_safe(run_out_of_time: Any, tmp_path:
     assert "--resume" not in result.err
 
 
+def test_what_is_logged_while_the_store_opens_has_the_form_of_the_log(start: Any, tmp_path: Path) -> None:
+    for store in ("inbox", "outbox"):
+        (tmp_path / store).mkdir()
+        (tmp_path / store).chmod(0o755)
+    receiver = start("receive", "--port", "0", "--store", "inbox", "--count", "1", "--log-json")
+    url = receiver.url()
+    sender = start("send", "--to", url, "--log-json", *orders(tmp_path, 1))
+    for result, store in ((sender.end(), "outbox"), (receiver.end(), "inbox")):
+        (line,) = [one for one in result.err.splitlines() if "store.public" in one]
+        assert (result.code, json.loads(line)["store"]) == (0, str(tmp_path / store))
+
+
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_store_that_does_not_open_is_not_called_empty(run: Any, tmp_path: Path, resume: bool) -> None:
     store = f"postgresql://me:secret@127.0.0.1:{free_ports(1)[0]}/shop?space=a&connect_timeout=2"

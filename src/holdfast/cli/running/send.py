@@ -302,6 +302,9 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
 async def _send(source: Source, run: Run, resume: bool) -> None:
     from holdfast.endpoint.logs import configure_logs
 
+    level, as_json = run.logs
+    # Until the store is open, no progress shows that the command waits for a database.
+    configure_logs("warning" if level in ("error", "critical") else level, json=as_json)
     run.total = run.messages.count()
     try:
         async with asyncio.timeout(run.timeout):
@@ -309,7 +312,7 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
                 run.is_open = True
                 before = source.progress.outstanding
                 async with progress(lambda: _look(run, before)):
-                    configure_logs(run.logs[0], json=run.logs[1])
+                    configure_logs(level, json=as_json)
                     if resume:
                         source.resume()
                     if run.is_request:
