@@ -17,6 +17,7 @@ from holdfast.wire import (
     body_content,
     check_action,
     check_header_blocks,
+    check_iri,
     check_text,
     decode,
     encode,
@@ -113,13 +114,55 @@ def test_header_blocks_are_as_deep_as_many_and_as_large_as_receivers_take() -> N
 def test_a_uri_is_as_long_as_receivers_keep_it() -> None:
     longest = "urn:" + "a" * (DEFAULT.max_uri - 4)
     check_action(longest)
-    check_text("message_id", longest)
+    check_iri("message_id", longest)
+    check_text("relates_to", longest)
     read(uri=longest)
-    for check in (check_action, lambda text: check_text("to", text)):
+    for check in (check_action, lambda text: check_iri("to", text), lambda text: check_text("relates_to", text)):
         with pytest.raises(EnvelopeError, match="2049 characters"):
             check(longest + "a")
     with pytest.raises(EnvelopeError):
         decode(encode(replace(_with(longest + "a"))))
+
+
+IRIS = ["urn:a", "urn:orders/Submit", "http://tempuri.org/IOrders/Submit", "http://orders.example/Orders#Submit"]
+IRIS += [
+    "mailto:a@b.example",
+    "a:b",
+    "A+1-.:x",
+    "urn:stra\u00dfe",
+    "http://[::1]:8080/a?b=c&d=%C3%9f",
+    "urn:\U00020000",
+]
+UNFIT = [*' <>"{}|\\^`\t\n\r\x00\x7f\x85\xa0\u2028\ud800\ufdd0\ufffe', "%", "%4g", "%zz"]
+
+
+@pytest.mark.parametrize("iri", IRIS)
+def test_an_absolute_iri_is_accepted_and_arrives_as_it_is(iri: str) -> None:
+    check_iri("message_id", iri)
+    check_action(iri)
+    for versions in ALL_VERSIONS:
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, iri, message_id=iri, to=iri, body=b"<a/>")
+        envelope.sequence = Sequence("urn:s", 1)
+        read_again = decode(encode(envelope))
+        assert (read_again.action, read_again.message_id, read_again.to) == (iri, iri, iri)
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+@pytest.mark.parametrize("place", ["{}urn:a", "urn:{}a", "urn:a{}", "urn:a{}b"])
+def test_text_with_a_character_that_no_iri_has_is_refused(place: str, unfit: str) -> None:
+    for check in (check_action, lambda text: check_iri("to", text)):
+        with pytest.raises(EnvelopeError):
+            check(place.format(unfit))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "order 7", "order-7", "orders/7", "/a", "7:a", ":a", "urn:", "-a:b", "#a", "\u00e9:a"]
+)
+def test_text_without_a_scheme_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(EnvelopeError) as refused:
+        check_iri("message_id", text)
+    assert refused.value.remedy
+    check_action(text or "x", of_peer=True)
 
 
 def _with(uri: str) -> Envelope:

@@ -19,6 +19,7 @@ from holdfast.wire.encoding.outgoing import (
     body_content,
     check_action,
     check_header_blocks,
+    check_iri,
     check_text,
     known_contents,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "body_content",
     "check_action",
     "check_header_blocks",
+    "check_iri",
     "check_text",
     "content_type",
     "control_action",

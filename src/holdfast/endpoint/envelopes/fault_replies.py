@@ -53,7 +53,7 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
         check_code("code", code)
         told.code = code
     with suppress(EnvelopeError):
-        check_action(action)
+        check_action(action, of_peer=True)
         told.action = action
     headers = ""
     with suppress(EnvelopeError):

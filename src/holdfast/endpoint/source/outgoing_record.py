@@ -9,7 +9,7 @@ from holdfast.core.records import ContentWriter, Record
 from holdfast.endpoint.envelopes.attachments import Attachment, are_small, encode_attachments
 from holdfast.endpoint.envelopes.message import Body, body_bytes
 from holdfast.exceptions import EnvelopeError
-from holdfast.wire import check_action, check_header_blocks, check_text
+from holdfast.wire import check_action, check_header_blocks, check_iri
 
 
 def outgoing_record(
@@ -22,8 +22,8 @@ def outgoing_record(
     """
     check_key(key)
     # Looked at here, for what is remembered must be hashable.
-    check_action(action) if isinstance(action, str) else check_text("action", action)
-    check_text("message_id", message_id)
+    check_action(action) if isinstance(action, str) else check_iri("action", action)
+    check_iri("message_id", message_id)
     if not isinstance(headers, bytes):
         raise EnvelopeError(f"headers must be bytes of XML, not {type(headers).__name__}")
     if headers:

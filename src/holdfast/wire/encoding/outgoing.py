@@ -34,6 +34,13 @@ MOST_DECLARATIONS = DEFAULT.max_declarations - 16
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot contain, and control characters, which no URI has."""
 
+_IRI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*+:"
+    r"(?:[^\x00-\x20\x7f-\xa0<>\"{}|\\^`%\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]|%[0-9A-Fa-f]{2})++"
+).fullmatch
+"""An IRI with a scheme (RFC 3987, section 2.2), without the syntax of its scheme."""
+_NO_IRI = re.compile(r"[\s<>\"{}|\\^`]|%(?![0-9A-Fa-f]{2})")
+
 _NO_ELEMENT = "the body is not one well-formed XML element"
 _OURS = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
 _ENVELOPES = frozenset(f"{namespace}}}Envelope" for namespace in SOAP_NS.values())
@@ -290,14 +297,17 @@ def check_header_blocks(data: bytes) -> None:
 
 
 @lru_cache(maxsize=256)
-def check_action(action: str) -> None:
+def check_action(action: str, *, of_peer: bool = False) -> None:
     """Check that this can be a message's wsa:Action.
 
+    Args:
+        action: The action.
+        of_peer: Whether it repeats the action of a peer, which need not be an IRI.
+
     Raises:
-        EnvelopeError: it is empty, contains characters that XML cannot contain, or is an action of
-            WS-ReliableMessaging.
+        EnvelopeError: it is not an absolute IRI, or is an action of WS-ReliableMessaging.
     """
-    check_text("action", action)
+    (check_text if of_peer else check_iri)("action", action)
     if action in RM_OF_ACTION or action == MC_ACTION:
         raise EnvelopeError(
             f"the action {action} belongs to WS-ReliableMessaging",
@@ -305,12 +315,35 @@ def check_action(action: str) -> None:
         )
 
 
-def check_text(what: str, text: str) -> None:
-    """Check that this can be the text of a WS-Addressing header.
+def check_iri(what: str, text: str) -> None:
+    """Check that this is an absolute IRI, as WS-Addressing 1.0 requires of Action, MessageID and addresses.
+
+    A fragment is allowed, because actions of existing services have one.
 
     Args:
         what: Its name in the error.
-        text: A URI; its syntax is not checked.
+        text: The value.
+
+    Raises:
+        EnvelopeError: it is not an absolute IRI, or too long.
+    """
+    if isinstance(text, str) and len(text) <= LONGEST_TEXT and _IRI(text) is not None:
+        return
+    check_text(what, text)
+    found = _NO_IRI.search(text)
+    why = f"contains {found[0]!r}" if found is not None else "has no scheme"
+    example = "urn:orders/Submit" if what == "action" else "urn:uuid:6f1c0c0e-8d3b-4c59-9f6e-1f0f3c1c7a52"
+    raise EnvelopeError(
+        f"the {what} {text[:80]!r} is not an absolute IRI: it {why}", remedy=f"Give an IRI such as {example}."
+    )
+
+
+def check_text(what: str, text: str) -> None:
+    """Check that this can be the text of a WS-Addressing header, or of RelatesTo, which repeats the value of a peer.
+
+    Args:
+        what: Its name in the error.
+        text: The value. Whether it is an IRI is not checked.
 
     Raises:
         EnvelopeError: it is not text, empty, too long, has white space at its ends, or characters XML cannot contain.

@@ -74,6 +74,13 @@ def test_text_is_taken_for_bytes_and_a_row_without_a_queue_is_for_the_default_on
     assert (one.record.body, one.record.headers) == ("<a>\u00e9</a>".encode(), b"<h xmlns='urn:h'/>")
 
 
+def test_a_row_may_repeat_a_peers_message_id_and_the_addresses_of_a_record() -> None:
+    for relates_to, reply_to in (("order 7", "anonymous"), ("7", "none"), ("urn:a", "http://reply.example/")):
+        (one,) = read(row(relates_to=relates_to, reply_to=reply_to))
+        assert isinstance(one, Row)
+        assert (one.record.relates_to, one.record.reply_to) == (relates_to, reply_to)
+
+
 BAD: list[tuple[Any, str, str]] = [
     (row(b"<a>"), "body", "one well-formed XML element"),
     (row(b"<!DOCTYPE a [<!ENTITY x 'y'>]><a>&x;</a>"), "body", "document type"),
@@ -90,6 +97,11 @@ BAD: list[tuple[Any, str, str]] = [
     (row(headers=[1]), "headers", "not list"),
     (row(headers=b"<h xmlns='urn:h'>" + b"x" * 200_000 + b"</h>"), "headers", "room for"),
     (row(message_id=""), "message_id", "empty"),
+    (row(message_id="order 7"), "message_id", "not an absolute IRI: it contains ' '"),
+    (row(message_id="order-7"), "message_id", "not an absolute IRI: it has no scheme"),
+    (row(reply_to="billing"), "reply_to", "not an absolute IRI"),
+    (row(to="billing"), "to", "not an absolute IRI"),
+    (row(action="Submit"), "action", "not an absolute IRI"),
     (row(relates_to=" urn:a"), "relates_to", "white space"),
     (row(queue="nowhere"), "queue", "the queue 'nowhere' does not exist"),
     (row(queue=None), "queue", "names neither a queue"),

@@ -14,11 +14,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.messages import ANONYMOUS, NONE
 from holdfast.core.staged_blocks import Block, EncodedRow, blocks_of
 from holdfast.endpoint.envelopes.message import body_bytes
 from holdfast.exceptions import EnvelopeError, HoldfastError
 from holdfast.store.staged import RowEncoder
-from holdfast.wire import Limits, check_action, check_header_blocks, check_text, known_contents
+from holdfast.wire import Limits, check_action, check_header_blocks, check_iri, check_text, known_contents
 
 MEDIA_TYPE = "application/vnd.holdfast.rows"
 COLUMNS = ("key", "queue", "to", "action", "headers", "body", "message_id", "relates_to", "reply_to")
@@ -165,9 +166,9 @@ class RowReader:
             self._actions.add(row.action)
         texts = row.message_id, row.to, row.reply_to, row.relates_to
         if texts != _NO_TEXTS:
-            for column in ("message_id", "relates_to", "reply_to"):
+            for column, check in _CHECKS.items():
                 if (text := getattr(row, column)) is not None:
-                    _check(column, partial(check_text, column), text)
+                    _check(column, partial(check, column), text)
         headers = row.headers.encode() if isinstance(row.headers, str) else b"" if row.headers is None else row.headers
         if not isinstance(headers, bytes):
             raise RowRefused("headers", f"headers must be bytes of XML, not {type(headers).__name__}")
@@ -184,7 +185,7 @@ class RowReader:
 
     def _queue(self, row: WireRow) -> str:
         if row.to is not None:
-            _check("to", partial(check_text, "to"), row.to)
+            _check("to", partial(check_iri, "to"), row.to)
         name = row.queue
         if name is None and row.to is not None:
             name = self._addresses.get(row.to)
@@ -208,6 +209,13 @@ class RowReader:
         return name
 
 
+def _check_reply_to(column: str, text: str) -> None:
+    if text not in (ANONYMOUS, NONE):  # as a queue's records have them
+        check_iri(column, text)
+
+
+_CHECKS = {"message_id": check_iri, "relates_to": check_text, "reply_to": _check_reply_to}
+"""``relates_to`` repeats the MessageID of a peer, whatever it is."""
 _NO_TEXTS = (None, None, None, None)
 _ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil; body and headers are bytes."
 
