@@ -21,6 +21,7 @@ from processes import broker, kept, service
 from holdfast import Destination, Message
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, QueueConfig
+from holdfast.client.data_plane import DataPlane
 from holdfast.core.policy import StagingPolicy
 from holdfast.core.staged_blocks import unpack
 from holdfast.endpoint.listener_settings import Listeners
@@ -232,6 +233,15 @@ async def test_an_address_stands_for_the_queue_of_the_forwarder_that_alone_reads
         status, told = await served.stage("u", row("<a/>", "k", address))
         assert (status, told["column"]) == (422, "to")
         assert "rows may be sent to: http://a.example/rm" in told["error"]
+
+
+async def test_a_client_finds_missing_queues_and_addresses_before_it_sends(served: Served) -> None:
+    plane = DataPlane(str(served.broker.service.admin_url))
+    asked = [("alerts", ""), ("", "http://b.example/rm"), ("", ""), ("alert", ""), ("", "http://a.example/rmm")]
+    found = [await asyncio.to_thread(plane.missing, queue, to) for queue, to in asked]
+    plane.close()
+    assert found[:3] == [None] * 3
+    assert [one.remedy for one in found[3:] if one] == ["did you mean 'alerts'?", "did you mean http://a.example/rm?"]
 
 
 async def test_the_file_says_how_much_may_be_staged(served: Served) -> None:

@@ -26,6 +26,7 @@ class Server(Protocol):
 
 
 ARROW = {"body": pa.string(), "carrier": pa.int32(), "action": pa.string(), "to": pa.string(), "queue": pa.string()}
+ARROW |= {"id": pa.int32(), "place": pa.string()}
 SPARK = {pa.string(): StringType(), pa.int32(): IntegerType()}
 
 

@@ -373,6 +373,24 @@ class DataPlane(Connection):
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
         return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)
 
+    def missing(self, queue: str, to: str) -> UnknownQueue | None:
+        """Return the error for the queue of rows, or else for their address, if the server does not have it."""
+        if queue or not to:
+            names = self.queues()
+            return None if not queue or queue in names else self.unknown(queue, names)
+        addresses: set[str] = set()
+        after: str | None = ""
+        while after is not None:
+            answer = self._json("GET", f"/forwarders?{urlencode({'limit': 1000, 'after': after})}")
+            with understood(self._broker):
+                addresses |= {str(one["to"]) for one in answer["forwarders"] if one["to"]}
+                after = answer["next"]
+        if to in addresses:
+            return None
+        near, there = get_close_matches(to, addresses, n=1), ", ".join(sorted(addresses)) or "no address"
+        hint = f"did you mean {near[0]}?" if near else f"its forwarders send to: {there}"
+        return UnknownQueue(f"the server at {self._broker} has no forwarder that sends to {to}", remedy=hint)
+
     @staticmethod
     def _cursor_path(queue: str, name: str) -> str:
         return f"/queues/{quote(queue, safe='')}/cursors/{quote(name, safe='')}"

@@ -1,6 +1,6 @@
 """The command holdfast pipeline, as far as it needs no Spark: what it says of a file, and its exit codes.
 
-Covers pipeline/jobs/mediation.py.
+Covers pipeline/jobs/mediation.py and pipeline/mediation/execution/targets.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fake_server import FakeServer
 
 from holdfast.cli.main import main
 from holdfast.pipeline.jobs import mediation as mediation_job
@@ -147,7 +148,8 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     batches.put(MediatedBatch("orders", 3, 5, {"out": 4}, 1, 0, False))
     batches.put(MediatedBatch("orders", 4, 0, {"out": 0}, 0, 0, False))
-    batches.put(MediatedBatch("orders", 5, 0, {"out": 0}, 2, 1, False))
+    refused: Any = {"refused": {"out": 2}, "reasons": {"out": "not XML"}}
+    batches.put(MediatedBatch("orders", 5, 0, {"out": 0}, 2, 1, False, **refused))
     total = Counter({"rows orders": 2, "rows hourly": 6})
     collector = PipelineCollector({"orders": ["out"]})
     _tell(batches, total, collector)
@@ -162,6 +164,8 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(
             "late": 0,
             "repeated": False,
             "doubles": 0,
+            "refused": {},
+            "reasons": {},
             "seconds": 0.0,
         },
         {
@@ -174,6 +178,8 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(
             "late": 1,
             "repeated": False,
             "doubles": 0,
+            "refused": {"out": 2},
+            "reasons": {"out": "not XML"},
             "seconds": 0.0,
         },
     ]
@@ -185,6 +191,97 @@ def test_batches_are_told_that_have_rows_or_dropped_late_ones(
     assert _messages(total, {"orders": "orders", "hourly": "orders", "other": "returns"}) == 7
 
 
+@pytest.mark.parametrize(("sent", "code"), [(0, 1), (1, 0)])
+def test_a_run_fails_if_the_server_has_accepted_no_row_of_a_sink(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sent: int, code: int
+) -> None:
+    counts: dict[str, Any] = {"dead": 1970, "late": 0, "repeated": False}
+    refused = {"refused": {"first": 1970}, "reasons": {"first": "the queue 'frist' does not exist"}}
+    batch = MediatedBatch("incoming", 0, 1970 + sent, {"first": sent, "others": 0}, **counts, **refused)
+
+    def run(*_: Any, on_batch: Callable[[MediatedBatch], None], **__: Any) -> Any:
+        on_batch(batch)
+        queries: dict[str, Any] = {}
+        return SimpleNamespace(queries=queries, wait=lambda seconds: True, settle=lambda away: {})
+
+    monkeypatch.setattr("holdfast.pipeline.mediation.execution.run.run", run)
+    monkeypatch.setattr(mediation_job, "command_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(mediation_job, "_reached", lambda plan, *_: plan)
+    monkeypatch.setattr(mediation_job, "hear", lambda _: None)
+    assert (holdfast(monkeypatch, "run", str(EXAMPLE), "--set", "work=/w") or 0) == code
+    out, err = capsys.readouterr()
+    told = f"{sent} to first, 0 to others, 1,970 dead letters, 1,970 of first refused by the server (the queue 'frist'"
+    assert told in out.splitlines()[0]
+    assert out.splitlines()[-1].endswith("1,970 of first refused by the server")
+    if code:
+        assert "accepted no row of the sink first, and refused 1,970 rows: the queue 'frist' does not exist" in err
+        assert "dead letters in /w/dead" in err
+
+
+@pytest.fixture
+def misspelt(server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Writes the example's file, for the server, with some texts replaced."""
+    monkeypatch.setattr(mediation_job, "_syntax_mistakes", lambda said: [])
+    for name in ("orders", "first", "others"):
+        server.create(name)
+
+    def write(*replaced: tuple[str, str]) -> Path:
+        file = tmp_path / "orders.toml"
+        text = EXAMPLE.read_text().replace("http://127.0.0.1:8081", server.url)
+        for old, new in replaced:
+            text = text.replace(old, new)
+        file.write_text(text)
+        for name in ("customers.csv", "order.xsd"):
+            (tmp_path / name).write_bytes((EXAMPLE.parent / name).read_bytes())
+        return file
+
+    return write
+
+
+_MISSPELT = [
+    (('queue = "first"', 'queue = "frist"'), "sinks.first.queue", "'frist'; did you mean 'first'"),
+    (('queue = "orders"', 'queue = "ordres"'), "sources.incoming.queue", "'ordres'; did you mean 'orders'"),
+]
+
+
+@pytest.mark.parametrize(("replaced", "key", "told"), _MISSPELT)
+@pytest.mark.parametrize("command", [["check"], ["check", "--dry-run"], ["run"]])
+def test_a_misspelt_queue_is_a_mistake_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    misspelt: Callable[..., Path],
+    command: list[str],
+    replaced: tuple[str, str],
+    key: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr(mediation_job, "command_session", None)
+    file = misspelt(replaced)
+    assert holdfast(monkeypatch, *command, str(file)) == 1
+    err = capsys.readouterr().err
+    name, nearest = told.split("; did you mean ")
+    assert f"has no queue {name}" in err
+    assert f"id you mean {nearest}?" in err
+    assert command != ["check"] or f"{key}: " in err
+
+
+def test_check_reports_a_server_that_does_not_answer_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    server: FakeServer,
+    misspelt: Callable[..., Path],
+) -> None:
+    file = misspelt(_MISSPELT[0][0])
+    server.stop()
+    assert not holdfast(monkeypatch, "check", str(file))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"holdfast: some queues were not checked: the server at {server.url} does not answer")
+    server.start()
+    server.token = "other"
+    assert not holdfast(monkeypatch, "check", str(file))
+    assert "answered 401" in capsys.readouterr().err
+
+
 class Running:
     """Stands for a pipeline that runs: its first batch has rows, and its metrics are scraped before it ends.
 
@@ -192,6 +289,8 @@ class Running:
         on_batch: Is given the batch.
         told: Gives what the command has printed to standard error since the last call.
     """
+
+    batch = MediatedBatch("incoming", 0, 5, {"first": 3, "others": 1}, dead=1, late=2, repeated=False)
 
     def __init__(self, on_batch: Callable[[MediatedBatch], None], told: Callable[[], str]) -> None:
         offsets = {"startOffset": 0, "endOffset": 5, "latestOffset": 12}
@@ -204,7 +303,7 @@ class Running:
     def wait(self, seconds: float) -> bool:
         self._waits += 1
         if self._waits == 1:
-            self._on_batch(MediatedBatch("incoming", 0, 5, {"first": 3, "others": 1}, dead=1, late=2, repeated=False))
+            self._on_batch(self.batch)
         if self._waits == 2:
             address = self._told().removeprefix("metrics at ").strip()
             with urllib.request.urlopen(address, timeout=60) as answer:
@@ -248,5 +347,6 @@ def test_a_run_serves_its_rows_and_lag_and_its_last_line_has_its_sums(
         "dead": 1,
         "late": 2,
         "doubles": 0,
+        "refused": {},
         "cursors": {"incoming": {"orders": [5]}},
     }

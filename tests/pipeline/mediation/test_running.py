@@ -183,9 +183,50 @@ def test_rows_that_the_server_refuses_are_dead_letters_and_the_others_are_sent(
     here = Here(spark, patiently, made.plan())
     here.run()
     (batch,) = here.batches
-    assert (batch.rows, batch.sinks, batch.dead) == (3, {"out": 3}, 1)
+    assert (batch.rows, batch.sinks, batch.dead) == (3, {"out": 2}, 1)
+    assert (batch.refused, batch.reasons) == ({"out": 1}, {"out": "it is b"})
     assert bodies(orders, "p.out") == ["<a/>", "<c/>"]
-    assert here.letters(tmp_path / "dead") == [("sink out", None, "it is b")]
+    assert here.letters(tmp_path / "dead") == [("sink out", 1, "it is b")]
+
+
+def test_each_dead_letter_has_its_message_whichever_part_of_the_pipeline_failed(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    """A grid: rows fail before and after a step that replaces the body, at a route, and at sinks."""
+    sent = [record(number, f"<n>{number}</n>", message_id=f"urn:n:{number}") for number in range(6)]
+    orders.append("orders", 1, sent)
+    orders.sinks.fault = lambda row: "refused" if row["body"] in (b"<m>4</m>", b"<n>5</n>") else ""
+    made = told(tmp_path, orders)
+    made.step("early", input="orders", validate={"rules": {"it is 0": "body <> '<n>0</n>'"}})
+    made.step("numbered", sql="SELECT *, int(xpath_string(body, '/n')) AS number FROM early")
+    made.step("written", input="numbered", validate={"rules": {"it is 1": "number <> 1"}})
+    made.step("replaced", sql="SELECT * EXCEPT (body), concat('<m>', number, '</m>') AS body FROM written")
+    made.step("late", input="replaced", validate={"rules": {"it is 2": "number <> 2"}})
+    made.sink("out", queue="out", action="'urn:m'", message_id="concat('urn:m:', number)", key="number", order="number")
+    made.sink("plain", queue="plain")
+    made.route("late", "out", "number = 4")
+    made.route("orders", "plain", "body = '<n>5</n>'")
+    here = Here(spark, patiently, made.plan())
+    here.run()
+    (batch,) = here.batches
+    assert (batch.sinks, batch.refused) == ({"out": 0, "plain": 0}, {"out": 1, "plain": 1})
+    rows = read_dead_letters(spark, str(tmp_path / "dead")).collect()
+    found = {(row["step"], row["offset"]) for row in rows}
+    assert found == {
+        *[("early", 0), ("written", 1), ("late", 2), ("late", 3), ("late", 5), ("sink out", 4), ("sink plain", 5)],
+        *[("orders", number) for number in range(5)],
+    }
+    for row in rows:
+        one = sent[row["offset"]]
+        assert (row["queue"], row["partition"]) == ("orders", 1)
+        assert (row["message_id"], row["sequence"], row["action"]) == (one.message_id, one.sequence, one.action)
+        assert (row["message_number"], row["body"]) == (one.message_number, one.body.decode())
+    (letter,) = [row for row in rows if row["step"] == "sink out"]
+    assert json.loads(letter["row"]).items() >= {"body": "<m>4</m>", "action": "urn:m", "message_id": "urn:m:4"}.items()
+    (letter,) = [row for row in rows if row["step"] == "late" and row["offset"] == 2]
+    assert json.loads(letter["row"]).items() >= {"number": 2, "body": "<m>2</m>"}.items()
+    (letter,) = [row for row in rows if row["step"] == "written"]
+    assert "body" not in json.loads(letter["row"])
 
 
 @pytest.mark.nightly

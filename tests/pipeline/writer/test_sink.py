@@ -307,6 +307,15 @@ def test_refused_rows_go_to_the_table_with_all_their_columns_and_the_others_are_
     assert {(row["refused_query"], row["refused_batch"]) for row in found} == {("q1", 0)}
 
 
+def test_columns_that_are_not_sent_are_in_the_table_of_refused_rows(server: FakeServer, tmp_path: Path) -> None:
+    query = Query(server, refused=str(tmp_path), refusedColumns="id, place")
+    query.run(0, {"body": ["<a/>", "no"], "id": [7, 8], "place": ["x", "y"]})
+    assert [(row["body"], row["id"], row["place"]) for row in table(tmp_path)] == [("no", 8, "y")]
+    assert server.sinks["q1"].bodies == ["<a/>"]
+    with pytest.raises(ConfigurationError, match="no column place, which option refusedColumns names"):
+        query.run(1, {"body": ["<a/>"], "id": [7]})
+
+
 def test_a_repeated_batch_replaces_its_own_refused_rows_however_it_is_cut(server: FakeServer, tmp_path: Path) -> None:
     query = Query(server, refused=str(tmp_path))
     query.run(0, {"body": ["no"]})

@@ -197,12 +197,25 @@ def test_a_row_for_an_unknown_queue_or_address_cannot_be_sent(server: Meddler) -
         Query(server, "lost", queue="").task(0, 0, bodies("a") | {"to": ["http://elsewhere/"]})
 
 
-def test_where_an_option_is_to_blame_that_is_said_with_what_there_is(server: Meddler) -> None:
-    with pytest.raises(WriteRefused, match=r"option queue: .*nowhere") as caught:
-        Query(server, "lost", queue="nowhere").task(0, 0, bodies("a"))
-    assert "The queues are " in caught.value.remedy and "Correct the option" in caught.value.remedy
-    with pytest.raises(WriteRefused, match=r"option to: .*http://elsewhere/"):
-        Query(server, "lost", queue="", to="http://elsewhere/").task(0, 0, bodies("a"))
+@pytest.mark.parametrize("has_table", [False, True])
+@pytest.mark.parametrize(
+    ("options", "why", "remedy"),
+    [
+        ({"queue": "outt"}, r"option queue: .*'outt' does not exist", "Did you mean 'out'? The queues are "),
+        ({"queue": "nowhere"}, r"option queue: .*nowhere", "The queues are "),
+        ({"queue": "", "to": "http://elsewhere/"}, r"option to: .*http://elsewhere/", "Configure a forwarder"),
+        ({"action": "Submit"}, r"option action: .*not an absolute IRI", "urn:orders/Submit"),
+    ],
+)
+def test_a_wrong_option_fails_the_write_also_if_refused_rows_have_a_table(
+    server: Meddler, tmp_path: Path, options: dict[str, str], why: str, remedy: str, has_table: bool
+) -> None:
+    more = {"refused": str(tmp_path / "refused")} if has_table else {}
+    with pytest.raises(WriteRefused, match=why) as caught:
+        Query(server, "lost", **options, **more).task(0, 0, bodies("a", "b"))
+    assert remedy in caught.value.remedy
+    assert "Correct the option" in caught.value.remedy
+    assert [one for one in tmp_path.rglob("*") if one.is_file()] == []
 
 
 def test_another_query_or_a_gap_is_refused_and_a_return_sends_nothing_twice(

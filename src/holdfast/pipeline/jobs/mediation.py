@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.client.command_options import AWAY, away_option, have_answer, own_words
-from holdfast.client.data_plane import DataPlane
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
@@ -29,7 +28,6 @@ from holdfast.pipeline.jobs.command import (
     hear,
     jar_options,
     jars_of,
-    look_at_queues,
     named_values,
     patiently,
     sentence,
@@ -146,29 +144,16 @@ def _no_secrets(plan: PipelinePlan) -> Iterator[None]:
 
 
 def _reached(plan: PipelinePlan, away: float | None, stop: threading.Event | None = None) -> PipelinePlan:
-    """Return the plan with this patience, once each of its servers has answered."""
-    from holdfast.pipeline.mediation.definition.checks import source_options
-    from holdfast.pipeline.mediation.definition.graph import Graph
-    from holdfast.pipeline.mediation.execution.sinks import sink_options
+    """Return the plan with this patience, once each of its servers has answered and has the queues that it names."""
+    from holdfast.pipeline.mediation.execution.targets import looks
     from holdfast.pipeline.mediation.kafka.cluster import knock
-    from holdfast.pipeline.reader.options import ReadOptions
-    from holdfast.pipeline.writer.options import WriteOptions
 
     if away is not None:
         plan = _patient(plan, {"awaySeconds": str(away)})
     asked: dict[Any, Callable[[], object]] = {}
     for one in plan.of_kafka:
         asked[one.kafka] = partial(knock, one)
-    for query in Graph(plan).queries():
-        if query.source.kafka is None:
-            read = ReadOptions.parse(source_options(query.source))
-            asked[read.broker, read.queues, read.pattern] = partial(look_at_queues, read)
-        for sink in query.sinks:
-            if sink.sends:
-                told = {**sink_options(sink, plan, query.source), "batchId": "0"}
-                write = WriteOptions.parse(told, stream=False)
-                asked.setdefault(write.broker, DataPlane(write.broker, write.access).queues)
-    for ask in asked.values():
+    for ask in (*asked.values(), *looks(plan).values()):
         have_answer(ask, away, stop)
     return plan
 
@@ -204,7 +189,7 @@ def _run(
     batches: queue.SimpleQueue[MediatedBatch] = queue.SimpleQueue()
     mediation = run(spark, plan, available_now=available_now, on_batch=batches.put)
     ended = False
-    total: Counter[str] = Counter()
+    total: Counter[Any] = Counter()
     sources = {query.name: query.source.name for query in Graph(plan).queries()}
     while not ended:
         try:
@@ -220,15 +205,30 @@ def _run(
             mediation.stop()
             ended = True
     _tell(batches, total, collector)
-    sums = {
+    sinks = [sink.name for sink in plan.sinks]
+    sums: dict[str, Any] = {
         "rows": _messages(total, sources),
         "dead": total["dead"],
         "late": total["late"],
         "doubles": total["doubles"],
+        "refused": {name: total[f"refused {name}"] for name in sinks if total[f"refused {name}"]},
     }
     cursors = mediation.settle(WAIT_AT_END if stop.is_set() else away)
     text = f"{counted(sums['rows'], 'message')} read{_losses(sums)}"
     tell(text, event="end", **sums, cursors=cursors)
+    if lost := [name for name in sums["refused"] if not total[f"sent {name}"]]:
+        raise _refused_all(plan, lost[0], total)
+
+
+def _refused_all(plan: PipelinePlan, sink: str, total: Mapping[Any, int]) -> HoldfastError:
+    """The error of a run in which the server accepted no row of a sink."""
+    assert plan.dead_letters is not None
+    rows = counted(total[f"refused {sink}"], "row")
+    reason = max((many, one[2]) for one, many in total.items() if one[:2] == ("reason", sink))[1]
+    return HoldfastError(
+        f"the server accepted no row of the sink {sink}, and refused {rows}: {reason}",
+        remedy=f"The rows are dead letters in {plan.dead_letters.table}. Correct the sink, and send them again",
+    )
 
 
 def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
@@ -239,7 +239,7 @@ def _messages(total: Mapping[str, int], sources: Mapping[str, str]) -> int:
     return most.total()
 
 
-def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collector: PipelineCollector) -> None:
+def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[Any], collector: PipelineCollector) -> None:
     while not batches.empty():
         batch = batches.get()
         collector.add(batch)
@@ -247,6 +247,10 @@ def _tell(batches: queue.SimpleQueue[MediatedBatch], total: Counter[str], collec
         total["dead"] += batch.dead
         total["doubles"] += batch.doubles
         total["late"] += batch.late
+        total.update({f"sent {name}": rows for name, rows in batch.sinks.items()})
+        for name, rows in batch.refused.items():
+            total[f"refused {name}"] += rows
+            total["reason", name, batch.reasons[name]] += rows
         if batch.rows or batch.late or any(batch.sinks.values()):
             sinks = "".join(f", {rows:,} to {name}" for name, rows in batch.sinks.items())
             read = f"{counted(batch.rows, 'message')} read in {batch.seconds:.1f} s"
@@ -260,7 +264,11 @@ def _losses(counts: Mapping[str, Any]) -> str:
     """The part of a sentence about rows that did not arrive at a sink, and records sent twice."""
     words = {"dead": "dead letter", "late": "late row", "doubles": "record sent before"}
     plurals = {"doubles": "records sent before"}
-    return "".join(f", {counted(counts[name], words[name], plurals.get(name, ''))}" for name in words if counts[name])
+    told = [counted(counts[name], words[name], plurals.get(name, "")) for name in words if counts[name]]
+    for sink, rows in counts["refused"].items():
+        why = f" ({counts['reasons'][sink]})" if sink in counts.get("reasons", {}) else ""
+        told.append(f"{rows:,} of {sink} refused by the server{why}")
+    return "".join(f", {one}" for one in told)
 
 
 class _Listing(click.Command):
@@ -319,9 +327,10 @@ def check(
     holdfast pipeline check orders.toml --with messages/*.xml > rows.jsonl
     holdfast pipeline check orders.toml --with messages/*.xml --expect rows.jsonl
 
-    Without --dry-run, the check contacts no server, and Spark's parser checks the syntax of SQL. With --dry-run, it
-    shows the columns of each step, some rows, and how many rows of the sample fail in each step. It sends, writes and
-    acknowledges nothing. If there are mistakes, the exit code is 1.
+    The check looks up the queues of sources and sinks, if their servers answer, and Spark's parser checks the syntax of
+    SQL. With --dry-run, all servers must answer. It then shows the columns of each step, some rows, and how many rows
+    of the sample fail in each step. It sends, writes and acknowledges nothing. If there are mistakes, the exit code
+    is 1.
 
     --with tests the pipeline without a broker: the steps run over the messages in these files, and the rows of every
     sink and the dead letters are printed as lines of JSON. Keep these lines in a file, and --expect compares them with
@@ -337,7 +346,10 @@ def check(
             raise click.UsageError("--dry-run reads the queues, and --with reads files: give only one of the two")
         _test(read_pipeline(file, parameters), messages, expect, is_json=as_json, **arguments)
         return
-    plan = read_pipeline(file, parameters) if dry_run else read_pipeline(file, parameters, _syntax_mistakes)
+    if dry_run:
+        plan = read_pipeline(file, parameters)
+    else:
+        plan = read_pipeline(file, parameters, _syntax_mistakes, _places_missing)
     facts = _facts(plan)
     if dry_run:
         from holdfast.pipeline.mediation.execution.samples import try_out
@@ -386,6 +398,16 @@ def _syntax_mistakes(said: Mapping[str, Any]) -> list[Any]:
     except ConfigurationError as error:
         click.echo(f"holdfast: the syntax of SQL was not checked: {error}", err=True)
         return []
+
+
+def _places_missing(plan: PipelinePlan) -> list[Any]:
+    """The missing queues and addresses; report servers that do not answer."""
+    from holdfast.pipeline.mediation.execution.targets import places_missing
+
+    def tell(why: str) -> None:
+        click.echo(f"holdfast: some queues were not checked: {why}", err=True)
+
+    return list(places_missing(plan, tell))
 
 
 def _facts(plan: PipelinePlan) -> dict[str, Any]:

@@ -51,13 +51,13 @@ class Taken:
     Args:
         rows: Number of its rows that are durably staged.
         already: The batch was published before; nothing of the part is stored.
-        refused: Rows that cannot be sent: position in the part, reason, and the column at fault.
+        refused: Rows that cannot be sent: position in the part, reason, the column at fault, and the remedy.
         attempt: The name of the published attempt; None: the server no longer knows it.
     """
 
     rows: int
     already: bool = False
-    refused: tuple[tuple[int, str, str], ...] = ()
+    refused: tuple[tuple[int, str, str, str], ...] = ()
     attempt: str | None = None
 
 
@@ -94,7 +94,8 @@ class SinkPlane(Connection):
         answer = self._taken(*self._request("POST", path, body=part, kind=CONTENT_TYPE, again=False))
         with understood(self._broker):
             told = tuple(
-                (int(one["row"]), str(one["error"]), str(one.get("column") or "")) for one in answer.get("refused", ())
+                (int(one["row"]), str(one["error"]), str(one.get("column") or ""), str(one.get("remedy") or ""))
+                for one in answer.get("refused", ())
             )
             return Taken(int(answer["rows"]), bool(answer.get("already")), told, answer.get("attempt"))
 

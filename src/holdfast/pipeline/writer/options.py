@@ -53,6 +53,10 @@ def _directory(name: str, text: str) -> str:
     return text.rstrip("/")
 
 
+def _names(name: str, text: str) -> tuple[str, ...]:
+    return tuple(as_name(name, one.strip()) for one in text.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions(ServerOptions):
     """Validated options of a batch or streaming write. The metadata holds each option's camelCase name.
@@ -74,7 +78,10 @@ class WriteOptions(ServerOptions):
         idempotency_key: Key of a single batch write. Another write with the same key sends nothing.
         rebind: Whether this query takes over a sink that another query wrote to. It then numbers its batches from the
             beginning.
-        refused: Directory of a Parquet table for rows that cannot be sent. By default, such a row fails the write.
+        refused: Directory of a Parquet table for rows that cannot be sent. By default, such a row fails the write. If
+            the value of an option is wrong, such as the queue, the write fails nevertheless.
+        refused_columns: Columns that the writer does not send, separated by commas. That table contains them, so that
+            you recognize its rows.
     """
 
     queue: str = field(default="", metadata=option("queue", as_name))
@@ -87,6 +94,7 @@ class WriteOptions(ServerOptions):
     idempotency_key: str = field(default="", metadata=option("idempotencyKey", as_name))
     rebind: bool = field(default=False, metadata=option("rebind", as_boolean))
     refused: str = field(default="", metadata=option("refused", _directory))
+    refused_columns: tuple[str, ...] = field(default=(), metadata=option("refusedColumns", _names))
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:

@@ -82,12 +82,17 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
             f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",
             remedy=f"Its columns are {', '.join(names)}",
         )
+    if missing := [name for name in options.refused_columns if name not in names]:
+        raise ConfigurationError(
+            f"the DataFrame has no column {missing[0]}, which option refusedColumns names",
+            remedy=f"Its columns are {', '.join(names)}",
+        )
     columns = {"key": key} if key else {}
     for column in schema.fields:
         if (field := column.name.lower()) in FIELDS[1:]:
             _check_type(column)
             columns[field] = column.name
-        elif column.name != key:
+        elif column.name != key and column.name not in options.refused_columns:
             remedy = _KAFKAS.get(field, "remove it with select()")
             raise ConfigurationError(
                 f"the wsrm sink does not use column {column.name}",
@@ -137,6 +142,7 @@ class Refused:
         position: Its position among the rows of its task.
         reason: The reason.
         column: The column at fault, "" for none.
+        remedy: The server's remedy, "" for none.
     """
 
     batch: pa.RecordBatch
@@ -144,6 +150,7 @@ class Refused:
     position: int
     reason: str
     column: str = ""
+    remedy: str = ""
 
 
 class Part:
@@ -177,7 +184,7 @@ class Part:
     def encoded(self) -> bytes:
         return bytes(self._data) + _END.pack(0xFFFFFFFF, self.rows)
 
-    def refused(self, row: int, reason: str, column: str = "") -> Refused:
+    def refused(self, row: int, reason: str, column: str = "", remedy: str = "") -> Refused:
         """Return the row with this position in the part, from 0.
 
         Raises:
@@ -186,7 +193,7 @@ class Part:
         left = row
         for batch, position, places in self._slices:
             if 0 <= left < len(places):
-                return Refused(batch, places[left], position + places[left], reason, column)
+                return Refused(batch, places[left], position + places[left], reason, column, remedy)
             left -= len(places)
         raise IndexError(row)
 

@@ -271,8 +271,8 @@ class TaskWriter:
                     taken = self._stage(one)
                     already, attempt = taken.already, taken.attempt
                     refused = [one.refused(*told) for told in taken.refused]
-                if refused and file is None:
-                    raise self._unsendable(refused[0])
+                if fatal := refused if file is None else [one for one in refused if self._is_of_an_option(one)]:
+                    raise self._unsendable(fatal[0])
                 if refused and not already:
                     file.add(refused)
             name = file.close() if file else ""
@@ -308,8 +308,8 @@ class TaskWriter:
                 bound = True
                 self._patience.call(lambda: self._plane.bind(self._batch.sink, self._batch.query))
             except RowRefused as error:
-                refused = part.refused(error.row, error.reason, error.column)
-                raise self._unsendable(refused, error.remedy) from error
+                refused = part.refused(error.row, error.reason, error.column, error.remedy)
+                raise self._unsendable(refused) from error
             else:
                 self._patience.succeeded()
                 if not taken.already:
@@ -331,20 +331,25 @@ class TaskWriter:
             self._owner.close()
         self._owner = None
 
-    def _unsendable(self, refused: Refused, remedy: str = "") -> WriteRefused:
+    def _is_of_an_option(self, refused: Refused) -> bool:
+        """Whether the value of an option is wrong: the server then refuses every row, whatever it contains."""
+        return refused.column not in self._plan.columns and refused.column in self._plan.defaults
+
+    def _unsendable(self, refused: Refused) -> WriteRefused:
         row = refused.batch.slice(refused.index, 1)
         of = {name: name for name in ("to", "queue", "message_id")} | self._plan.columns
         named = {of[field] for field in ("key", "to", "queue", "message_id") if field in self._plan.columns}
         values = ", ".join(f"{name}={_shown(row, name)}" for name in sorted(named))
-        by_option = refused.column not in self._plan.columns and refused.column in self._plan.defaults
+        by_option = self._is_of_an_option(refused)
         where = f", {'option' if by_option else 'column'} {refused.column}" if refused.column else ""
         target = "option and start again"
         if not by_option:
             target = 'row and start again, or write such rows to a table with .option("refused", "/a/directory")'
+        remedy = f"{refused.remedy} " if refused.remedy else ""
         return WriteRefused(
             f"row {refused.position} of partition {self._partition} of batch {self._batch.number} cannot be sent"
             f"{where}: {refused.reason}" + (f" ({values})" if values else ""),
-            remedy=f"Nothing of the batch was sent: {(f'{remedy} ' if remedy else '')}Correct the {target}",
+            remedy=f"Nothing of the batch was sent: {remedy}Correct the {target}",
         )
 
 

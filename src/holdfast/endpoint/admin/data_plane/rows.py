@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -199,11 +200,12 @@ class RowReader:
                 )
         name = name or self._default
         if name not in self._queues:
-            there = ", ".join(self._queues)
+            there = f"The queues are {', '.join(sorted(self._queues))[:2000]}."
+            near = get_close_matches(name, self._queues, n=1)
             raise RowRefused(
                 "queue",
                 f"the queue {name[:200]!r} does not exist" if name else "the row names neither a queue nor an address",
-                f"The queues are {there[:2000]}.",
+                f"Did you mean {near[0]!r}? {there}" if near else there,
             )
         self._found[row.queue, row.to] = name
         return name

@@ -24,10 +24,15 @@ _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
 More = Callable[[Said], Iterable[Wrong]]
 """Checks in addition to those of every file."""
+Last = Callable[[PipelinePlan], Iterable[Wrong]]
+"""Checks of a plan that has no other mistakes."""
 
 
 def read_pipeline(
-    file: str | Path, parameters: Mapping[str, str] | None = None, more: More = lambda _: ()
+    file: str | Path,
+    parameters: Mapping[str, str] | None = None,
+    more: More = lambda _: (),
+    last: Last = lambda _: (),
 ) -> PipelinePlan:
     """Read the pipeline in a file; this runs a Python file, and imports modules with functions that the file names.
 
@@ -35,6 +40,7 @@ def read_pipeline(
         file: Its path; ``.py`` is Python, anything else TOML.
         parameters: Name -> value; takes precedence over the file's ``[parameters]``.
         more: Further checks, such as ``sql_syntax.syntax_mistakes``.
+        last: Checks of a plan that passes all others.
 
     Raises:
         ConfigurationMistakes: The file has mistakes; lists all of them.
@@ -45,13 +51,19 @@ def read_pipeline(
     if path.suffix == ".py":
         made = Pipeline(path)
         made.read()
-        return plan_of(made.tables, str(file), made.lines, path.parent, parameters or {}, more)
+        return plan_of(made.tables, str(file), made.lines, path.parent, parameters or {}, more, last)
     text, data = load_toml(content, str(file))
-    return plan_of(data, str(file), KeyLines(text), path.parent, parameters or {}, more)
+    return plan_of(data, str(file), KeyLines(text), path.parent, parameters or {}, more, last)
 
 
 def plan_of(
-    data: Table, name: str, lines: Any, base: Path, parameters: Mapping[str, str], more: More = lambda _: ()
+    data: Table,
+    name: str,
+    lines: Any,
+    base: Path,
+    parameters: Mapping[str, str],
+    more: More = lambda _: (),
+    last: Last = lambda _: (),
 ) -> PipelinePlan:
     """Build the pipeline from tables.
 
@@ -60,7 +72,7 @@ def plan_of(
         name: Name of the file in mistakes.
         lines: Path of a key -> its line.
         base: The directory that relative paths start at.
-        parameters, more: As for :func:`read_pipeline`.
+        parameters, more, last: As for :func:`read_pipeline`.
 
     Raises:
         ConfigurationMistakes: There are mistakes in them; lists all of them.
@@ -79,7 +91,9 @@ def plan_of(
         filled["parameters"] = told
     said, _ = reading.read_table(PipelinePlan, filled, ())
     reading.end((*contradictions(said, filled), *more(said)))
-    return PipelinePlan(**said)
+    plan = PipelinePlan(**said)
+    reading.end(last(plan))
+    return plan
 
 
 def _filled(value: Any, path: KeyPath, values: Mapping[str, str], reading: TableReading) -> Any:

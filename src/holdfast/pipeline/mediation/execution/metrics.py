@@ -60,7 +60,7 @@ class PipelineCollector(Collector):
 
     def _collected(self) -> Iterator[Metric]:
         given = CounterMetricFamily(
-            "holdfast_pipeline_rows_out", "Rows written to a sink, by query and sink.", labels=["query", "sink"]
+            "holdfast_pipeline_rows_out", "Rows that a sink accepted, by query and sink.", labels=["query", "sink"]
         )
         for (query, sink), rows in self._sinks.items():
             given.add_metric([query, sink], rows)

@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +33,11 @@ from holdfast.pipeline.mediation.execution.settled import Settled
 from holdfast.pipeline.mediation.execution.sinks import (
     absolute,
     forget_refused,
+    refusals,
     refused_letters,
     send,
     sink_name,
+    with_messages,
     write_table,
 )
 from holdfast.pipeline.mediation.kafka.cluster import check_kafka
@@ -271,16 +272,25 @@ class Work:
             commit_state(batch)
         settled.forget_earlier()
         self._check_places(counts, number)
-        dead = self._give_out(settled, counts)
+        dead, refused = self._give_out(settled, counts, batch)
         if self._on_batch is not None:
-            sinks = {sink.name: counts.get(self._output(sink), 0) for sink in self._query.sinks}
-            told = {"late": counts.get(_LATE, 0), "doubles": counts.get(_DOUBLES, 0)}
-            seconds = round(time.monotonic() - begun, 3)
-            self._on_batch(
-                MediatedBatch(
-                    self._query.name, number, counts[""], sinks, dead, repeated=repeated, seconds=seconds, **told
-                )
+            counted = MediatedBatch(
+                query=self._query.name,
+                batch=number,
+                rows=counts[""],
+                sinks={
+                    sink.name: counts.get(self._output(sink), 0) - refused.get(sink.name, (0, ""))[0]
+                    for sink in self._query.sinks
+                },
+                dead=dead,
+                late=counts.get(_LATE, 0),
+                repeated=repeated,
+                doubles=counts.get(_DOUBLES, 0),
+                refused={name: rows for name, (rows, _) in refused.items()},
+                reasons={name: reason for name, (_, reason) in refused.items()},
+                seconds=round(time.monotonic() - begun, 3),
             )
+            self._on_batch(counted)
 
     def _settle(self, batch: DataFrame, settled: Settled) -> dict[str, int]:
         frames = Frames(self._plan, batch.sparkSession, self._inferred, tables=self._lookups.read)
@@ -336,17 +346,27 @@ class Work:
                     "destination may differ",
                 )
 
-    def _give_out(self, settled: Settled, counts: Mapping[str, int]) -> int:
-        """Give a batch to all sinks at the same time; return the number of dead letters."""
-        given = []
+    def _give_out(
+        self, settled: Settled, counts: Mapping[str, int], batch: DataFrame
+    ) -> tuple[int, dict[str, tuple[int, str]]]:
+        """Give a batch to all sinks at the same time.
+
+        Returns:
+            The number of dead letters; and sink -> the number of rows that a server refused, and their reason.
+        """
+        given: dict[str, Callable[[], DataFrame | None]] = {}
         for sink in self._query.sinks:
             many = counts.get(self._output(sink))
             if many or (many is not None and sink.table and _replaces(self._query)):
-                given.append(partial(self._give, sink, settled))
-        refused = list(chain.from_iterable(side_by_side(settled.spark, given)))
-        return self._bury(settled, counts.get(DEAD, 0), refused)
+                given[sink.name] = partial(self._give, sink, settled)
+        found = dict(zip(given, side_by_side(settled.spark, list(given.values())), strict=True))
+        letters = {name: rows for name, rows in found.items() if rows is not None}
+        refused = {name: refusals(rows) for name, rows in letters.items()}
+        dead = counts.get(DEAD, 0)
+        self._bury(settled, [*([settled.read(DEAD)] if dead else []), *letters.values()], batch)
+        return dead + sum(rows for rows, _ in refused.values()), refused
 
-    def _give(self, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+    def _give(self, sink: SinkPlan, settled: Settled) -> DataFrame | None:
         """Write the rows of one sink, and the dead letters of rows that a server refuses."""
         rows = settled.read(self._output(sink))
         if sink.sends:
@@ -354,32 +374,30 @@ class Work:
         if sink.kafka is not None:
             writer = f"{sink_name(self._plan, sink)}/{query_id(settled.spark, self._checkpoint)}"
             send_records(rows, sink, writer, settled.batch)
-            return []
+            return None
         if sink.table is not None:
             of = self._origin(settled)
             write_table(rows, absolute(sink.table), settled.batch, of, sink.format, only=_replaces(self._query))
         else:
             rows.show(sink.console or 20, truncate=False)
-        return []
+        return None
 
     def _origin(self, settled: Settled) -> str:
         return origin(settled.spark, self._checkpoint, settled.batch)
 
-    def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> list[DataFrame]:
+    def _send(self, rows: DataFrame, sink: SinkPlan, settled: Settled) -> DataFrame | None:
         directory = f"{self._checkpoint}/holdfast-refused/{sink.name}" if self._plan.dead_letters is not None else ""
         if directory:
             forget_refused(settled.spark, directory, settled.batch)
         send(rows, sink, self._plan, self._query.source, settled.batch, directory)
-        found = refused_letters(settled.spark, directory, sink, settled.batch) if directory else None
-        return [] if found is None else [found]
+        return refused_letters(settled.spark, directory, sink, settled.batch) if directory else None
 
-    def _bury(self, settled: Settled, dead: int, refused: list[DataFrame]) -> int:
-        letters = [*([settled.read(DEAD)] if dead else []), *refused]
-        if not letters:
-            return 0
-        place = _graveyard(self._plan, self._query)
-        write_table(union(letters), place, settled.batch, self._origin(settled))
-        return dead + sum(int(rows.count()) for rows in refused)
+    def _bury(self, settled: Settled, letters: list[DataFrame], batch: DataFrame) -> None:
+        if letters:
+            rows = union(letters)
+            if not self._query.stream:  # results of a step with state are not made of one message
+                rows = with_messages(rows, batch)
+            write_table(rows, _graveyard(self._plan, self._query), settled.batch, self._origin(settled))
 
 
 def _inferred(spark: SparkSession, plan: PipelinePlan) -> dict[str, T.StructType]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _FIELDS = ("action", "headers", "message_id", "relates_to", "reply_to")
-_KEY, _ORDER = "holdfast_key", "holdfast_order"
+_KEY, _ORDER, _AT = "holdfast_key", "holdfast_order", "holdfast_at_"
 _PLACE = ("queue", "partition", "offset")
 """The origin of a row, as the source reports it."""
 _LETTER = {
@@ -43,7 +43,7 @@ _LETTER = {
 
 
 def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
-    """Return rows as a sink sends them: its fields, the key, and the ordering columns.
+    """Return rows as a sink sends them: its fields, the key, the ordering columns, and the position at the source.
 
     Raises:
         ConfigurationError: There is no such column.
@@ -56,8 +56,9 @@ def as_messages(rows: DataFrame, sink: SinkPlan) -> DataFrame:
             fields[name] = F.expr(told)
     if sink.key:
         fields[_KEY] = F.expr(sink.key)
-    order = sink.order or (_PLACE if set(_PLACE) <= set(rows.columns) else ())
-    for number, told in enumerate(order):
+    if set(_PLACE) <= set(rows.columns):
+        fields |= {_AT + name: F.col(name) for name in _PLACE}
+    for number, told in enumerate(sink.order):
         fields[f"{_ORDER}_{number}"] = F.expr(told)
     # Rows that compare as equal, such as several made from one row, keep their order; a sort alone does not promise
     # that.
@@ -74,14 +75,20 @@ def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: Source
         batch: The batch's number in its query.
         refused: Directory for rows that the server refuses; "": they fail the batch.
     """
+    place = [name for name in messages.columns if name.startswith(_AT)]
     order = [name for name in messages.columns if name.startswith(_ORDER)]
+    by = order if sink.order else [*place, *order]
     if sink.key:
-        ordered = messages.repartition(messages[_KEY]).sortWithinPartitions(*order)
+        ordered = messages.repartition(messages[_KEY]).sortWithinPartitions(*by)
     else:
-        ordered = messages.orderBy(*order)
+        ordered = messages.orderBy(*by)
     options = {**sink_options(sink, plan, source), "batchId": str(batch)}
     if refused:
         options["refused"] = refused
+    if refused and place:
+        options["refusedColumns"] = ",".join(place)
+    else:
+        order += place
     ordered.drop(*order).write.format("wsrm").options(**options).mode("append").save()
 
 
@@ -139,8 +146,15 @@ def write_table(
 # --- dead letters -----------------------------------------------------------------------------------------------------
 
 
-def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> DataFrame:
-    """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON."""
+def as_letters(rows: DataFrame, step: str, reasons: Column | None = None, *, row: Column | None = None) -> DataFrame:
+    """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON.
+
+    Args:
+        rows: The rows.
+        step: The step that they failed in.
+        reasons: Why; None: their problems.
+        row: The row as JSON, without its body; None: made of its columns.
+    """
     from pyspark.sql import functions as F
 
     kept = [F.col(f"`{name}`") for name in rows.columns if name not in (PROBLEMS, "body")]
@@ -149,8 +163,39 @@ def as_letters(rows: DataFrame, step: str, reasons: Column | None = None) -> Dat
         F.lit(step).alias("step"),
         (F.col(PROBLEMS) if reasons is None else reasons).alias("reasons"),
         *[(F.col(name) if name in there else F.lit(None)).cast(kind).alias(name) for name, kind in _LETTER.items()],
-        (F.to_json(F.struct(*kept)) if kept else F.lit("{}")).alias("row"),
+        (row if row is not None else F.to_json(F.struct(*kept)) if kept else F.lit("{}")).alias("row"),
     )
+
+
+def with_messages(letters: DataFrame, messages: DataFrame) -> DataFrame:
+    """Return dead letters with the columns of the messages that their rows were made of.
+
+    A letter without a position keeps what it has. If a row has another body than its message, such as the XML of a
+    step, this body moves into the row's JSON.
+
+    Args:
+        letters: As ``as_letters`` returns them.
+        messages: The rows of the source, with at most one row for each position.
+    """
+    from pyspark.sql import functions as F
+
+    told = [name for name in _LETTER if name not in _PLACE and name in messages.columns]
+    origin = messages.select(*_PLACE, *[F.col(name).alias(_AT + name) for name in told])
+    joined = letters.join(origin, list(_PLACE), "left")
+    body, own = F.col(_AT + "body"), F.col("body")
+    whole = F.substring(F.col("row"), F.lit(1), F.length("row") - 1)
+    comma = F.when(F.col("row") == "{}", "").otherwise(",")
+    moved = F.concat(whole, comma, F.substring(F.to_json(F.struct(own)), 2, 2**31 - 1))
+    found: dict[str, Column] = {name: F.coalesce(F.col(_AT + name).cast(_LETTER[name]), F.col(name)) for name in told}
+    found["row"] = F.when(body.isNotNull() & (body != own), moved).otherwise(F.col("row"))
+    return joined.select(*[found.get(name, F.col(name)).alias(name) for name in letters.columns])
+
+
+def refusals(letters: DataFrame) -> tuple[int, str]:
+    """Return the number of refused rows, and their most frequent reason."""
+    counts = letters.groupBy(letters.reasons[0].alias("reason")).count().collect()
+    most = max(counts, key=lambda one: (one["count"], one["reason"]))
+    return sum(int(one["count"]) for one in counts), str(most["reason"])
 
 
 def read_dead_letters(spark: SparkSession, table: str) -> DataFrame:
@@ -181,7 +226,15 @@ def refused_letters(spark: SparkSession, directory: str, sink: SinkPlan, batch: 
         place = f"{directory}/{query}/refused_batch={batch}"
         if query.startswith("refused_query=") and files.names(spark, place):
             rows = spark.read.parquet(place)
-            return as_letters(rows, f"sink {sink.name}", F.array("refused_reason"))
+            known = [name for name in _PLACE if _AT + name in rows.columns]
+            sent = [F.col(name) for name in rows.columns if name != "body" and not name.startswith(_AT)]
+            told = rows.select(
+                F.array("refused_reason").alias(PROBLEMS),
+                F.to_json(F.struct(*sent)).alias("row"),
+                F.col("body").cast("string").alias("body"),
+                *[F.col(_AT + name).alias(name) for name in known],
+            )
+            return as_letters(told, f"sink {sink.name}", row=F.col("row"))
     return None
 
 
