@@ -15,6 +15,7 @@ import pytest
 from holdfast.config.tables import kind_of
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 from holdfast.pipeline.mediation.definition import plan
+from holdfast.pipeline.mediation.definition.checks import FIELDS
 from holdfast.pipeline.mediation.definition.file import Pipeline, read_pipeline
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, StepPlan
@@ -444,6 +445,34 @@ def test_the_example_has_no_mistake_and_is_read_once_for_all_sinks() -> None:
     (query,) = Graph(told).queries()
     assert [one.name for one in query.steps] == ["read", "checked", "known", "confirmed"]
     assert [one.name for one in query.sinks] == ["first", "others"]
+
+
+@pytest.mark.parametrize("key", FIELDS)
+@pytest.mark.parametrize("text", ["urn:x", "urn:orders/Submit", "http://a.example/b?c=d#e", "mailto:a@b.example"])
+def test_an_iri_without_single_quotes_is_a_mistake_of_each_key_with_sql(here: Path, key: str, text: str) -> None:
+    (one,) = mistakes(here, TOP.replace('queue = "out"', f'queue = "out"\n{key} = "{text}"'))
+    assert (one.line, one.key) == (9, f"sinks.out.{key}")
+    assert one.remedy == f"Add single quotes: {key} = \"'{text}'\"."
+    read_pipeline(saved(here, TOP.replace('queue = "out"', f'queue = "out"\n{key} = "\'{text}\'"')))
+
+
+_NAMES = re.compile(r'(?<=input = ")\w+|(?<=\nto = ")\w+|(?<=FROM )\w+|(?<=JOIN )\w+')
+_ORDERS = (EXAMPLE / "orders.toml").read_text()
+
+
+@pytest.mark.parametrize("found", list(_NAMES.finditer(_ORDERS)), ids=lambda found: f"{found[0]}-{found.start()}")
+def test_a_misspelt_name_is_one_mistake_with_the_nearest_name(here: Path, found: re.Match[str]) -> None:
+    (here / "customers.csv").write_text("id,name,tier\n")
+    (here / "order.xsd").write_bytes((EXAMPLE / "order.xsd").read_bytes())
+    wrong = found[0] + found[0][-1] + "x"
+    (one,) = mistakes(here, _ORDERS[: found.start()] + wrong + _ORDERS[found.end() :])
+    assert f"'{wrong}' does not exist" in one.what
+    assert one.remedy == f"Did you mean '{found[0]}'?"
+
+
+def test_a_misspelt_name_hides_no_independent_mistake(here: Path) -> None:
+    text = TOP + '[steps.s]\nsql = "SELECT * FROM ordres"\n[sinks.unused]\nqueue = "q"\n'
+    assert [one.key for one in mistakes(here, text)] == ["steps.s", "steps.s.sql", "sinks.unused"]
 
 
 def test_a_parameter_that_there_is_not_is_told_with_the_nearest_one() -> None:

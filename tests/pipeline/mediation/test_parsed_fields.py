@@ -64,6 +64,25 @@ def known(sql: str) -> tuple[str, str]:
     return SQL, sql + "\n"
 
 
+DDL = "id STRING, name STRING, tier STRING"
+SYNTAX = [
+    (('key = "o.customer"          ', 'key = "a b c"  '), "sinks.first.key", "text needs single quotes"),
+    ((DDL, "id STRNIG"), "tables.customers.schema", "id INT"),
+    ((DDL, "id STRING name STRING"), "tables.customers.schema", "id INT"),
+]
+
+
+@pytest.mark.parametrize(("changed", "key", "remedy"), SYNTAX)
+def test_each_key_with_sql_is_parsed(example: Path, changed: tuple[str, str], key: str, remedy: str) -> None:
+    (one,) = mistakes(example, changed)
+    assert (one[0], "Spark cannot parse it" in one[1], remedy in one[2]) == (key, True, True), one
+
+
+@pytest.mark.parametrize("ddl", ["id STRING", "id: string, n: int", "struct<id: string>", "`a b` ARRAY<INT> NOT NULL"])
+def test_columns_are_accepted_in_each_form_that_spark_reads(example: Path, ddl: str) -> None:
+    assert mistakes(example, (DDL, ddl)) == []
+
+
 LACKS = [
     (
         ("o.amount.value > 0", "o.amuont.value > 0"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from holdfast.pipeline.mediation.definition.plan import (
     TablePlan,
     XmlPlan,
 )
+from holdfast.pipeline.mediation.definition.sql_names import relations, replaced
 from holdfast.pipeline.mediation.transformations.writing import zone_of
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 from holdfast.pipeline.reader.options import ReadOptions
@@ -60,12 +62,14 @@ def contradictions(said: Said, data: Said) -> Iterator[Wrong]:
         above = [*rows, *names["steps"][:place]]
         yield from readable(_of_a_step(step, above, names["steps"]), _of_parse(step), _of_validate(step), _of_xml(step))
     yield from readable(
-        *(check for sink in said.get("sinks", ()) for check in (_of_a_sink(sink), _of_a_sinks_options(sink))),
+        *(check(sink) for sink in said.get("sinks", ()) for check in (_of_a_sink, _of_a_sinks_options, _of_its_fields)),
         _of_routes(said.get("routes", ()), known, names),
     )
     kinds = [kind for kind in (*_NAMED, "routes") if kind in data]
     if all(kind in said and all(_is_whole(one) for one in said[kind]) for kind in kinds):
-        yield from readable(_of_the_whole(said, known, is_kept="dead_letters" in data))
+        right = _corrected(said, rows, names)
+        if right is not None:
+            yield from readable(_of_the_whole(right, is_kept="dead_letters" in data))
 
 
 def _is_whole(table: Any) -> bool:
@@ -168,6 +172,19 @@ def _of_a_sinks_options(sink: SinkPlan) -> Iterator[Wrong]:
             yield ("sinks", sink.name, "options"), error.message, error.remedy
 
 
+IRI = re.compile(r"(?:urn|uuid|https?|mailto|tag|soap[a-z.]*|net\.[a-z]+):[^\s']+", re.IGNORECASE)
+"""Text that is meant literally. Spark's parser accepts ``urn:a``, as the path ``a`` in a column ``urn``."""
+FIELDS = ("body", "action", "key", "headers", "message_id", "relates_to", "reply_to")
+"""Keys of a sink that are SQL expressions."""
+
+
+def _of_its_fields(sink: SinkPlan) -> Iterator[Wrong]:
+    for key in FIELDS if sink.has_fields else ():
+        if IRI.fullmatch(text := getattr(sink, key)):
+            what = f"'{text}' is a text, but {key} is an SQL expression"
+            yield ("sinks", sink.name, key), what, f"Add single quotes: {key} = \"'{text}'\""
+
+
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
@@ -191,16 +208,23 @@ def _of_inputs(step: StepPlan, kind: str, above: list[str], steps: list[str]) ->
     path: KeyPath = ("steps", step.name, "input")
     if kind == "sql" and is_given(step, "input"):
         yield path, "SQL names its own inputs", "Remove input."
-    for name in step.input:
-        if name not in above:
-            if name in steps:
-                yield path, f"'{name}' does not come before it", "A step uses only what comes before it: move it."
-            else:
-                yield path, *_nearest(name, above, "source, table or step")
+    for name in _unknown(step, above):
+        if name.lower() in map(str.lower, steps):
+            told = f"'{name}' does not come before it", "A step uses only what comes before it: move it."
+        else:
+            told = _nearest(name, above, "source, table or step")
+        yield path if name in step.input else (*path[:-1], "sql"), *told
     if kind != "sql" and not step.input:
         yield path[:-1], "'input' is missing", f'Write input = "{above[-1] if above else "NAME"}".'
     if kind in ("parse", "validate", "xml") and len(step.input) > 1:
         yield path, "it needs exactly one input", "Join the inputs first, in a step with sql."
+
+
+def _unknown(step: StepPlan, above: Collection[str]) -> list[str]:
+    """Return the inputs of a step that do not exist above it; in SQL, names are case-insensitive."""
+    known = {name.lower() for name in above}
+    named = dict.fromkeys(relations(step.sql)) if step.sql else {}
+    return [*(name for name in step.input if name not in above), *(name for name in named if name.lower() not in known)]
 
 
 def _of_state(step: StepPlan, is_sql: bool) -> Iterator[Wrong]:
@@ -356,10 +380,31 @@ def _of_its_turn(route: RoutePlan, path: KeyPath, done: set[str]) -> Iterator[Wr
         done.add(route.input)
 
 
-def _of_the_whole(said: Said, known: list[str], *, is_kept: bool) -> Iterator[Wrong]:
+def _corrected(said: Said, rows: list[str], names: Mapping[str, list[str]]) -> Said | None:
+    """Return the plan with the nearest name instead of each unknown one, which was reported and causes nothing else.
+
+    None: an unknown name resembles none.
+    """
+    above, steps, routes = list(rows), [], []
+    for step in said.get("steps", ()):
+        for name in _unknown(step, above):
+            if not (near := nearest(name, above)):
+                return None
+            inputs = tuple(near if one == name else one for one in step.input)
+            step = replace(step, input=inputs, sql=replaced(step.sql, name, near))
+        steps.append(step)
+        above.append(step.name)
+    for route in said.get("routes", ()):
+        given = route.input if route.input in above else nearest(route.input, above)
+        to = tuple(one if one in names["sinks"] else nearest(one, names["sinks"]) for one in route.to)
+        if not given or "" in to:
+            return None
+        routes.append(replace(route, input=given, to=to))
+    return {**said, "steps": tuple(steps), "routes": tuple(routes)}
+
+
+def _of_the_whole(said: Said, *, is_kept: bool) -> Iterator[Wrong]:
     plan = PipelinePlan("", "", **{key: said[key] for key in (*_NAMED, "routes") if key in said})
-    if any(one.input not in known for one in plan.routes):
-        return
     graph = Graph(plan)
     used = {name for one in plan.routes for name in graph.ancestors(one.input)}
     for step in plan.steps:
