@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any
 
 import zeep.exceptions
-import zeep.helpers
 import zeep.settings
 import zeep.transports
 import zeep.xsd
@@ -28,6 +27,7 @@ from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
+from holdfast.wsdl.values import parsed, prepared, simple_types
 
 
 class _Loader(zeep.transports.Transport):
@@ -39,6 +39,14 @@ class _Loader(zeep.transports.Transport):
 
     def load(self, url: str) -> bytes:
         return self._documents.load(url)
+
+
+class _Document(Document):
+    """zeep's WSDL, with simple types that lose no value."""
+
+    def load(self, location: Any) -> None:
+        simple_types(self.types)
+        super().load(location)
 
 
 @dataclass(frozen=True)
@@ -145,13 +153,22 @@ class Contract:
 
     # --- values to bodies -----------------------------------------------------------------------------------------
 
-    def request(self, operation: Operation, arguments: tuple[Any, ...], values: Mapping[str, Any]) -> bytes:
+    def request(
+        self, operation: Operation, arguments: tuple[Any, ...], values: Mapping[str, Any], *, is_json: bool = False
+    ) -> bytes:
         """Return the body of a request.
+
+        Args:
+            operation: The operation.
+            arguments: The values of its first fields, or the value of an input without fields.
+            values: Its fields by name.
+            is_json: Whether the values are from JSON, which has no bytes: binary values are then in base64.
 
         Raises:
             EnvelopeError: the values do not fit the operation's input; the message names the element.
         """
-        return self._write(f"the operation {operation.name}", operation.input, arguments, values)
+        what = f"the operation {operation.name}"
+        return self._write(what, operation.input, arguments, values, is_json=is_json)
 
     def reply(self, operation: Operation, value: Any) -> bytes:
         """Return the body of a reply.
@@ -190,16 +207,27 @@ class Contract:
             )
         return self._write(f"the fault {fault}", operation.faults[fault], (), values)
 
-    def _write(self, what: str, element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any]) -> bytes:
+    def _write(
+        self,
+        what: str,
+        element: Any,
+        arguments: tuple[Any, ...],
+        values: Mapping[str, Any],
+        *,
+        is_json: bool = False,
+    ) -> bytes:
         if element is None:
             if arguments or values:
                 raise EnvelopeError(f"{what} takes no values: its body is empty")
             return b""
         parent = etree.Element("parent")
         try:
+            arguments, values = prepared(element, arguments, values, is_json=is_json)
             element.render(parent, element(*arguments, **values))
-        except HoldfastError:
-            raise
+        except EnvelopeError as error:
+            raise EnvelopeError(
+                f"The values for {what} do not fit the WSDL: {error.message}", remedy=error.remedy
+            ) from None
         except Exception as error:  # zeep raises many kinds of errors for values of a wrong type
             raise EnvelopeError(f"The values for {what} do not fit the WSDL: {_reason(error)}") from error
         if len(parent) != 1:
@@ -274,7 +302,7 @@ class Contract:
     def _value(self, element: Any, found: etree._Element) -> Any:
         self._check(found)
         try:
-            return plain(element.parse(found, self._document.types))
+            return parsed(element, found, self._document.types)
         except Exception as error:
             raise EnvelopeError(f"{_shown(element)} cannot be read: {_reason(error)}") from error
 
@@ -347,15 +375,10 @@ class Contract:
             )
 
 
-def plain(value: Any) -> Any:
-    """Return a value of zeep's as plain Python data: dicts, lists, and the values of simple types."""
-    return zeep.helpers.serialize_object(value, dict)
-
-
 def _document(documents: Documents) -> Document:
     settings = zeep.settings.Settings(forbid_dtd=True, forbid_entities=True, force_https=False)
     try:
-        return Document(documents.first, _Loader(documents), settings=settings)
+        return _Document(documents.first, _Loader(documents), settings=settings)
     except HoldfastError:
         raise
     except Exception as error:  # zeep raises many kinds of errors for a wrong document

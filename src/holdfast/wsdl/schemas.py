@@ -44,7 +44,7 @@ class BodySchema:
         self._lock = threading.Lock()  # the error log belongs to the schema
 
     def check(self, element: etree._Element) -> None:
-        """Validate a body.
+        """Validate a body, and add the default values that it leaves out.
 
         Raises:
             EnvelopeError: the body is not valid; the message names the element and the reason.
@@ -92,12 +92,14 @@ class _Collected(etree.Resolver):
             for unit in units:
                 etree.SubElement(all_of, f"{{{SCHEMA}}}include", {"schemaLocation": unit})
             self._units[name] = etree.tostring(all_of)
+        # Without a default here, lxml assumes that the schema has none to add to a body.
+        etree.SubElement(root, f"{{{SCHEMA}}}attribute", {"name": "none", "default": ""})
         self._complete_imports()
         parser = etree.XMLParser(no_network=True, resolve_entities=False)
         parser.resolvers.add(self)
         document = etree.fromstring(etree.tostring(root), parser, base_url="holdfast:/root.xsd")
         try:
-            return etree.XMLSchema(document)
+            return etree.XMLSchema(document, attribute_defaults=True)
         except etree.XMLSchemaParseError as error:
             raise ConfigurationError(
                 f"The schema of the WSDL {self._documents.first} cannot be compiled: {_NAMESPACES.sub('', str(error))}",

@@ -25,6 +25,7 @@ _PYTHON: list[tuple[type, str]] = [
     (builtins.Date, "datetime.date"),
     (builtins.Time, "datetime.time"),
     (builtins.Base64Binary, "bytes"),
+    (builtins.HexBinary, "bytes"),
     (builtins.String, "str"),
     (builtins.AnyURI, "str"),
 ]

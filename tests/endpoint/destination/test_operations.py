@@ -161,3 +161,59 @@ async def test_a_handler_may_be_any_kind_of_function(serve: Any) -> None:
     url = (await serve(app)).url
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
         assert await source.call("Price", item="nail") == 2
+
+
+EMPTY = """<wsdl:definitions targetNamespace="urn:e" xmlns:e="urn:e" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:xs="http://www.w3.org/2001/XMLSchema">
+  <wsdl:types><xs:schema targetNamespace="urn:e"><xs:element name="Text" type="xs:string"/>
+    <xs:element name="Echo"><xs:complexType><xs:sequence><xs:element name="text" type="xs:string"/></xs:sequence>
+      </xs:complexType></xs:element>
+    <xs:element name="Echoed"><xs:complexType><xs:sequence><xs:element name="text" type="xs:string"/></xs:sequence>
+      </xs:complexType></xs:element></xs:schema></wsdl:types>
+  <wsdl:message name="none"/><wsdl:message name="text"><wsdl:part name="p" element="e:Text"/></wsdl:message>
+  <wsdl:message name="echo"><wsdl:part name="p" element="e:Echo"/></wsdl:message>
+  <wsdl:message name="echoed"><wsdl:part name="p" element="e:Echoed"/></wsdl:message>
+  <wsdl:portType name="T">
+    <wsdl:operation name="Ping"><wsdl:input message="e:none"/><wsdl:output message="e:none"/></wsdl:operation>
+    <wsdl:operation name="Same"><wsdl:input message="e:text"/><wsdl:output message="e:text"/></wsdl:operation>
+    <wsdl:operation name="Echo"><wsdl:input message="e:echo"/><wsdl:output message="e:echoed"/></wsdl:operation>
+    <wsdl:operation name="Drop"><wsdl:input message="e:echoed"/><wsdl:output message="e:none"/></wsdl:operation>
+  </wsdl:portType>
+  <wsdl:binding name="B" type="e:T"><soap:binding transport="http://schemas.xmlsoap.org/soap/http"/>
+    {}
+  </wsdl:binding>
+  <wsdl:service name="S"><wsdl:port name="P" binding="e:B"><soap:address location="http://a.example/"/></wsdl:port>
+  </wsdl:service>
+</wsdl:definitions>"""
+EMPTY = EMPTY.format(
+    "".join(
+        f'''<wsdl:operation name="{name}"><soap:operation soapAction="urn:e/{name}"/>
+    <wsdl:input><soap:body use="literal"/></wsdl:input><wsdl:output><soap:body use="literal"/></wsdl:output>
+    </wsdl:operation>'''
+        for name in ("Ping", "Same", "Echo", "Drop")
+    )
+)
+
+
+async def test_empty_texts_and_empty_bodies_are_values_and_not_none(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=EMPTY.encode())
+    taken: list[Any] = []
+
+    def same(text: str) -> str:
+        taken.append(text)
+        return text
+
+    app.operation("Ping")(lambda: None)
+    app.operation("Same")(same)
+    app.operation("Echo")(same)
+    app.operation("Drop")(lambda text: None)
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        assert [await source.call("Same", ""), await source.call("Echo", text=""), await source.call("Echo", "a")] == [
+            "",
+            "",
+            "a",
+        ]
+        assert await source.call("Ping") == {}
+        assert await source.call("Drop", text="a") == {}
+    assert taken == ["", "", "a"]

@@ -16,6 +16,7 @@ from waiting import until
 
 from holdfast import (
     ApplicationFault,
+    Attachment,
     ConfigurationError,
     Destination,
     HandlingPolicy,
@@ -24,6 +25,7 @@ from holdfast import (
     RetransmissionPolicy,
     Source,
     SourcePolicy,
+    WithAttachments,
 )
 from holdfast.core.faults import addressing_fault, not_understood
 from holdfast.core.messages import Envelope, Fault
@@ -372,6 +374,18 @@ async def test_a_request_whose_handler_returns_nothing_is_answered_with_an_empty
         reply = await source.request("<Cancel/>", action=ACTION, timeout=60)
         assert reply.body.tag == "CancelResponse"
     assert len(handled) == 2
+
+
+@pytest.mark.parametrize("answer", ["", b"", WithAttachments("", [Attachment(b"scan")]), None], ids=repr)
+async def test_every_request_is_answered_also_with_an_empty_body(serve: Any, tmp_path: Path, answer: Any) -> None:
+    """Also None to a request with an empty body, which has no element to name the response after."""
+    app = Destination(tmp_path / "inbox", handling=QUICK)
+    app.on(ACTION)(lambda message: answer)
+    async with Source((await serve(app)).url, tmp_path / "outbox") as source:
+        for body in ("", "<Cancel/>") if answer is not None else ("",):
+            reply = await source.request(body, action=ACTION, timeout=60)
+            assert (reply.action, reply.body_bytes) == (f"{ACTION}Response", b"")
+            assert [one.read() for one in reply.attachments] == ([b"scan"] if answer and answer.attachments else [])
 
 
 async def test_a_fault_of_a_handler_that_returns_nothing_reaches_the_requester(serve: Any) -> None:

@@ -55,7 +55,7 @@ class OperationValues:
         """
         values = json_object(text, partial(_no_values, where))
         try:
-            return self._contract.request(self._operation, (), values)
+            return self._contract.request(self._operation, (), values, is_json=True)
         except EnvelopeError as error:
             raise _no_values(where, error.message) from error
 

@@ -88,11 +88,11 @@ class OperationHandler:
         try:
             body = self._contract.reply(self._operation, value)
         except EnvelopeError as error:
-            raise InvalidBody(error.message) from None
+            raise InvalidBody(error.message, remedy=error.remedy) from None
         if self._returns_attachments(message):
             body, binary = extract_values(body, value)
             attachments += binary
-        return WithAttachments(body, attachments) if attachments else body or None
+        return WithAttachments(body, attachments) if attachments else body
 
     def _returns_attachments(self, message: Message) -> bool:
         given = self._mtom()

@@ -65,7 +65,7 @@ class HandlerRegistration:
         handler is annotated with a return type, such as ``-> str``, or if the ``wsdl`` declares an output for it.
         Otherwise it is one-way. From a WCF client, and from a sender that has named a ReplyTo in the same Sequence, it
         is always one-way. If the handler of a request returns None, the reply is an empty element: the request's name
-        followed by ``Response``.
+        followed by ``Response``. If it returns an empty text, the reply has an empty body.
 
         Args:
             action: wsa:Action; "" for every action without its own handler.

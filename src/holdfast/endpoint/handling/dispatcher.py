@@ -213,7 +213,7 @@ class Dispatcher:
             self._handled(handle, reply)
 
     def _reply(self, record: Record, result: Returned) -> Record | None:
-        """Return the reply made of a handler's result; None if the message requests no reply or there is no body.
+        """Return the reply made of a handler's result; None if the message requests no reply.
 
         Raises:
             _NoReply: The result is not a body.
@@ -229,8 +229,6 @@ class Dispatcher:
                 attachments = encode_attachments(result.attachments, body, create=self._engine.store.create_content)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
-        if not body:
-            return None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
         return Record("", 0, action, body, record.received_at, soap=record.soap, attachments=attachments)
 

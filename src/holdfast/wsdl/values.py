@@ -1,0 +1,261 @@
+"""Values as zeep takes them, checked first: zeep would write some values of a wrong type as other ones.
+
+For example, zeep writes a tuple as its ``repr``, the text "no" of a Boolean as true, and any text of a binary value as
+base64. ``prepared`` refuses these by the name of their field. ``simple_types`` reads what zeep would read as None.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import enum
+import math
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import zeep.helpers
+import zeep.xsd
+from lxml import etree
+from zeep.xsd.schema import Schema
+from zeep.xsd.types import builtins
+from zeep.xsd.types.any import AnyType
+from zeep.xsd.types.collection import ListType, UnionType
+from zeep.xsd.types.simple import AnySimpleType
+from zeep.xsd.valueobjects import AnyObject, CompoundValue
+
+from holdfast.exceptions import EnvelopeError, clause
+
+_NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
+_MARK = "{http://www.w3.org/XML/1998/namespace}present"
+"""Needs no declaration of a namespace, which would stay."""
+_AS_THEY_ARE = (AnyObject, CompoundValue, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
+"""Values of zeep's own."""
+_NUMBERS = (int, float, Decimal)
+_TEXTS = (str, *_NUMBERS, uuid.UUID)
+_BYTES = (bytes, bytearray, memoryview)
+_BOOLEANS = (True, False, "true", "false", "1", "0")
+_PARTS_OF_DATES = (builtins.gYear, builtins.gYearMonth, builtins.gMonth, builtins.gMonthDay, builtins.gDay)
+_BINARY = (builtins.Base64Binary, builtins.HexBinary)
+_ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
+
+
+def prepared(
+    element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], *, is_json: bool
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments for zeep's element of a body.
+
+    Args:
+        element: The element.
+        arguments: The values of its first fields, or its own if it has no fields.
+        values: The fields by name.
+        is_json: Whether the values are from JSON, which has no bytes: binary values are then in base64.
+
+    Raises:
+        EnvelopeError: A value has a type that its field cannot have; the message names the field.
+    """
+    writer = _Preparation(is_json=is_json)
+    kind = element.type
+    if not isinstance(kind, zeep.xsd.ComplexType):
+        return tuple(writer.item(kind, value, element.name) for value in arguments), dict(values)
+    return writer.fields(kind, arguments, values, "")
+
+
+class _Preparation:
+    """One pass over the values of a body."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+
+    def fields(
+        self, kind: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], path: str
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        known = dict((*_elements(kind), *kind.attributes))
+        names = [*known, *(None,) * len(arguments)]
+        return (
+            tuple(self._field(known, name, value, path) for name, value in zip(names, arguments, strict=False)),
+            {name: self._field(known, name, value, path) for name, value in values.items()},
+        )
+
+    def _field(self, known: Mapping[str, Any], name: str | None, value: Any, path: str) -> Any:
+        where = f"{path}.{name}" if path else f"{name}"
+        if name not in known:  # a repeated group of elements, or a wrong name, which zeep refuses
+            if isinstance(value, list | tuple):
+                return [self._field(known, name, one, path) for one in value]
+            if isinstance(value, dict):
+                return {inner: self._field(known, inner, one, path) for inner, one in value.items()}
+            return value
+        assert name is not None
+        element = known[name]
+        if not isinstance(element, zeep.xsd.Element):  # xs:any
+            return value
+        if not element.accepts_multiple or value is None or not _is_repeated(element.type, value):
+            return self.item(element.type, value, where)
+        return [self._one_of(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
+
+    def _one_of(self, element: Any, value: Any, where: str) -> Any:
+        if value is None:
+            if not element.nillable:
+                raise EnvelopeError(f"{where} is None.", remedy="Leave absent values out of the list.")
+            return zeep.xsd.Nil
+        return self.item(element.type, value, where)
+
+    def item(self, kind: Any, value: Any, where: str) -> Any:
+        """Return one value of a type."""
+        if value is None or isinstance(value, _AS_THEY_ARE):
+            return value
+        if isinstance(kind, zeep.xsd.ComplexType):
+            return self._structure(kind, value, where)
+        if isinstance(kind, ListType):
+            if not isinstance(value, list | tuple):
+                raise _unfit(where, "a list", value)
+            return [self._word(kind.item_type, one, f"{where}[{at}]") for at, one in enumerate(value)]
+        return self._simple(kind, value, where)
+
+    def _structure(self, kind: Any, value: Any, where: str) -> Any:
+        if isinstance(value, Mapping):
+            return self.fields(kind, (), value, where)[1]
+        if kind._array_type is not None or not kind.elements or isinstance(value, etree._Element):
+            return value
+        return self.fields(kind, (value,), {}, where)[0][0]  # zeep takes it as the first field
+
+    def _word(self, kind: Any, value: Any, where: str) -> Any:
+        written = self.item(kind, value, where)
+        if isinstance(written, str) and len(written.split()) != 1:
+            raise EnvelopeError(f"{where} is not one word, and spaces separate the values of its type.")
+        return written
+
+    def _simple(self, kind: Any, value: Any, where: str) -> Any:
+        if isinstance(kind, _BINARY):
+            return self._binary(kind, value, where)
+        if isinstance(kind, builtins.Boolean):
+            return _checked(where, value, value in _BOOLEANS, "True or False")
+        if isinstance(kind, builtins.String | builtins.AnyURI):
+            return _text(where, value)
+        if isinstance(kind, builtins.Float | builtins.Double) and isinstance(value, float) and not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+        if isinstance(kind, builtins.Date) and isinstance(value, datetime.date):
+            is_date = not isinstance(value, datetime.datetime)
+            return _checked(where, value, is_date, "a date (value.date())").isoformat()
+        if isinstance(kind, _PARTS_OF_DATES):
+            return _checked(where, value, isinstance(value, tuple), "a tuple of numbers and a time zone or None")
+        is_unspecific = type(kind) in (AnyType, AnySimpleType) or isinstance(kind, UnionType)
+        if isinstance(value, enum.Enum) or (is_unspecific and not isinstance(value, _ANYTHING)):
+            raise _unfit(where, "text or a number", value)
+        return _checked(where, value, not _is_collection(value), "a single value")
+
+    def _binary(self, kind: Any, value: Any, where: str) -> Any:
+        if self._is_json and isinstance(value, str):
+            try:
+                value = base64.b64decode(value, validate=True)
+            except ValueError as error:  # also binascii.Error
+                raise EnvelopeError(f"{where} is not base64: {clause(str(error))}.") from None
+        if not isinstance(value, _BYTES):
+            remedy = "Encode text first: text.encode()." if isinstance(value, str) else ""
+            raise _unfit(where, "text in base64" if self._is_json else "bytes", value, remedy)
+        return bytes(value).hex().upper() if isinstance(kind, builtins.HexBinary) else value
+
+
+def _elements(kind: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the elements of a type or of a group in it, by name."""
+    for name, element in kind.elements:
+        if hasattr(element, "elements"):
+            yield from _elements(element)
+        else:
+            yield name, element
+
+
+def _is_repeated(kind: Any, value: Any) -> bool:
+    """Whether a value of an element that may be repeated is several values."""
+    return isinstance(value, list) or (isinstance(value, tuple) and not isinstance(kind, _PARTS_OF_DATES))
+
+
+def _is_collection(value: object) -> bool:
+    return isinstance(value, _BYTES) or (isinstance(value, Iterable) and not isinstance(value, str))
+
+
+def _text(where: str, value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)  # also of an enumeration with texts
+    return str(_checked(where, value, isinstance(value, _TEXTS) and not isinstance(value, bool | enum.Enum), "text"))
+
+
+def _checked(where: str, value: Any, fits: bool, told: str) -> Any:
+    if not fits:
+        raise _unfit(where, told, value)
+    return value
+
+
+def _unfit(where: str, told: str, value: object, remedy: str = "") -> EnvelopeError:
+    shown = repr(value) if isinstance(value, str) and len(value) < 30 else f"a value of the type {type(value).__name__}"
+    return EnvelopeError(f"{where} takes {told}, not {shown}.", remedy=remedy)
+
+
+def simple_types(schema: Schema) -> None:
+    """Replace the simple types of a schema, before documents are added to it, by those that lose no value.
+
+    zeep logs a valid value that Python cannot hold, such as a date in the year 12026, and returns None.
+    """
+    for document in schema.documents:
+        for name, kind in list(document._types.items()):
+            if isinstance(kind, builtins.BuiltinType):
+                document._types[name] = _EXACT[type(kind)](is_global=True)
+
+
+class _Exact:
+    """A simple type that refuses a value instead of reading it as None."""
+
+    def pythonvalue(self, value: str) -> Any:
+        try:
+            return super().pythonvalue(value)  # type: ignore[misc] # of zeep's class
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EnvelopeError(f"Python cannot hold the value {value!r:.80}: {error}") from error
+
+
+class _Hex(_Exact):
+    def pythonvalue(self, value: str) -> bytes:
+        return bytes.fromhex(value)
+
+
+class _Number(_Exact):
+    def xmlvalue(self, value: Any) -> str:
+        return str(value)  # zeep would write NaN in upper case
+
+
+class _Month(_Exact):
+    def xmlvalue(self, value: Any) -> str:
+        text = super().xmlvalue(value)  # type: ignore[misc] # of zeep's class
+        return str(text) if text[3:4].isdigit() else f"--0{text[2:]}"  # zeep writes one digit
+
+
+_SPECIAL = {builtins.HexBinary: _Hex, builtins.Float: _Number, builtins.gMonth: _Month}
+_EXACT = {
+    cls: type(cls.__name__, (_SPECIAL.get(cls, _Exact), cls), {"__module__": cls.__module__})
+    for cls in builtins._types
+    if issubclass(cls, builtins.BuiltinType)
+}
+
+
+def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
+    """Return the values of a valid body as plain Python data: dicts, lists, and the values of simple types.
+
+    Args:
+        element: zeep's element of the body.
+        body: The body. Comments in it are removed: zeep reads a text up to the first one.
+        schema: zeep's types.
+    """
+    etree.strip_tags(body, etree.Comment, etree.ProcessingInstruction)
+    marked = [one for one in body.iter(etree.Element) if _is_present_and_empty(one)]
+    for one in marked:
+        one.text = ""
+        one.set(_MARK, "")  # zeep reads a structure without attributes and elements as None
+    try:
+        return zeep.helpers.serialize_object(element.parse(body, schema), dict)
+    finally:
+        for one in marked:  # the value of xs:any is the element itself
+            del one.attrib[_MARK]
+
+
+def _is_present_and_empty(one: etree._Element) -> bool:
+    return not len(one) and one.text is None and _NIL not in one.attrib
