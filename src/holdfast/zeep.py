@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack
 
 from lxml import etree
 
@@ -25,9 +27,9 @@ from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
-from holdfast.endpoint.source.wsdl import SourceOptions, documents_of
+from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of
 from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
-from holdfast.settings import check_texts
+from holdfast.settings import check_seconds, check_texts
 from holdfast.store import Store
 from holdfast.wsdl.extra import require_zeep
 
@@ -43,6 +45,7 @@ from holdfast.wsdl.documents import Documents  # noqa: E402
 __all__ = ["AsyncTransport", "Call", "Fault", "Transport"]
 
 _ADDRESSING = ("http://www.w3.org/2005/08/addressing", "http://schemas.xmlsoap.org/ws/2004/08/addressing")
+_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
 _ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
 
 _current: ContextVar[Call | None] = ContextVar("holdfast_zeep_call", default=None)
@@ -127,6 +130,9 @@ class _Reliable(zeep.transports.Transport):
         **options: Unpack[SourceOptions],
     ) -> None:
         super().__init__()
+        check_options(type(self).__name__, options, ("wsdl", "port", "to", "reply_timeout", "allow_imports"))
+        check_seconds("reply_timeout", reply_timeout)
+        self._is_closed = False
         self._store, self._port, self._to, self._options = store, port, to, options
         self._reply_timeout = reply_timeout
         self._allow = check_texts("allow_imports", allow_imports)
@@ -176,6 +182,13 @@ class _Reliable(zeep.transports.Transport):
             _current.reset(token)
         call.done()
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConfigurationError(
+                "The transport is closed.",
+                remedy="Call the client before the transport's block ends, or create a new transport.",
+            )
+
     def _location(self) -> str:
         if self._documents is None:
             raise ConfigurationError(
@@ -211,6 +224,13 @@ class _Reliable(zeep.transports.Transport):
                 name = etree.QName(block)
                 if etree.QName(part).localname == "Body":
                     body = block
+                elif name.text == _SECURITY:
+                    raise ConfigurationError(
+                        "The client adds a Security header, which the messages of the protocol would not have: the "
+                        "service would reject these. Nothing was stored.",
+                        remedy="Leave out wsse=, and give its purpose to the transport: "
+                        'Transport(store, processors=[holdfast.UsernameToken("alice", password)]).',
+                    )
                 elif name.namespace not in _ADDRESSING:
                     foreign += etree.tostring(block, with_tail=False)
                 elif name.localname == "Action":
@@ -249,6 +269,22 @@ class _Reliable(zeep.transports.Transport):
         contract = self._describe()
         declared = contract.fault(operation, fault)
         return Fault(contract.zeep_fault(fault), declared if isinstance(declared, OperationFault) else None)
+
+
+def _check_caller(*, is_async: bool) -> None:
+    """Check that the caller of ``post_xml`` is a coroutine, as in a ``zeep.AsyncClient``, or that it is none."""
+    caller = sys._getframe(2)
+    if bool(caller.f_code.co_flags & inspect.CO_COROUTINE) == is_async:
+        return
+    if is_async:
+        raise ConfigurationError(
+            "zeep.Client cannot await the calls of an AsyncTransport. Nothing was stored.",
+            remedy="Use holdfast.zeep.Transport, or zeep.AsyncClient.",
+        )
+    raise ConfigurationError(
+        "A Transport would block the event loop of a zeep.AsyncClient. Nothing was stored.",
+        remedy="Use holdfast.zeep.AsyncTransport, or zeep.Client.",
+    )
 
 
 class Transport(_Reliable):
@@ -295,6 +331,7 @@ class Transport(_Reliable):
             StoreError: the store cannot be opened.
         """
         with self._opening:
+            self._check_open()
             if self._source is None:
                 source = sync.Source.from_wsdl(
                     self._location(), self._store, port=self._port, to=self._to, **self._options
@@ -304,12 +341,14 @@ class Transport(_Reliable):
             return self._source
 
     def close(self, timeout: float = 10.0) -> None:
-        """Close the source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        """Close the transport and its source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        self._is_closed = True
         source, self._source = self._source, None
         if source is not None:
             source.close(timeout)
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(
@@ -321,9 +360,12 @@ class Transport(_Reliable):
         """Send an envelope of zeep's, for zeep.
 
         Raises:
+            ConfigurationError: the client is asynchronous, calls another port, or adds a Security header; or the
+                transport is closed.
             Fault: the service answered with a fault.
             NotAcknowledged: the reply is not here in time; the request stays stored and is repeated.
         """
+        _check_caller(is_async=False)
         source = self.open()
         call, out = self._begin(address, source.to, envelope, headers)
         if out.operation.is_one_way:
@@ -361,6 +403,7 @@ class AsyncTransport(_Reliable):
 
     async def open(self) -> asynchronous.Source:
         """Open the source and resume the messages in its store; errors as for :meth:`Transport.open`."""
+        self._check_open()
         if self._source is None:
             async with self._opening:
                 if self._source is None:
@@ -372,12 +415,14 @@ class AsyncTransport(_Reliable):
         return self._source
 
     async def aclose(self, timeout: float = 10.0) -> None:
-        """Close the source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        """Close the transport and its source; see :meth:`holdfast.Source.close`. Safe to call twice."""
+        self._is_closed = True
         source, self._source = self._source, None
         if source is not None:
             await source.close(timeout)
 
     async def __aenter__(self) -> Self:
+        self._check_open()
         if self._documents is not None:
             await self.open()
         return self
@@ -387,8 +432,14 @@ class AsyncTransport(_Reliable):
     ) -> None:
         await self.aclose(10.0 if kind is None else 0.0)
 
-    async def post_xml(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
+    def post_xml(
+        self, address: str, envelope: etree._Element, headers: dict[str, str]
+    ) -> Coroutine[Any, Any, requests.Response]:
         """Send an envelope of zeep's, for zeep; errors as for :meth:`Transport.post_xml`."""
+        _check_caller(is_async=True)
+        return self._post(address, envelope, headers)
+
+    async def _post(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
         source = await self.open()
         call, out = self._begin(address, source.to, envelope, headers)
         if out.operation.is_one_way:

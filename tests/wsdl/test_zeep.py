@@ -17,6 +17,7 @@ import zeep
 import zeep.exceptions
 from lxml import etree
 from order_service import Orders, in_one_document
+from zeep.wsse.username import UsernameToken
 
 import holdfast
 from holdfast import ConfigurationError, Destination, Message, NotAcknowledged, SourceHTTP
@@ -245,3 +246,75 @@ async def test_many_threads_share_one_client(serve: Any) -> None:
 
     await in_thread(program)
     assert sorted(one["customer"] for one in orders.submitted) == sorted(f"{n}" for n in range(24))
+
+
+async def test_a_security_header_of_the_client_is_refused_and_nothing_is_stored(serve: Any) -> None:
+    """The messages of the protocol would not have it."""
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport, wsse=UsernameToken("alice", "secret"))
+            with pytest.raises(ConfigurationError, match="processors=") as caught:
+                client.service.Price(item="nail")
+            assert "secret" not in str(caught.value)
+            assert transport.source.progress.stored == 0
+
+    await in_thread(program)
+
+
+async def test_a_closed_transport_refuses_everything(serve: Any, tmp_path: Path) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(tmp_path / "outbox") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+        with pytest.raises(ConfigurationError, match="transport is closed"):
+            client.service.Price(item="nail")
+        for use in (transport.open, transport.__enter__, lambda: zeep.Client(f"{url}?wsdl", transport=transport)):
+            with pytest.raises(ConfigurationError, match="transport is closed"):
+                use()
+        transport.close()
+
+    await in_thread(program)
+    async with AsyncTransport(tmp_path / "other") as transport:
+        client = await in_thread(lambda: zeep.AsyncClient(f"{url}?wsdl", transport=transport))
+        await client.service.Price(item="nail")
+    for use in (lambda: client.service.Price(item="nail"), transport.open, transport.__aenter__):
+        with pytest.raises(ConfigurationError, match="transport is closed"):
+            await use()
+
+
+async def test_a_transport_of_the_other_kind_of_client_is_refused_before_anything_is_stored(serve: Any) -> None:
+    orders = Orders()
+    url = await serve(orders.app)
+
+    def program() -> None:
+        client = zeep.Client(f"{url}?wsdl", transport=AsyncTransport(":memory:"))
+        with pytest.raises(ConfigurationError, match=r"zeep\.AsyncClient"):
+            client.service.CancelOrder(number=1)
+
+    await in_thread(program)
+    transport = Transport(":memory:")
+    client = await in_thread(lambda: zeep.AsyncClient(f"{url}?wsdl", transport=transport))
+    with pytest.raises(ConfigurationError, match="AsyncTransport"):
+        await client.service.CancelOrder(number=1)
+    assert transport.source.progress.stored == 0
+    await in_thread(transport.close)
+    assert orders.cancelled == []
+
+
+@pytest.mark.parametrize("make", [Transport, AsyncTransport])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"foo": 1}, "has no argument 'foo'"),
+        ({"prozessors": []}, "Did you mean 'processors'"),
+        ({"reply_timeout": -1}, "reply_timeout cannot be -1"),
+        ({"reply_timeout": "1"}, "reply_timeout cannot be '1'"),
+    ],
+)
+def test_arguments_that_a_transport_does_not_have_are_named(make: Any, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        make(":memory:", **given)
+    assert says in str(caught.value)

@@ -45,7 +45,7 @@ from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.running_source import RunningSource, SourceSettings
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
-from holdfast.endpoint.source.wsdl import SourceOptions, documents_of, read_port, source_options
+from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of, read_port, source_options
 from holdfast.exceptions import (
     ConfigurationError,
     NotAcknowledged,
@@ -174,6 +174,7 @@ class Source(OperationCalls):
                 source does not do, such as a user name that it was not given, or messages signed by WS-Security. The
                 error names each assertion and its line.
         """
+        check_options("Source.from_wsdl", options, ("port", "to"))
         options = {**options, "processors": tuple(options.get("processors") or ())}
         documents = documents_of(wsdl, options.get("http") or SourceHTTP())
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -19,6 +20,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import BY_PREFERENCE
+from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, POLLS, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
@@ -36,6 +38,27 @@ class SourceOptions(TypedDict, total=False):
     http: SourceHTTP | None
     processors: Iterable[Processor]
     journal: bool | JournalPolicy
+
+
+def check_options(where: str, options: Mapping[str, object], further: Iterable[str] = ()) -> None:
+    """Check the names of the keyword arguments that are passed on to a source.
+
+    Args:
+        where: What takes them.
+        options: The arguments.
+        further: Names that the caller takes itself.
+
+    Raises:
+        ConfigurationError: A source has no such argument. The remedy names the most similar one.
+    """
+    known = [*further, *SourceOptions.__annotations__]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise ConfigurationError(
+                f"{where} has no argument {name!r}.",
+                remedy=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}.",
+            )
 
 
 async def read_port(documents: Documents, name: str | None, to: str | None, options: Mapping[str, Any]) -> Port:
