@@ -107,6 +107,7 @@ def test_the_url_of_the_admin_listener_may_be_given_too(monkeypatch: pytest.Monk
         (f"{CLUSTER}port = 8081", "cluster.port", "both listeners use 127.0.0.1:8081", "than admin.port"),
         (f"{CLUSTER}node = 'a b'", "cluster.node", "not a valid name", "letters"),
         (f"{CLUSTER}[security]\nusers = {{}}", "security.users", "not the path", "quotes"),
+        (ON_KAFKA.replace("?", "?partitions=6&"), "store", "24 partitions needs a topic with as many, not 6", "Remove"),
         (f"{ON_KAFKA}memory = '.'", "cluster.memory", "by itself", "Remove this key"),
     ],
 )

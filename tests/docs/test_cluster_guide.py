@@ -59,7 +59,7 @@ class Started:
 @pytest.fixture
 def nodes(tmp_path: Path, servers: Callable[[str], Server]) -> Iterator[list[Started]]:
     """The three nodes of the guide."""
-    (secret,) = [text for text in blocks("cluster.md", "bash") if "openssl" in text]
+    (secret,) = [text for text in blocks("cluster.md", "bash") if "openssl rand" in text]
     subprocess.run(["/bin/sh", "-c", secret], cwd=tmp_path, check=True)
     (config,) = blocks("cluster.md", "toml")
     for before, after in (

@@ -36,7 +36,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.security.username_token import UsernameTokenValidator
 from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
-from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
 _NO_USERS = "'users' is missing: each message with a symmetric key names a user"
@@ -108,16 +108,20 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
     if "://" in store:
         try:
             if is_kafka(store):
-                yield from _of_the_partition(config, read_kafka_address(store).partition)
+                yield from _of_the_log(config, read_kafka_address(store))
             else:
                 read_address(store)
         except ConfigurationError as error:
             yield ("store",), error.message, error.remedy
 
 
-def _of_the_partition(config: BrokerConfig, partition: int) -> Iterator[Wrong]:
-    if partition and (config.workers > 1 or config.cluster is not None):
+def _of_the_log(config: BrokerConfig, address: KafkaAddress) -> Iterator[Wrong]:
+    if address.partition and (config.workers > 1 or config.cluster is not None):
         yield ("store",), "each process uses the partition of its number", "Remove partition from the URL."
+    cluster = config.cluster
+    if cluster is not None and "partitions=" in config.store and address.partitions != cluster.partitions:
+        what = f"a cluster of {cluster.partitions} partitions needs a topic with as many, not {address.partitions}"
+        yield ("store",), what, "Remove partitions from the URL: a new topic gets as many as the cluster."
 
 
 def _of_workers(config: BrokerConfig) -> Iterator[Wrong]:

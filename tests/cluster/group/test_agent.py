@@ -18,7 +18,7 @@ Nodes = Callable[..., Node]
 
 @pytest.fixture
 def nodes(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Nodes]:
-    location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=6)
+    location = kafka_nodes(1).new_url(tmp_path / "cache")  # the cluster says how many partitions a new topic gets
     with ExitStack() as stack:
 
         def start(name: str, *, partitions: int = 6, lease: float = LEASE) -> Node:

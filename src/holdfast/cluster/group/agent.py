@@ -27,11 +27,12 @@ from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import ANSWER_SECONDS, REMEDY, KafkaAway, KafkaLog, client_settings
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
 _PAUSE: Final = 0.5
+_CONTACT: Final = "Check Kafka. The node continues on its own when it answers."
 _LONGEST_CALLBACK: Final = 300
 """Seconds after which the group removes a member if its workers do not end."""
 _REFUSALS: Final = {
@@ -61,7 +62,7 @@ class _GroupAgent:
         self._settings = settings
         self._trust = trust
         self._report = report
-        self._address: KafkaAddress = read_kafka_address(settings.location)
+        self._address: KafkaAddress = replace(read_kafka_address(settings.location), partitions=settings.partitions)
         self._group = group_of(self._address)
         self._since = since = round(time.time(), 6)  # as the client id has it
         self._client_id = client_id(settings.node, settings.url, since, settings.secret[:8])
@@ -276,7 +277,7 @@ class _GroupAgent:
         self._trouble = why or self._said
         if self._away_since is None:
             self._away_since = trust_clock()
-            self._report("warning", "cluster.kafka_away", reason=self._trouble, remedy=REMEDY)
+            self._report("warning", "cluster.kafka_away", reason=self._trouble, remedy=_CONTACT)
 
     def _be_back(self) -> None:
         if self._away_since is not None:
