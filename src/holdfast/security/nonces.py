@@ -211,11 +211,9 @@ class FileNonces:
 
     @property
     def is_full(self) -> bool:
-        """See :class:`Nonces`."""
         return self._count >= self._most
 
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
-        """See :class:`Nonces`."""
         with self._lock:
             try:
                 if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
@@ -235,7 +233,6 @@ class FileNonces:
                 raise _cannot_store(error) from None
 
     def knows(self, at: float, digest: bytes) -> bool:
-        """See :class:`Nonces`."""
         with self._lock:
             try:
                 minute = self._minute(int(at // _MINUTE))
@@ -328,11 +325,9 @@ class SharedNonces:
 
     @property
     def is_full(self) -> bool:
-        """See :class:`Nonces`."""
         return self._added.total() >= self._most
 
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
-        """See :class:`Nonces`."""
         with self._lock:
             for expired in [one for one in self._added if (one + 1) * _FORGET_EVERY < now]:
                 del self._added[expired]
@@ -343,5 +338,4 @@ class SharedNonces:
             return added
 
     def knows(self, at: float, digest: bytes) -> bool:
-        """See :class:`Nonces`."""
         return bool(self._db.run(_SCHEMA, _KNOWS, nonce=ordered(at, digest)))

@@ -98,13 +98,11 @@ class Reads:
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """See :meth:`Store.read_encoded`."""
         raise NotImplementedError
 
     def read(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, Record]]:
-        """See :meth:`Store.read`."""
         encoded = self.read_encoded(queue, partition, start, end, max_bytes)
         return [(offset, self._read_record(data)) for offset, data in encoded]
 

@@ -88,6 +88,7 @@ class Contents(ABC):
         """Whether a stored record names a content; the store sets it once it is open for writing."""
         self._held: Counter[bytes] = Counter()
         self._lock = threading.Lock()
+        # A SimpleQueue: ``__del__`` may run within its own put, where a lock would wait for itself.
         self._let_go: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -124,6 +125,7 @@ class Contents(ABC):
     def no_longer_named(self, names: Collection[bytes]) -> None:
         """Delete contents that no stored record names any more, once their last holder is gone."""
         for name in names:
+            # Held for a moment: its end goes through the queue, behind that of every holder.
             HeldContent(self, name)
 
     def close(self) -> None:
@@ -146,6 +148,7 @@ class Contents(ABC):
                 left.append(name)
             # What cannot be deleted now is tried again with the next content, and at the next start.
             with contextlib.suppress(OSError, StoreError):
+                # The newest first, so that one which cannot be deleted does not keep the later ones.
                 while left:
                     self.delete(left[-1])
                     left.pop()
@@ -166,7 +169,6 @@ class DirectoryContents(Contents):
         self._is_durable = False
 
     def create(self) -> ContentWriter:
-        """See :meth:`Contents.create`."""
         return _FileWriter(HeldContent(self, uuid4().bytes), self)
 
     def file_of(self, name: bytes) -> Path:
@@ -187,7 +189,6 @@ class DirectoryContents(Contents):
             self._is_durable = True
 
     def open(self, name: bytes) -> BinaryIO:
-        """See :meth:`Contents.open`."""
         try:
             return self.file_of(name).open("rb")
         except FileNotFoundError as error:
@@ -197,7 +198,6 @@ class DirectoryContents(Contents):
             ) from error
 
     def delete(self, name: bytes) -> None:
-        """See :meth:`Contents.delete`."""
         self.file_of(name).unlink(missing_ok=True)
 
     def sweep(self) -> None:
@@ -263,11 +263,9 @@ class PieceContents(Contents):
         """Return the names of all contents."""
 
     def create(self) -> ContentWriter:
-        """See :meth:`Contents.create`."""
         return _PieceWriter(HeldContent(self, uuid4().bytes), self)
 
     def open(self, name: bytes) -> BinaryIO:
-        """See :meth:`Contents.open`."""
         return cast(BinaryIO, io.BufferedReader(_PieceFile(self, name), _BUFFER))
 
     def sweep(self) -> None:
@@ -297,6 +295,7 @@ class _PieceWriter(Writer):
         self._pieces += 1
 
     def finish(self) -> None:
+        # Also when it is empty: a content without a first piece counts as lost.
         self._put(self._rest)
         self._rest = b""
 
@@ -333,17 +332,14 @@ class MemoryContents(Contents):
         self._contents, self.is_named = state
 
     def create(self) -> ContentWriter:
-        """See :meth:`Contents.create`."""
         hold = HeldContent(self, uuid4().bytes)
         self._contents[hold.name] = content = bytearray()
         return _MemoryWriter(hold, content)
 
     def open(self, name: bytes) -> BinaryIO:
-        """See :meth:`Contents.open`."""
         return io.BytesIO(self._contents[name])
 
     def delete(self, name: bytes) -> None:
-        """See :meth:`Contents.delete`."""
         self._contents.pop(name, None)
 
 

@@ -90,9 +90,11 @@ class MemoryStore(Reads):
         try:
             plan = Plan(self, batch)
             references = ReferenceChanges(self._references, plan)
+            # Encoded before anything changes: an error must leave the whole batch out.
             encoded = self._encode(plan)
         except BaseException as error:
             self._failure = error
+            # KeyboardInterrupt and its like are no errors of the store.
             if isinstance(error, StoreFailed) or not isinstance(error, Exception):
                 raise
             raise StoreFailed(
@@ -187,6 +189,7 @@ class MemoryStore(Reads):
             _put_into(self._cursors, where, name, state)
         for identifier, home in plan.homes.items():
             _put(self._homes, identifier, home)
+        # After the records: a reader in another thread believes the bounds.
         for where, bounds in plan.bounds.items():
             _put(self._bounds, where, bounds)
         for where, (before, first) in plan.trims.items():

@@ -121,6 +121,7 @@ class Plan:
         self._known = known
         if batch.appends:
             self._append(batch)
+        # Appends, runs and releases before the gaps are closed: together they fill a partition without a gap.
         if batch.runs:
             self._run(batch)
         if batch.holds:
@@ -135,6 +136,7 @@ class Plan:
             self.homes.update(batch.homes)
         for sequence, state in batch.sequences.items():
             if state is None:
+                # A forgotten Sequence leaves nothing: no held message, no home.
                 self._throw_away([(sequence, number) for number in self._held_of(sequence)])
                 self.homes[sequence] = None
         if self.homes:
@@ -152,6 +154,7 @@ class Plan:
         where = last_queue, last_partition = batch.appends[0][:2]
         first, end = self.bounds_of(where) or self._begin(where)
         for queue, partition, offset, _ in batch.appends:
+            # Identity suffices for the common case of one queue: another object only costs a second look-up.
             if partition != last_partition or queue is not last_queue:
                 self.bounds[where] = (first, end)
                 last_queue, last_partition = where = (queue, partition)
@@ -256,18 +259,21 @@ class Plan:
     def _trim(self, batch: Batch) -> None:
         for where, offset in batch.trims.items():
             found = self.bounds_of(where)
+            # Never beyond the end, which includes the records of this batch.
             if found is not None and (first := min(offset, found[1])) > found[0]:
                 self.bounds[where] = (first, found[1])
                 self.trims[where] = (found[0], first)
 
     def _delete(self, batch: Batch) -> None:
         gone = set(batch.deletes)
+        # A new mapping: the batch belongs to the caller.
         self.cursors = cursors = {key: None if key[:2] in gone else saved for key, saved in batch.cursors.items()}
         for where in gone:
             found = self.bounds_of(where)
             if found is not None:
                 self.deletes[where] = found[1]
                 self.bounds[where] = None
+                # Deleted whole; a trim would write the partition again.
                 self.trims.pop(where, None)
             for name in self._known.cursors_of(where):
                 cursors[*where, name] = None

@@ -36,6 +36,7 @@ class References:
         The time depends on the shorter of both: a queue with many references is trimmed in many small steps.
         """
         here = self.within(where)
+        # The shorter of the two ways: a trim may be one record of thousands that name a content, or the reverse.
         if first - before < len(here):
             return [offset for offset in range(before, first) if offset in here]
         return [offset for offset in here if offset < first]
@@ -80,6 +81,7 @@ class ReferenceChanges:
                 self.added[place] = name
         if references:
             for move in plan.moves:
+                # A released record takes its reference with it, without being read.
                 if move.record is None and (name := references.within(move.sequence).get(move.number, b"")):
                     self.added[move.where, move.offset] = name
             self._remove(references, plan)
@@ -100,6 +102,7 @@ class ReferenceChanges:
 
     def take_over(self, references: References) -> list[bytes]:
         """Make them durable, and return the contents that no record names any more."""
+        # Removed first: a record may be replaced at the same place by one that names the same content.
         before = [references.remove(place) for place in self.removed]
         for place, name in self.added.items():
             references.add(place, name)

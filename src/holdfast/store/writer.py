@@ -131,6 +131,7 @@ class CommitThread:
             ) from self._failure
         if self._closing:
             raise StoreFailed("The store is closing and accepts no further batches.", remedy="Start again.")
+        # Set before the batch is put: the thread may be done with it before this thread runs again.
         self._is_waited_for = waits = self._longest_wait > 0.0 and self._patience.waits()
         # While this thread waits, its processor is idle; otherwise both threads need one.
         if waits:
@@ -152,6 +153,7 @@ class CommitThread:
             return False
         self._patience.waited(in_time=True)
         if error is not None:
+            # Not from here: the caller is in the middle of a turn.
             self._loop.call_soon(self._fail, error)
             return False
         self.waited += 1
@@ -181,12 +183,14 @@ class CommitThread:
 
     def _run(self) -> None:
         error: BaseException | None = None
+        # The first failure is final: every later batch assumes that the failed one is stored.
         while error is None and (handed := self._batches.get()) is not None:
             try:
                 self._commit(*handed)
             except BaseException as caught:  # the thread must report every error to the loop
                 error = caught
             del handed  # or it is kept until the next one comes
+            # Put before the look at the flag: whichever thread comes second then finds the outcome.
             self._outcomes.put(error)
             if not self._is_waited_for:
                 self._tell()

@@ -239,7 +239,6 @@ class Remembered:
         self._outcomes: dict[tuple[Step, int], Outcome] = {}
 
     def take(self, step: Step, other: Endpoint) -> Outcome:
-        """See :class:`Endpoint`."""
         assert isinstance(other, Remembered)
         key = (step, other.view)
         outcome = self._outcomes.get(key)

@@ -47,11 +47,9 @@ class LogContents(PieceContents):
         self._place = place
 
     def put(self, name: bytes, piece: int, data: bytes) -> None:
-        """See :meth:`PieceContents.put`."""
         self._log.write_pieces((layout.piece_key(name, piece), data), None)
 
     def get(self, name: bytes, piece: int) -> bytes:
-        """See :meth:`PieceContents.get`."""
         found = self._log.read_piece(layout.piece_key(name, piece))
         if found is None and piece == 0:
             raise StoreDamaged(
@@ -61,11 +59,9 @@ class LogContents(PieceContents):
         return found or b""
 
     def delete(self, name: bytes) -> None:
-        """See :meth:`Contents.delete`."""
         self._log.write_pieces(None, layout.pieces_range(name))
 
     def names(self) -> Iterable[bytes]:
-        """See :meth:`PieceContents.names`."""
         last = b""
         for key, _ in self._log.scan(layout.PIECE, values=False):
             if (name := layout.piece_of(key)[0]) != last:

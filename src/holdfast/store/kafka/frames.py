@@ -108,6 +108,7 @@ def decode(record: bytes | None, place: str) -> Claim | Part | None:
         StoreFormatError: A newer version wrote it.
         StoreDamaged: It is changed.
     """
+    # Others may write to the topic: records without the mark are void.
     if record is None or not record.startswith(_MARK) or len(record) == len(_MARK):
         return None
     if (found := record[len(_MARK)]) != FORMAT:

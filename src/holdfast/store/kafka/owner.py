@@ -150,6 +150,7 @@ class LogOwner:
         if offsets is None:
             return self._on(OwnerEvent.UNKNOWN)
         first = self.replay.next
+        # A record between may be a claim, so the log must be read.
         if list(offsets) != list(range(first, first + len(offsets))):
             return self._on(OwnerEvent.GAP)
         write = self._write

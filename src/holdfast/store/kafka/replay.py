@@ -184,6 +184,7 @@ class Replay:
     def _claim(self, claim: Claim) -> Claimed:
         if self._is_cut:
             raise self._cut_elsewhere()
+        # Of claims for the same epoch, the first one in the log wins.
         is_valid = claim.epoch == self.epoch + 1
         if is_valid:
             if self._is_rebuilding:
@@ -198,6 +199,7 @@ class Replay:
     def _part(self, offset: int, part: Part | None) -> Written | None:
         if self._is_cut:
             self._begin_with(part)
+        # Of another program, or of an owner that was replaced meanwhile: its append came too late.
         if part is None or part.epoch != self.epoch:
             self.voids += 1
             return None
@@ -213,6 +215,7 @@ class Replay:
         data = b"".join([one.data for one in self._parts])
         self._parts = []
         self.serial = part.serial
+        # A cache that is up to date has the copied keys already, perhaps newer.
         has_copy = self._is_rebuilding and part.copies is not Copies.NONE
         self._follow_copy(self._resume, part.copies, len(data))
         if part.copies & Copies.ENDS:

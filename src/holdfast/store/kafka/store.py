@@ -136,7 +136,7 @@ class KafkaStore(RocksDBStore):
 
     @contextlib.contextmanager
     def _present(self) -> Iterator[None]:
-        """Report at once that Kafka does not answer: an endpoint that starts waits for it."""
+        # Reported at once: an endpoint that starts waits for Kafka itself.
         try:
             yield
         except KafkaAway as error:
@@ -179,6 +179,7 @@ class KafkaStore(RocksDBStore):
             raise
         except StoreError:  # a damaged cache
             found = None
+        # The log no longer continues the cache, or ended before it.
         if found is None or found.next < first or found.next > end:
             self._empty()
         if found is None or found.next < first:
@@ -243,6 +244,7 @@ class KafkaStore(RocksDBStore):
         """Append a claim, or read to the end of the log or to the first record that matters."""
         owner = self.owner
         if owner.claims:
+            # Unknown whether it was appended: either way only the log can tell.
             if self._log.append([owner.claim(time.time())], self._goes_on()) is None:
                 self._log.renew()
             owner.claimed()
@@ -288,6 +290,7 @@ class KafkaStore(RocksDBStore):
         copies, copied = self._sweep.part(write.size, self._scan_from)
         self._write_log(Write(encode_write(write.changes, copied), copies))
         replay = self.owner.replay
+        # The log first, then the cache with its checkpoint: after a kill between them, the next start reads more.
         self._put_checkpoint(write.batch)
         self._db.write(write.batch, _without_log())
         if replay.trim_to is not None and replay.trim_to > self._trimmed_to:
@@ -320,6 +323,7 @@ class KafkaStore(RocksDBStore):
             if action is OwnerAction.APPEND:
                 offsets = self._log.append(records := owner.records, self._goes_on())
                 action = owner.appended(offsets, sum(map(len, records)))
+            # The old producer may still append the write, so it goes before the log is searched.
             elif action is OwnerAction.RENEW:
                 self.reconnections += 1
                 refusals += not self._log.is_passing
@@ -368,7 +372,6 @@ class KafkaStore(RocksDBStore):
         )
 
     def forget_went_back(self) -> None:
-        """See :meth:`Store.forget_went_back`."""
         with self._committing, self._noting_failure():
             self._write_log(Write(encode_write([(WENT_BACK,)])))
             self._db.delete(WENT_BACK)
@@ -399,7 +402,6 @@ class KafkaStore(RocksDBStore):
             self._keeper.add([erase], size)
 
     def _bytes_between(self, begin: bytes, end: bytes) -> int:
-        """Return about how many bytes the pieces of a content have."""
         with self._reading():
             cursor = self._db.iter()
             try:
@@ -419,7 +421,6 @@ class KafkaStore(RocksDBStore):
                 return
 
     def read_piece(self, key: bytes) -> bytes | None:
-        """Return a piece of a content."""
         with self._explaining_damage(), self._reading():
             return cast("bytes | None", self._db.get(key))
 
@@ -434,29 +435,24 @@ class KafkaStore(RocksDBStore):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> None:
-        """See :meth:`Store.commit`."""
         with self._explaining_damage():
             super().commit(batch)
 
     def load(self) -> Snapshot:
-        """See :meth:`Store.load`."""
         with self._explaining_damage():
             return super().load()
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """See :meth:`Store.load_partition`."""
         with self._explaining_damage():
             return super().load_partition(queue, partition)
 
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """See :meth:`Store.read_encoded`."""
         with self._explaining_damage():
             return super().read_encoded(queue, partition, start, end, max_bytes)
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
-        """See :meth:`RocksDBStore.held`."""
         with self._explaining_damage():
             return super().held(sequence, numbers)
 
@@ -474,7 +470,7 @@ class KafkaStore(RocksDBStore):
             ) from error
 
     def _scan_from(self, first: bytes, size: int) -> tuple[list[Put], bytes | None]:
-        """Return keys of the log with their values, and the next key; see :data:`sweep.Scan`."""
+        """See :data:`sweep.Scan`."""
         found: list[Put] = []
         last = first
         with self._reading():
@@ -507,7 +503,7 @@ class KafkaStore(RocksDBStore):
         self.trouble = self._troubles["log"] or self._troubles["disk"]
 
     def _note_serial(self) -> bool:
-        """Notes are for a store without a log: nothing is lost with a cache."""
+        # Notes are for a store without a log: nothing is lost with a cache.
         return not self._closing.is_set()
 
     def close(self) -> None:
@@ -540,7 +536,6 @@ class Applied:
         self.is_whole = False
 
     def add(self, found: Written) -> None:
-        """Add a write."""
         copied, changes = decode_write(found.data, self._place)
         if found.has_copy:
             for key, value in copied:
@@ -564,18 +559,13 @@ class Applied:
 
 
 class TemporaryCache:
-    """A cache that ends with its reader.
-
-    Args:
-        store: The directory of the store, for errors.
-    """
+    """A cache that ends with its reader; ``store`` is the directory of the store, for errors."""
 
     def __init__(self, store: Path) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="holdfast-log-")
         self.engine = open_without_log(Path(self._directory.name) / directory.ENGINE, store, compacts=True)
 
     def close(self) -> None:
-        """Delete it."""
         opening.give_up(self.engine)
         self._directory.cleanup()
 

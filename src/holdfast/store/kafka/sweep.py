@@ -54,6 +54,7 @@ class Sweep:
             if replay.since_copy <= max(self._fewest, TIMES * replay.copied):
                 return Copies.NONE, []
             copies, self._left = Copies.BEGINS, b""
+        # More than the write adds, so that a copy overtakes any growth.
         items, left = scan(self._left, max(self._step, 2 * size))
         if left is None:
             copies |= Copies.ENDS

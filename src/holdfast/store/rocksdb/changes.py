@@ -82,6 +82,7 @@ class RocksDBChanges(Changes[bytes]):
         self._written: dict[Where, list[int]] = {}
         self._prefixes: dict[Where, bytes] = {}
         serial = store.content.serial
+        # First in every batch: damaged logs are searched for it (evidence._MARK).
         self.write.put(evidence.STAMP, evidence.encode_stamp(serial + 1, serial))
         self._write_steps()
 
@@ -174,8 +175,10 @@ class RocksDBChanges(Changes[bytes]):
         mean_of = self._content.mean_of
         self._garbage += sum((first - before) * mean_of(where) for where, (before, first) in trims.items())
         changed = dict.fromkeys(trims)
+        # With a full disk every trimmed byte counts. Otherwise few deletions are better: they slow every read.
         if self._garbage > (0 if self._store.trouble else SWEEP_BYTES):
             self._garbage = 0.0
+            # All partitions at once: each deletion is small, and the sum decided.
             for where in [*self._content.unswept, *self.plan.bounds]:
                 bounds = self.plan.bounds_of(where)
                 if bounds is not None and self._swept_of(where) < bounds[0]:
@@ -200,6 +203,7 @@ class RocksDBChanges(Changes[bytes]):
         if end > swept:
             self.erased.append((records + layout.number(swept), records + layout.number(end)))
             self.erased_bytes += int((end - swept) * self._content.mean_of(where))
+            # In the same batch: after a kill, the next start still knows what to compact.
             self.write.put(layout.TRIMMED, layout.number(self._store.trimmed_bytes + self.erased_bytes))
 
     def _prefix(self, where: Where) -> bytes:

@@ -82,6 +82,7 @@ def usable_logs(engine: Path, known: int) -> Iterator[tuple[Path, int]]:
         with log_format.mapped(log) as data:
             length = log_format.whole_length(data)
             stamps = [found for batch in log_format.records(data[:length]) if (found := stamp_of(batch))]
+        # After a gap, the later batches assume what is missing.
         if stamps and stamps[0][0] > known + 1:
             return
         if stamps:
@@ -112,6 +113,7 @@ def note(store: Path, serial: int) -> None:
     draft = store / f"{directory.NOTE}.new"
     with draft.open("w", encoding="ascii") as file:
         file.write(f"{serial} {zlib.crc32(str(serial).encode()):08x}\n")
+        # The bytes before the name: a note that was cut short would look like damage.
         file.flush()
         os.fsync(file.fileno())
     draft.replace(store / directory.NOTE)

@@ -99,6 +99,7 @@ class Keeper:
                     self._space.look()
             looks_again = self._space.is_low or not is_done
             self._wanted.wait(LOOK_AGAIN_SECONDS if looks_again else None)
+            # Cleared after the wait and before the look: a wake during the work is not lost.
             self._wanted.clear()
 
     def _give_back(self, tables: list[Table]) -> bool:
@@ -133,6 +134,7 @@ class Keeper:
 
         The engine writes them before it deletes its inputs, and stops if the disk is full.
         """
+        # Doubled, as records differ in size, and the new tables exist next to the old ones.
         share = self._count() / max(sum(table["num_entries"] for table in tables), 1)
         return self._space.fits(2 * share * sum(table["size"] for table in tables))
 

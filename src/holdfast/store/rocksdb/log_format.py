@@ -109,6 +109,7 @@ def _pieces(data: Bytes, at: int, mark: bytes, mark_at: int) -> Iterator[tuple[i
     while at < len(data):
         end = min(at - at % BLOCK + BLOCK, len(data))
         left = end - at
+        # RocksDB fills the rest of a block with zeros where no header fits.
         if left < _header.size + _LOG_NUMBER and not any(data[at:end]):
             at = end  # too short for a header
             continue
@@ -151,6 +152,7 @@ def _next_header(data: Bytes, at: int, end: int, mark: bytes, mark_at: int) -> i
     if kind and behind + _header.size <= end and _piece(data, behind, end) is not None:
         return behind
     if mark:
+        # Each batch begins with the mark, so the next intact one in the block can be found by it.
         before = _header.size + mark_at
         if (found := data.find(mark, at + 1 + before, end)) >= 0:
             return found - before

@@ -62,6 +62,7 @@ def make_options(*, keep_prefix: bool, compacts: bool = True) -> Options:
     tables.set_block_size(BLOCK_BYTES)
     tables.set_block_cache(Cache(CACHE_BYTES))
     options.set_block_based_table_factory(tables)
+    # Tables reach the disk step by step, or one large sync would delay a commit.
     options.set_bytes_per_sync(1 << 20)
     options.set_max_open_files(open_tables(soft_limit()))
     # Beyond these limits RocksDB delays writes, and so commits (its defaults are 20 and 36 files, 64 and 256 GiB).

@@ -126,7 +126,6 @@ class RocksDBStore(Reads):
         return directory.read_format(self.path)
 
     def load(self) -> Snapshot:
-        """See :meth:`Store.load`."""
         self._require_certainty()
         content = self.content
         snapshot = Snapshot(bounds={where: (one.first, one.end) for where, one in content.partitions.items()})
@@ -142,7 +141,6 @@ class RocksDBStore(Reads):
         return snapshot
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """See :meth:`Store.load_partition`."""
         self._require_certainty()
         where, snapshot = (queue, partition), Snapshot()
         if (description := self._state(layout.name_key(layout.QUEUE, queue))) is not None:
@@ -169,7 +167,6 @@ class RocksDBStore(Reads):
         return None if data is None else decode_state(data)
 
     def commit(self, batch: Batch) -> None:
-        """See :meth:`Store.commit`."""
         if self._failure is not None:
             raise StoreFailed(
                 f"The store at {self.path} failed earlier and accepts no further batches.",
@@ -181,13 +178,16 @@ class RocksDBStore(Reads):
             is_writing = False
             try:
                 changes = RocksDBChanges(self, batch, self._new_write())
+                # Before the write, which holds the interpreter lock while it waits.
                 self._wait_for_engine()
                 is_writing = True
                 self._write(changes.write)
+                # Only then may the batch be acknowledged: a directory that was replaced no longer leads to it.
                 self._lock.require_in_place()
             except BaseException as error:
                 self._failure = error
                 if is_writing:
+                    # A failed sync leaves open what is on the disk, also whether these partitions still have records.
                     self._in_doubt = set(changes.plan.deletes)
                 if not isinstance(error, Exception) or isinstance(error, HoldfastError):
                     raise
@@ -199,6 +199,7 @@ class RocksDBStore(Reads):
 
     def _write(self, write: Any) -> None:
         self._db.write(write)
+        # One sync for the whole batch, however many records it has.
         self._db.flush_wal(True)
 
     def _failed(self, error: Exception, *, is_writing: bool) -> StoreFailed:
@@ -260,11 +261,8 @@ class RocksDBStore(Reads):
         return None
 
     def _bring_blocks(self, prefix: bytes, start: int, count: int) -> None:
-        """Read the blocks of this many records into the cache.
-
-        An iteration reads with the interpreter lock held, so the whole process would wait for the disk. A request for
-        several keys releases the lock.
-        """
+        # An iteration reads with the interpreter lock held, so the whole process would wait for the disk. A request
+        # for several keys releases the lock, and brings their blocks into the cache.
         step = max(1, opening.BLOCK_BYTES * 3 // 4 // self._read_bytes)  # so that no block is skipped
         keys: list[str | int | float | bytes | bool] = [
             prefix + layout.number(offset) for offset in range(start, start + count, step)
@@ -348,6 +346,7 @@ class RocksDBStore(Reads):
     def _close_engine(self) -> None:
         if self._keeper is not None:
             self._keeper.close()
+        # Compactions since the last batch; without the note the next start compacts again.
         if self._failure is None and self.trimmed_bytes != self._trimmed_noted:
             self._db.put(layout.TRIMMED, layout.number(self.trimmed_bytes))
         self._db.close()
@@ -362,6 +361,7 @@ class RocksDBStore(Reads):
             directory.upgrade(self.path, found)
             if keep_prefix:
                 evidence.forget_note(self.path)
+            # Before the engine opens: it first writes out its logs, which needs space.
             self._reserve.give_up_if_needed()
             opening.require_whole(self.path)
         compacts = found is None or may_compact_at_once(self._home, self._reserve)
@@ -371,6 +371,7 @@ class RocksDBStore(Reads):
         try:
             self._db = opening.open_engine(engine, self.path, options, AccessType.read_write())
         except StoreDamaged:
+            # A torn end was never acknowledged, so it may go without the operator.
             if keep_prefix or not opening.only_the_end_is_torn(self.path):
                 raise
             options = opening.make_options(keep_prefix=True, compacts=compacts)
@@ -379,6 +380,7 @@ class RocksDBStore(Reads):
             if found is None:
                 directory.finish(self.path)
             self._find_content()
+            # Again with what the engine made of its logs: it may have dropped a damaged end.
             opening.require_reached(self.path, self.serial)
             self._begin_keeping(compacts)
         except BaseException:
@@ -409,6 +411,7 @@ class RocksDBStore(Reads):
 
     def _is_named(self, content: bytes) -> bool:
         """Whether a record may name a content: after a failed write, the store does not know."""
+        # A name that may be durable must keep its file.
         return self._failure is not None or self.content.references.is_named(content)
 
     def _needed(self) -> int:
@@ -427,8 +430,7 @@ class RocksDBStore(Reads):
         return self._keeper.trimmed if self._keeper is not None else 0
 
     def _note_serial(self) -> bool:
-        """Write a note of the last durable batch; return False, without a note, if the store no longer owns the
-        directory."""
+        """Note the last durable batch; return whether the store still owns the directory."""
         assert self._lock is not None
         try:
             self._lock.require_in_place()
@@ -541,10 +543,7 @@ class RocksDBStore(Reads):
             raise opening.explain(self.path, error, "read") from error
 
     def _wait_for_engine(self) -> None:
-        """Wait while RocksDB is behind with its background work.
-
-        RocksDB itself would wait with the interpreter lock held, and stop the whole process.
-        """
+        # RocksDB itself would wait with the interpreter lock held, and stop the whole process.
         if not self._behind():
             return
         self.stalls += 1

@@ -106,7 +106,6 @@ class SQLChanges(Changes[int]):
         self._write("put", schema.pieces, self._pieces)
 
     def take_over(self) -> None:
-        """See :meth:`Changes.take_over`."""
         super().take_over()
         self._content.written_bytes += self._bytes
         self._content.written_records += self._records
@@ -121,6 +120,7 @@ class SQLChanges(Changes[int]):
 
     def _begin(self) -> None:
         for where in self.plan.begins:
+            # Deleted by the same batch, so it gets no row.
             if where not in self.plan.deletes:
                 self._entries[where] = self._entry(self._store.new_part(where), where, 0, 0)
 
@@ -140,6 +140,7 @@ class SQLChanges(Changes[int]):
                 self._add(self._rows, part, offset, data)
             if isinstance(record, EnqueuedRecord):
                 taken.append((record.enqueued,))
+        # In the same transaction: a record enters its queue exactly once.
         self._write("delete", schema.outgoing, taken)
 
     def _run(self) -> None:
@@ -182,6 +183,7 @@ class SQLChanges(Changes[int]):
                         part = self._store.new_part(sequence)
                         begun.append((part, self._store.space, sequence.encode()))
                     self._add(put, part, signed(number), encode_record(record))
+                # Held and released within this batch: it has no row.
                 elif number in there:
                     gone.append((part, signed(number)))
         self._write("insert", schema.holds, begun)
@@ -253,6 +255,7 @@ class SQLChanges(Changes[int]):
                     self._garbage -= (until - swept) * mean
                     self._swept[where] = until
                     erased.append((self._part(where), until))
+            # Everything is deleted; the sum of means may be off.
             if left:
                 self._garbage = 0.0
         for where in [*trims, *self._swept]:

@@ -74,7 +74,6 @@ class SQLContents(PieceContents):
             )
 
     def get(self, name: bytes, piece: int) -> bytes:
-        """See :meth:`PieceContents.get`."""
         table = schema.contents
 
         def read() -> bytes | None:
@@ -91,7 +90,6 @@ class SQLContents(PieceContents):
         return found or b""
 
     def delete(self, name: bytes) -> None:
-        """See :meth:`Contents.delete`."""
 
         def delete_all() -> None:
             with self._engine.connect() as connection:
@@ -100,7 +98,6 @@ class SQLContents(PieceContents):
         self._trying(delete_all)
 
     def names(self) -> Iterable[bytes]:
-        """See :meth:`PieceContents.names`."""
         table = schema.contents
         with self._engine.connect() as connection:
             names = connection.scalars(select(table.c.name).where(table.c.space == self._space()).distinct()).all()

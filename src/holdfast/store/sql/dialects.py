@@ -105,9 +105,10 @@ LOCK_KEY = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' 
 
 
 class PostgreSQL:
-    """PostgreSQL, through psycopg."""
+    """The :class:`Dialect` of PostgreSQL, through psycopg."""
 
     isolation = "AUTOCOMMIT"  # one statement is one transaction
+    # Connection, rollback, resources, shutdown, system, a read-only standby, a lock.
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
     _PASSING_WORDS = (
         *("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting"),
@@ -120,7 +121,6 @@ class PostgreSQL:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """See :class:`Dialect`."""
         return self._batches.is_unconfirmed
 
     @is_unconfirmed.setter
@@ -128,7 +128,6 @@ class PostgreSQL:
         self._batches.is_unconfirmed = value
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:
-        """See :class:`Dialect`."""
         ours = {
             "connect_timeout": CONNECT_SECONDS,
             "application_name": application,
@@ -140,7 +139,6 @@ class PostgreSQL:
         return {name: value for name, value in ours.items() if name not in url.query}
 
     def begin(self, connection: Any) -> None:
-        """See :class:`Dialect`."""
         # A server frees the locks of a client on a lost machine when it detects the loss: within a minute.
         settings = ("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")
         self._batches.watch(connection)
@@ -149,12 +147,12 @@ class PostgreSQL:
                 cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
             cursor.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) "
+                # Only off would lose acknowledged batches; the other values are the operator's choice.
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
         connection.commit()
 
     def require_durable(self, connection: Connection, place: str) -> None:
-        """See :class:`Dialect`."""
         if connection.exec_driver_sql("SELECT current_setting('fsync')").scalar() != "on":
             raise StoreFailed(
                 f"The server of the store at {place} does not make commits durable: its fsync is off.",
@@ -162,24 +160,21 @@ class PostgreSQL:
             )
 
     def find_all(self, connection: Connection) -> None:
-        """See :class:`Dialect`."""
         connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
-        """See :class:`Dialect`."""
         until = time.monotonic() + seconds
         while True:
             got = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({LOCK_KEY})", (name,)).scalar()
+            # PostgreSQL has no call that waits for a limited time, as get_lock of MariaDB does.
             if got or time.monotonic() > until:
                 return bool(got)
             time.sleep(_LOCK_STEP)
 
     def unlock(self, connection: Connection, name: str) -> None:
-        """See :class:`Dialect`."""
         connection.exec_driver_sql(f"SELECT pg_advisory_unlock({LOCK_KEY})", (name,))
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
-        """See :class:`Dialect`."""
         own: Any = connection.connection.dbapi_connection
         try:
             self._batches.send(own, fence, writes, prepares=not is_within)
@@ -189,7 +184,6 @@ class PostgreSQL:
             raise
 
     def is_passing(self, error: SQLAlchemyError) -> bool:
-        """See :class:`Dialect`."""
         if not isinstance(error, DBAPIError):
             return False
         state = _sqlstate(error)
@@ -200,7 +194,6 @@ class PostgreSQL:
         return error.connection_invalidated or isinstance(error, OperationalError)
 
     def remedy(self, error: SQLAlchemyError) -> str:
-        """See :class:`Dialect`."""
         state, text = _sqlstate(error), said(error)
         if state.startswith("28") or "authentication failed" in text or "no pg_hba.conf entry" in text:
             return "Check the user and the password: in the URL, in PGPASSWORD or in ~/.pgpass."
@@ -218,19 +211,18 @@ def _sqlstate(error: SQLAlchemyError) -> str:
 
 
 class MariaDB:
-    """MariaDB, and MySQL, through PyMySQL."""
+    """The :class:`Dialect` of MariaDB and MySQL, through PyMySQL."""
 
     isolation = "READ COMMITTED"
     is_unconfirmed = False
+    # A full disk, too many connections, a shutdown, locks, a read-only server, a killed query or connection.
     _PASSING = frozenset({1021, 1040, 1053, 1114, 1203, 1205, 1213, 1290, 1317, 1792, 1836, 1927, 3101})
 
     def arguments(self, url: URL, application: str) -> dict[str, Any]:
-        """See :class:`Dialect`."""
         ours = {"connect_timeout": CONNECT_SECONDS, "program_name": application}
         return {name: value for name, value in ours.items() if name not in url.query}
 
     def begin(self, connection: Any) -> None:
-        """See :class:`Dialect`."""
         with connection.cursor() as cursor:
             # The connection that holds the lock may be idle for days.
             cursor.execute(
@@ -238,7 +230,6 @@ class MariaDB:
             )
 
     def require_durable(self, connection: Connection, place: str) -> None:
-        """See :class:`Dialect`."""
         flush, packet = connection.exec_driver_sql(
             "SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet"
         ).one()
@@ -261,13 +252,11 @@ class MariaDB:
         connection.exec_driver_sql("DO 0")
 
     def lock(self, connection: Connection, name: str, seconds: float) -> bool:
-        """See :class:`Dialect`."""
         return (
             connection.exec_driver_sql("SELECT get_lock(%s, %s)", (self._lock(connection, name), seconds)).scalar() == 1
         )
 
     def unlock(self, connection: Connection, name: str) -> None:
-        """See :class:`Dialect`."""
         connection.exec_driver_sql("SELECT release_lock(%s)", (self._lock(connection, name),))
 
     @staticmethod
@@ -277,7 +266,6 @@ class MariaDB:
         return f"holdfast {hashlib.sha256(f'{database} {name}'.encode()).hexdigest()[:48]}"
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
-        """See :class:`Dialect`."""
         self._write(connection, fence, writes)
         if not is_within:
             connection.commit()
@@ -287,6 +275,7 @@ class MariaDB:
         moved = connection.exec_driver_sql(
             f"UPDATE {spaces.name} SET serial = serial + 1 WHERE id = %s AND epoch = %s AND serial = %s", fence
         )
+        # The row stays locked until the commit, so two owners cannot write at once.
         if moved.rowcount != 1:
             raise Fenced
         for write in writes:
@@ -296,13 +285,11 @@ class MariaDB:
                 _take_away(connection, write)
 
     def is_passing(self, error: SQLAlchemyError) -> bool:
-        """See :class:`Dialect`."""
         if not isinstance(error, DBAPIError):
             return False
         return error.connection_invalidated or _code(error) in self._PASSING or 2000 <= _code(error) < 3000
 
     def remedy(self, error: SQLAlchemyError) -> str:
-        """See :class:`Dialect`."""
         match _code(error):
             case 1045 | 1698:
                 return "Check the user and the password in the URL."

@@ -103,14 +103,17 @@ class BatchSender:
         self, pgconn: pq.abc.PGconn, statement: bytes, values: Sequence[bytes], *, prepares: bool
     ) -> pq.abc.PGresult:
         formats = [pq.Format.BINARY] * len(values)
+        # A pooler may send each statement over another connection.
         if not prepares:
             return pgconn.exec_params(statement, values, None, formats)
+        # Prepared statements end with their connection.
         if pgconn is not self._connection:
             self._connection, self._uses, self._prepared = pgconn, {}, {}
         name = self._prepared.get(statement)
         if name is None:
             uses = self._uses[statement] = self._uses.get(statement, 0) + 1
             if uses < PREPARED_AT or len(self._prepared) >= MOST_PREPARED:
+                # Shapes that never repeat must not fill the memory.
                 if len(self._uses) > 10 * MOST_PREPARED:
                     self._uses.clear()
                 return pgconn.exec_params(statement, values, None, formats)
@@ -132,6 +135,8 @@ def _statement(shape: Shape) -> bytes:
     parts = [_FENCE]
     for number, (kind, table, width, is_one) in enumerate(shape):
         parts.append(f"w{number} AS ({_write(kind, table, width, is_one=is_one)})")
+    # One statement is one exchange and one transaction. The division fails, and undoes the writes, if the fence matched
+    # no row.
     first, *others = f"WITH {', '.join(parts)} SELECT 1 / (SELECT count(*) FROM fence)".split("%s")
     return "".join([first, *(f"${number}{rest}" for number, rest in enumerate(others, 1))]).encode()
 
@@ -144,6 +149,7 @@ def _write(kind: Kind, table: Table, width: int, *, is_one: bool) -> str:
     if is_one:
         source = f"(SELECT {', '.join([f'%s::{one}' for one in kinds[:width]])})"
     else:
+        # Arrays: the text of the statement, and so its plan, is the same for any number of rows.
         source = f"unnest({', '.join([f'%s::{one}[]' for one in kinds[:width]])})"
     if kind in ("insert", "put"):
         statement = f"INSERT INTO {table.name} ({', '.join(names)}) SELECT * FROM {source} AS k"

@@ -178,11 +178,11 @@ class SQLStore(Reads):
             connection.commit()
 
     def _connect_writer(self) -> Connection:
-        """Return a separate connection outside the pool, because the lock lasts as long as the connection."""
         connection = self.engine.connect()
         try:
             connection.execution_options(isolation_level=self._dialect.isolation)
             self._raw = connection.connection.dbapi_connection
+            # Outside the pool: the advisory lock lasts as long as the connection.
             connection.detach()
             return connection
         except BaseException:
@@ -267,7 +267,6 @@ class SQLStore(Reads):
         self._last_part = max(self._parts.values(), default=self.space << SPACE_SHIFT)
 
     def load(self) -> Snapshot:
-        """See :meth:`Store.load`."""
         self._require_certainty()
         return self._trying(self._load)
 
@@ -282,7 +281,6 @@ class SQLStore(Reads):
             return snapshot_of(connection, self.space, self.content)
 
     def load_partition(self, queue: str, partition: int) -> Snapshot:
-        """See :meth:`Store.load_partition`."""
         self._require_certainty()
         return self._trying(lambda: self._load_partition((queue, partition)))
 
@@ -293,7 +291,6 @@ class SQLStore(Reads):
     # --- writing --------------------------------------------------------------------------------------------------
 
     def part_of(self, name: Where | str) -> int | None:
-        """Return the part of a partition, or of a Sequence's held messages."""
         return self._parts.get(name)
 
     def new_part(self, name: Where | str) -> int:
@@ -352,6 +349,7 @@ class SQLStore(Reads):
             if self._writer is None and self._reconnect() == fence[2] + 1:
                 return  # the batch was written, and only the answer was lost
             assert self._writer is not None
+            # From here on the database may have the batch, whatever comes back.
             self._is_in_doubt = True
             try:
                 self._dialect.write(self._writer, fence, changes.writes)
@@ -380,6 +378,7 @@ class SQLStore(Reads):
         try:
             is_locked = self._dialect.lock(connection, self._address.space, LOCK_SECONDS)
             table = schema.spaces
+            # With the row's lock: the transaction of the lost connection may still be committing.
             mine = select(table.c.serial).where(table.c.id == self.space)
             serial: int | None = connection.scalar(mine.with_for_update())
             refused = sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
@@ -399,8 +398,6 @@ class SQLStore(Reads):
         return serial
 
     def _refused(self) -> StoreFailed:
-        """Return why the database refused a batch: the space is not in the state in which this process left it."""
-
         def look() -> StoreFailed | None:
             with self.engine.begin() as connection:
                 return sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
@@ -409,8 +406,6 @@ class SQLStore(Reads):
         return refused or StoreFailed(f"The store at {self.place} refused a batch after a failure.", remedy=_AGAIN)
 
     def forget_went_back(self) -> None:
-        """See :meth:`Store.forget_went_back`."""
-
         def forget() -> None:
             with self.engine.begin() as connection:
                 sql_fence.forget(connection, self.space)
@@ -479,7 +474,6 @@ class SQLStore(Reads):
     def read_encoded(
         self, queue: str, partition: int, start: int, end: int, max_bytes: int = 1 << 20
     ) -> list[tuple[int, bytes]]:
-        """See :meth:`Store.read_encoded`."""
         where = (queue, partition)
         found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         if found is None and self._is_read_only:
@@ -500,16 +494,10 @@ class SQLStore(Reads):
         return [] if one is None else self._records.dense(one, start, end, max_bytes)
 
     def held(self, sequence: str, numbers: list[int]) -> list[Record]:
-        """Return held messages of a Sequence.
-
-        Raises:
-            StoreDamaged: A message is missing.
-            StoreFailed: The database does not answer.
-        """
+        """Return held messages of a Sequence; see :meth:`RocksDBStore.held`."""
         return [self._read_record(data) for data in self.read_held([(sequence, number) for number in numbers])]
 
     def read_held(self, held: list[tuple[str, int]]) -> list[bytes]:
-        """Return held messages, encoded."""
         found = self._trying(lambda: self._records.held(self._parts, held))
         for (sequence, number), data in zip(held, found, strict=True):
             if data is None:
