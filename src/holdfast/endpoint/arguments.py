@@ -21,6 +21,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 """RFC 9110 section 5.5: what no header's value may hold."""
 
+# Spaces and control characters would end the request line; lone surrogates cannot be encoded.
 _NO_URL = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 
 LONGEST_URL = DEFAULT.max_uri

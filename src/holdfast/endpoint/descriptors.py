@@ -56,6 +56,7 @@ def divide(messages: HTTPLimits, admin: HTTPLimits | None, spare: int) -> Shares
         ConfigurationError: Too few are left for peers.
     """
     wanted = descriptors_of(messages.max_connections) + (descriptors_of(admin.max_connections) if admin else 0)
+    # As under a limit of a million: what each of them would use at most.
     limit = raise_limit(wanted + store_needs(1 << 20) + outgoing(1 << 20) + spare)
     left = limit - store_needs(limit) - outgoing(limit) - spare
     for_admin = min(descriptors_of(admin.max_connections), max(32, left // ADMIN_PART)) if admin else 0

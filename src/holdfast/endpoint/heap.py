@@ -53,6 +53,7 @@ class Heap:
             self._timer = loop.call_later(left, self._look)
             return
         self._timer = None
+        # In a thread, which leaves the interpreter lock to the loop meanwhile.
         loop.run_in_executor(None, give_back)
 
 

@@ -94,6 +94,7 @@ class Service:
             else:
                 self._neighbours = Neighbours(self.post.place, self.app.running, self._server, where.node)
                 handler = self._neighbours.handle
+                # Before the listener: the first message may belong to another worker.
                 await self._neighbours.start(shares.messages, self.post.nodes)
             with listening_at(where.host, where.port):
                 await self._server.start(
@@ -200,7 +201,9 @@ class Service:
     async def close(self, grace: float = GRACE) -> None:
         """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
         if self._admin is not None:
+            # First, so that a load balancer sends nothing new during the stop.
             self._admin.is_draining = True
+        # From the outside in: work in progress needs what is closed later.
         await self._server.close(grace)
         self._stage = "requests of other workers and the admin listener"
         if self._probes is not None:

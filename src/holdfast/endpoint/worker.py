@@ -95,6 +95,7 @@ class Worker:
         return replace(
             limits,
             max_connections=max(8, _part(limits.max_connections, self.count)),
+            # Room for one message of the largest size, however many workers there are.
             max_buffered=max(limits.max_body, _part(limits.max_buffered, self.count)),
             max_unsent=_part(limits.max_unsent, self.count),
         )
@@ -201,4 +202,5 @@ def _place(location: str | Path, number: int) -> str | Path:
 
 
 def _part(most: int, count: int) -> int:
+    # Rounded up: a share of nothing would refuse everything.
     return -(-most // count)

@@ -60,6 +60,7 @@ class Guard:
         self._check_origin(headers, request.method, host)
         if self._token is not None and request.target.partition("?")[0] not in OPEN_TO_ALL:
             self._check_token(headers, self._token)
+        # Only without a token: a page at a rebound name does not know the token.
         elif host and not self._is_ours(_name(host)):
             raise Refused(
                 403,
@@ -72,6 +73,7 @@ class Guard:
     def _check_origin(self, headers: Mapping[bytes, bytes], method: str, host: str) -> None:
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         site = headers.get(b"sec-fetch-site", b"none")
+        # A link from another site may lead here: that site sees nothing of the answer.
         is_link = method in ("GET", "HEAD") and headers.get(b"sec-fetch-mode") == b"navigate"
         is_elsewhere = site in (b"cross-site", b"same-site") and not is_link
         if is_elsewhere or (origin and origin != f"{self._scheme}://{host}"):
@@ -95,6 +97,7 @@ class Guard:
     def _is_ours(self, name: str) -> bool:
         if ":" in name and not name.startswith("["):
             return False  # neither a name nor an address in the form of Host
+        # A name without a dot, a private suffix, an address: none can be pointed here from the public DNS.
         return "." not in name or name in self._names or name.endswith(self._suffixes) or _is_address(name)
 
 

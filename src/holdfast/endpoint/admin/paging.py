@@ -26,6 +26,7 @@ def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item
     """
     after = tuple(asked.after.split("\n"))
     rest = [one for one in items if one[0] > after] if asked.after else items
+    # Cheaper than a sort: the list may be long, and a page is short.
     shown = nsmallest(min(asked.limit, MOST_LISTED), rest, key=lambda one: one[0])
     following = "\n".join(shown[-1][0]) if len(rest) > len(shown) else None
     return [item for _, item in shown], following

@@ -140,6 +140,7 @@ def one_form(host: str) -> str:
             address = ipaddress.IPv6Address(host)
         except ValueError:
             raise ValueError(f"{host!r} is not a valid host") from None
+        # The same host, which a list of IPv4 addresses must recognize.
         return str(address.ipv4_mapped or address)
     if _NUMERIC.fullmatch(host):
         try:

@@ -99,6 +99,7 @@ class Reception:
         if self._engine.failure is not None:
             refuse_all(exchange)
             return
+        # Before it counts as received: not acknowledged, it comes again.
         if self._engine.store.trouble and _is_new(envelope):
             refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return

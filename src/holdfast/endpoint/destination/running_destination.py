@@ -218,6 +218,7 @@ class RunningDestination:
             tracing = self._envelopes.tracing
             self.dispatcher = Dispatcher(self.engine, handling, table.handlers, table.reply_actions, tracing)
             handling.start(self.engine.clock())
+        # Before the first turn: forwarders need their outboxes before anything is sent.
         settings.on_recovered(self)
         if handling is None:
             self.giving_up.requeue_next(self.engine.clock())
@@ -286,10 +287,12 @@ class RunningDestination:
         self.is_open = False
         self.store.outlasts = False
         self.stage = "requests that are being decoded"
+        # First: what is decoded now may still be stored and answered.
         await self._envelopes.close()
         self.engine.protocol.stop()
         self.stage = "handlers to return"
         if self.dispatcher is not None:
+            # Before the engine: their results are part of its last batches.
             await self.dispatcher.stop(grace)
         self.stage = "connections to peers"
         await self.sender.stop()

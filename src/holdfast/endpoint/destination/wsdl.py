@@ -80,6 +80,7 @@ class ServiceDescription:
             root = parse_element(data)
         for element, attribute, kind in _imports(root):
             found = self._beside(key, kind, element.get(attribute, ""))
+            # Documents may import each other in circles.
             if found is not None and found[0] not in self._documents:
                 self._take(found[0], _read(found[1]), found[1])
 

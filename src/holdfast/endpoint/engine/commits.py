@@ -119,6 +119,7 @@ class Commits:
     def _next_batch(self) -> _Taken:
         if not self._taken and self._alone:
             take, within, over = self._alone.popleft()
+            # Only now, with no other batch in progress: what precedes it must be durable first.
             before, alone = take()
             if before is not None:
                 self._taken.append(_Taken(before))
@@ -150,6 +151,7 @@ class Commits:
     def undo_alone(self) -> None:
         """Roll every waiting transaction back, and tell its caller, as the store has failed."""
         for _, within, over in self._alone:
+            # In a thread: the database may not answer.
             self._loop.run_in_executor(None, within.end)
             tell(over)
         self._alone.clear()

@@ -149,6 +149,7 @@ class Engine:
         self._begin_queues({} if worker is None else worker.epochs, is_restored)
         if self.store.went_back:
             self.protocol.commit.then(self._forget_went_back)
+        # From here on peers retransmit: waiting for the database loses nothing.
         self.store.outlasts = True
         self._watch = StoreWatch(self.store, self._commits)
         return snapshot
@@ -324,6 +325,7 @@ class Engine:
                 self._watch.stop()
             self._on_failed(error)
         self._wake()
+        # They wait for a batch that never comes.
         for done in self._waiting:
             tell(done)
 
@@ -366,6 +368,7 @@ class Engine:
         deadline = self.protocol.deadline()
         if deadline is None or self.failure is not None:
             return
+        # An earlier timer finds nothing due and sets the next: cheaper than a new one for each message.
         if self._timer is not None and self._timer_at <= deadline:
             return
         if self._timer is not None:

@@ -129,6 +129,7 @@ class StoreReads:
         line = self._lines[where]
         if line:
             assert self._threads is not None
+            # One at a time, so that a partition's requests are answered in their order.
             self._begin(self._threads, *line.popleft())
         else:
             del self._lines[where]

@@ -233,6 +233,7 @@ class Envelopes:
         if isinstance(response.spool, PackageSpool):
             then = partial(self._answer_unpacked, sent, response, notes, answered)
             self._decoder.read_spooled(response.spool, then, self._opening_of(sent, response, notes))
+        # Some services send one envelope with the media type of a package.
         elif response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
             self._decoder.read_package(media, response.body, unpacked, self._opening_of(sent, response, notes))
@@ -366,6 +367,7 @@ class Envelopes:
         if self._is_plain:
             return encode(sent.envelope), None, None
         notes: Notes = {} if given is None else given
+        # Every attempt passes the processors again, so what they changed must not remain.
         before = _STATE(sent.envelope)
         context = MessageContext(
             sent.envelope,

@@ -53,6 +53,7 @@ def refuse_unless_soap(exchange: Exchange) -> bool:
     if media in _TAKEN:
         found = _CHARSET.search(given)
         charset = b"" if found is None else found[1]
+        # Any peer may send new ones.
         if len(_known) < _MOST_KNOWN and len(given) <= _MOST_BYTES:
             _known[given] = charset
         return bool(charset) and _refuse_charset(exchange, charset)
@@ -69,6 +70,7 @@ def _refuse_charset(exchange: Exchange, charset: bytes) -> bool:
     """Answer 415 if the message itself, by its byte order mark or XML declaration, states another encoding than the
     Content-Type (RFC 7303, 3). Without either, it is read as UTF-8, whatever the charset."""
     start = exchange.request.body[:400]
+    # Nearly all: neither a declaration nor UTF-16, so nothing else is stated.
     if start[:1] == b"<" and start[:2] not in (b"<?", b"<\0"):
         return False
     stated = next((name for mark, name in _MARKS.items() if start.startswith(mark)), "")

@@ -123,6 +123,7 @@ class Message:
         Raises:
             PeerFault: with the reason, the code and the detail.
         """
+        # Before it is parsed: a reply may have megabytes.
         if b"Fault" not in self.body_bytes[:200]:
             return
         fault = self.body

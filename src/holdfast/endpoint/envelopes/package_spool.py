@@ -62,11 +62,13 @@ class PackageSpool:
             self._flush()
 
     def _flush(self) -> ArrivingPackage:
+        # The loop may add more meanwhile: take the present pieces only.
         data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
         self._taken += len(data)
         if self._package is None:
             self.writer = self._choose(data)
             self._package = ArrivingPackage(self._media, self.writer, self._limits)
+        # Once a piece is missing, what follows is only read to its end.
         if not self.is_full:
             try:
                 self._package.write(data)

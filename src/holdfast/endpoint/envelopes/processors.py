@@ -318,6 +318,7 @@ class MessageContext:
     def remove_header(self, name: str) -> None:
         """Remove every header block called ``"{namespace}local"``; the others stay as they are."""
         local = name.rpartition("}")[2].encode()
+        # Parsed only if the name occurs at all.
         if not any(local in block for block in self.envelope.headers) or self.header(name) is None:
             return
         kept: list[bytes] = []

@@ -84,6 +84,7 @@ class Tracing:
         span = self._tracer.start_span("holdfast accept", parent, self._api.SpanKind.CONSUMER, attributes)
         stored = self._tracer.start_span("holdfast store", self._api.set_span_in_context(span))
         commit.then(lambda _now: stored.end())
+        # The stored message continues the trace from here, not from its sender's span.
         others = tuple(block for block in envelope.headers if not (_PARENT.match(block) or _STATE.match(block)))
         envelope.headers = (*others, self._block(span))
         self._accepting[exchange] = span

@@ -53,6 +53,7 @@ class Keeper:
                     f"{name!r} is not the name of an HTTP header", remedy="Use a name such as X-Request-ID."
                 )
         self._every = EVERY in given
+        # In the order given: the limit on bytes leaves out the last ones.
         self._names = tuple(dict.fromkeys(name.lower().encode("ascii") for name in given if name != EVERY))
         self._keeps_headers = bool(given)
 

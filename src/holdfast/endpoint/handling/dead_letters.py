@@ -54,6 +54,7 @@ def _unquoted(value: bytes) -> str:
 def unseal(record: Record) -> Letter:
     """Return the dead letter in ``record``. Only the last header block of that kind is Holdfast's; a peer may have sent
     one."""
+    # The last one: the letter may be of a message that was a dead letter elsewhere.
     start = record.headers.rfind(_BEGIN)
     found = _FAILURE.fullmatch(record.headers, start) if start >= 0 else None
     if found is None:

@@ -98,6 +98,7 @@ class Dispatcher:
             # In threads of our own: the loop's executor has few, and serves the store besides.
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.handling.policy.concurrency, "holdfast-handler")
+            # A thread has no context of its caller: without a copy, spans of the handler would have no parent.
             run = contextvars.copy_context().run
             if self._wants_connection(action, handler):
                 call = partial(run, self._call_within, handler, handle)
@@ -156,6 +157,7 @@ class Dispatcher:
         try:
             result = _call_plain(partial(handler, connection=transaction.connection), handle)
             transaction.check()
+            # Too late to report: the message is handled again, so nothing of this attempt may be committed.
             if self._is_closed:
                 raise RuntimeError("the destination was closed")
         except BaseException:

@@ -250,6 +250,7 @@ class Collector:
         if not effect.number or envelope.sequence is None:
             return
         at, identifier, number, attempt = self._clock(), envelope.sequence.identifier, effect.number, effect.attempt
+        # Consecutive numbers are one row: a window of them would be as many.
         if attempt == 1 and self._rows:
             last = self._rows[-1]
             if last[1] == "transmitted" and last[2] == identifier and last[3] + last[4] == number:

@@ -318,6 +318,7 @@ def segments(directory: Path) -> list[Segment]:
         except OSError:
             continue  # it is gone, or has become Parquet
         one = Segment(path, there.st_size, there.st_mtime, is_parquet)
+        # After a kill both may exist: the Parquet file is whole, or it would still be a draft.
         if _NAME.fullmatch(one.name) and (is_parquet or one.name not in found):
             found[one.name] = one
     return [found[name] for name in sorted(found)]

@@ -96,6 +96,7 @@ def to_parquet(segment: Segment) -> Path:
         writer.write_table(pa.Table.from_batches(waiting, schema))
         writer.add_key_value_metadata({"holdfast": (_MARK + _ZEROS).decode()})
     _sign(draft)
+    # Durable before the original goes.
     draft.replace(made)
     segment.path.unlink()
     return made

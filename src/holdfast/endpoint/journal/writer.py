@@ -204,10 +204,12 @@ class Journal:
         is_complete = self._good >= self._policy.file_size or (age >= self._policy.file_age and self._file is not None)
         opening: list[tuple[Any, ...]] = []
         if self._missing:
+            # They follow a gap, so only a file that begins with the state may continue.
             self._lose(entries, self.trouble, told=False)
             collector.lost(self._missing, self.trouble or "the disk did not answer")
             entries = []
         if self._missing or (is_complete and entries and not is_last):
+            # A new file begins with the state, so that a reader needs no file before it.
             collector.stand(self._queues)
             opening = collector.take()
         if not entries and not opening:
@@ -305,6 +307,7 @@ class Journal:
         self._lock = lock
         for one in segments(self.directory):
             if one.is_live:
+                # Its torn end would look like damage once it counts as complete.
                 os.truncate(one.path, whole_length(one.path))
                 one.path.rename(one.path.with_name("_" + one.path.name.removeprefix(LIVE)))
         self.bytes = sum(one.size for one in segments(self.directory))

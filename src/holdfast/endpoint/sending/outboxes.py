@@ -127,6 +127,7 @@ class Outboxes:
         """
         key, _, digits = name.rpartition("/")
         outbox = self._outbound.outboxes.get(key)
+        # Python refuses to convert thousands of digits, and no offset has more than 19.
         offset = int(digits[:19]) if digits.isascii() and digits.isdecimal() else -1
         if (
             outbox is None

@@ -45,6 +45,7 @@ def _party_at(host: str) -> str:
     except ValueError:
         return f"address {host}" if host else ""
     if isinstance(address, IPv6Address):
+        # A peer is the same party at a socket for both families and at one for IPv4.
         if address.ipv4_mapped is not None:
             return f"address {address.ipv4_mapped}"
         return f"address {ip_network((int(address), IPV6_PREFIX), strict=False)}"

@@ -155,6 +155,7 @@ class Sender:
             sent: The message.
             is_last: Whether a processor has had its request before it, so that another one is of no use.
         """
+        # Two nodes that send the same Sequence would give one number to two messages.
         if self._is_trusted is not None and not self._is_trusted():
             self._come(sent, TransportError("another node may have taken over this message", connected=False))
             return
@@ -241,6 +242,7 @@ class Sender:
     def _fields_of(self, envelope: Envelope, way: Way) -> Mapping[str, str]:
         """Return the HTTP headers of a request with that envelope. A cache holds the few common ones."""
         action = action_of(envelope)
+        # ``_value_``: the property ``value`` of an Enum costs a call for each message.
         known = self._fields.get((way, envelope.soap._value_, action))
         if known is None:
             if len(self._fields) >= _MOST_FIELDS:
@@ -320,6 +322,7 @@ class Sender:
         """
         if not self._came:
             loop = asyncio.get_running_loop()
+            # Two turns later, so that answers which arrive together share one commit.
             loop.call_soon(loop.call_soon, self._hand_over)
         self._came.append((sent, what, problem))
 
@@ -340,6 +343,7 @@ class Sender:
             answers = []
             reason = f"{clause(what.message)}. {what.remedy}" if what.remedy else what.message
             self._failed(sent, reason, has_left=what.connected)
+            # It left, and the connection broke off: the destination may have created a Sequence.
             if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
                 self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())
         self._take_in(answers)

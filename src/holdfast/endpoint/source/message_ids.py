@@ -46,6 +46,7 @@ class GivenIds:
 def _digest(record: Record) -> bytes:
     found = sha256()
     for part in (record.action.encode(), record.headers, record.body):
+        # With its length, or bytes could move from one part to the next unnoticed.
         found.update(len(part).to_bytes(8))
         found.update(part)
     return found.digest()
@@ -80,6 +81,7 @@ class MessageIds:
         """
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._read())
+        # Shielded: another caller may wait for the same read.
         await asyncio.shield(self._reading)
         offset = (self._offsets or {}).get(message_id)
         return None if offset is None or self._outbox.records.is_acknowledged(offset) else offset

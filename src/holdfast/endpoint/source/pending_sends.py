@@ -122,6 +122,7 @@ class Lane:
     def tell_acknowledged(self, first: int, last: int) -> None:
         """Inform the callers of messages that the destination has acknowledged."""
         waiting = self.acknowledged
+        # The shorter of the two: many wait for one message, or few for thousands.
         if last - first < len(waiting):
             offsets = list(range(first, last + 1))
         else:

@@ -138,6 +138,7 @@ class Replies:
         reply = Reply.from_record(record)
         reply._tell = lambda: self._tell(lambda: self._done(request, offset))
         self._given[request] = None
+        # A program that never confirms would fill the store.
         if len(self._given) > self._most:
             oldest = next(iter(self._given))
             self._done(oldest, self._offsets[oldest])
@@ -154,6 +155,7 @@ class Replies:
         del self._offsets[request]
         self._given.pop(request, None)
         end = self._queue.records.ends[0]
+        # Up to the first reply that the program has not confirmed, and none that is still to be read.
         needed = min(next(iter(self._offsets.values()), end), self._unread[0] if self._unread else end)
         self._queue.records.delete_below(0, needed)
         self._engine.touch()

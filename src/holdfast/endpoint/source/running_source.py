@@ -176,6 +176,7 @@ class RunningSource:
         outbound, now = engine.protocol.outbound, engine.clock()
         calls.to = _destination_of(settings.location, settings.to, snapshot, outbound, now)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
+        # Before the outboxes may send: an answer looks for its lane.
         calls.take_up()
         callbacks.begin(engine, inbound.assurance)
         await calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
@@ -203,6 +204,7 @@ class RunningSource:
     async def close(self, timeout: float) -> None:
         """End every Sequence without unacknowledged messages, for up to ``timeout`` seconds; close the store."""
         self.is_open = False
+        # A database that is away must not hold up the end.
         self.store.outlasts = False
         try:
             if timeout > 0 and self.engine.failure is None:

@@ -444,6 +444,7 @@ class Source(OperationCalls):
             await lane.check_same(known, record)
         digest = self._running.calls.given.check(record) if given is not None else b""
         if wants_reply:
+            # Before the message may leave: its reply may come in the same turn.
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._running.calls.asked[message_id] = lane
         if known is not None:
@@ -455,6 +456,7 @@ class Source(OperationCalls):
             self._running.calls.given.add(given, digest)
         stored = lane.submitted[offset] = asyncio.get_running_loop().create_future()
         engine.touch()
+        # Shielded with a MessageID: a repeated send may wait for the same message.
         await (stored if given is None else lane.stored(offset))
         return Sent(self._running.calls, lane, offset, message_id)
 

@@ -101,6 +101,7 @@ class AgentLink:
             except ConnectionError:
                 data = b""
             self._received += data
+            # Read to its end first: the last lines say why the agent ended.
             is_over = not data or len(self._received) > MOST_BYTES
         *lines, self._received = self._received.split(b"\n")
         messages: list[dict[str, Any]] = [json.loads(line) for line in lines]

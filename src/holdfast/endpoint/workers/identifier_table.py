@@ -89,6 +89,7 @@ class WorkerIdentifiers:
             else:
                 has_room = self._put(granted.local_id, digest)
                 assert has_room, f"{len(self._slots)} recovered Sequences of worker {self._number}"
+        # Only now: until here, an Identifier of a recovered Sequence was claimed all the time.
         for slots in earlier.values():
             for slot in slots:
                 self._write(slot, _FREE)
@@ -105,6 +106,7 @@ class WorkerIdentifiers:
         try:
             for other in self._others:
                 used, is_announced = self._head(other)
+                # It may have granted it before it was killed.
                 if not is_announced:
                     return ClaimResult.UNKNOWN
                 if self._has(other, used, digest):
@@ -129,6 +131,7 @@ class WorkerIdentifiers:
             slot = used
         else:
             return False
+        # Before the head: another process reads only the slots that the head includes.
         self._write(slot, digest)
         if slot == used:
             self._set_head(used + 1, is_announced=is_announced)

@@ -136,6 +136,7 @@ class NodeListener:
             if number == self._number:
                 self._for_this(_SealedExchange(exchange, path, partial(self._answer, exchange, stamp)))
                 return
+            # With the connection, later requests reach the worker at once.
             if exchange.give_away(partial(self._give, number)):
                 return
         done = partial(self._answer, exchange, stamp)
@@ -155,6 +156,8 @@ class NodeListener:
         if number != self._number and exchange.give_away(partial(self._give, number)):
             return
         now = time.monotonic()
+        # Here, not in another process: each process has its challenge, and only the one that answers may count the
+        # number.
         if not self._freshness.admit(stamp, now):
             self._answer(exchange, stamp, Response(STALE, {}, self._freshness.challenge(now).encode()))
             return

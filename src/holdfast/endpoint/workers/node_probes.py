@@ -59,6 +59,7 @@ class NodeProbes:
         nodes = list(self._placements.now.nodes.items())
         answers = await asyncio.gather(*(self._workers.probe(url) for _, url in nodes))
         whys = dict(zip(nodes, answers, strict=True))
+        # By name and URL: the failures at an old URL say nothing about a new one.
         self._failures = Counter({node: self._failures[node] + 1 for node, why in whys.items() if why})
         before = self._unreachable
         self._unreachable = {

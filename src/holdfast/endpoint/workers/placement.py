@@ -63,6 +63,7 @@ class Placements:
         text = json.dumps([*parts, placement.trouble, placement.cut_off]).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
+        # The text first: a reader that comes between finds a wrong checksum, and keeps what it knows.
         self._memory[_HEAD.size : end] = text
         _HEAD.pack_into(self._memory, 0, version, len(text), zlib.crc32(text))
 

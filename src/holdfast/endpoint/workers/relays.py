@@ -214,6 +214,7 @@ class Relays:
         return random.choice(others) if others else None  # any will do
 
     def _told(self, relay: _Relay, attempt: int, outcome: Outcome) -> None:
+        # A late answer of a former place: the last one asked decides.
         if attempt != relay.attempt or relay not in self._open:
             return
         if isinstance(outcome, Response) and outcome.status == LARGE and relay.asked is not None:
@@ -244,6 +245,7 @@ class Relays:
         """Ask again where that may help now, and give up where it has not helped for too long."""
         loop = asyncio.get_running_loop()
         for relay in list(self._open):
+            # No reader is left for the answer, and no repeat can use it.
             if relay.exchange.closed and (relay.key is None or relay.asked is None):
                 self._end(relay)
             elif relay.asked is None:

@@ -75,6 +75,7 @@ class RequestFreshness:
         senders = (self._present if challenge == present else self._before).senders
         window = senders.get(sender)
         if window is None:
+            # Only nodes with the secret come here, but each restart is another sender.
             if len(senders) >= MOST_SENDERS:
                 self._renew(now, _Challenge())
                 return False

@@ -220,6 +220,7 @@ class Neighbours:
             return
         owner = None
         if exchange.request.method == "POST":
+            # The address first: it is certain, and cheaper than the search.
             owner = worker_of_address(exchange.request.target)
             owner = worker_in(exchange.request.body) if owner is None else owner
         if owner is None:
@@ -232,6 +233,7 @@ class Neighbours:
     def _choose(self, first: bytes) -> ContentWriter:
         """Begin the content of a large request, given its first bytes, in a thread."""
         owner = worker_in(first)
+        # Not in the store of another owner: it would be stored and deleted here for nothing.
         is_ours = owner is not None and self._is_here(owner)
         return self._app.store.create_content() if is_ours else TemporaryContent()
 
@@ -293,6 +295,7 @@ class Neighbours:
                 self._remember(identifier, owner)
                 self._pass_on(exchange, owner)
                 return
+        # An unknown Sequence would get a fault that ends it (WS-RM 4.3), although its worker may only be starting.
         if not is_sure:
             put_off(exchange)
         elif not self._is_not_for_gateway(exchange):

@@ -117,6 +117,7 @@ def owner_of(envelope: Envelope, count: int) -> Named:
 
 
 def _worker_of_poller(address: str, count: int) -> int:
+    # Not hash(), which differs in each process.
     return zlib.crc32(address.encode()) % count
 
 

@@ -41,6 +41,7 @@ def delete_abandoned(parent: Path) -> None:
         for one in parent.glob(PREFIX + "*"):
             with contextlib.suppress(OSError):
                 found = one.lstat()
+                # The parent is open to every user, who may put a link or a directory there.
                 if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
                     _delete_if_abandoned(one)
 

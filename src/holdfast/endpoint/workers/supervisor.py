@@ -347,6 +347,7 @@ class Supervisor:
         try:
             views = self._agent.read()
         except AgentEnded as ended:
+            # First: the lease may be another node's by now.
             self._agent.revoke()
             if not self._is_ending:
                 log.error("cluster.node_ended", reason=ended.problem, remedy=ended.remedy)

@@ -199,6 +199,7 @@ class WorkerClient:
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         place = self.place_of(number)
         self.request(number, method, path, body, lambda told: None if answer.done() else answer.set_result(told))
+        # The old place may hold the request for as long as PATIENCE.
         while not (await asyncio.wait({answer}, timeout=LOOK_SECONDS))[0]:
             if self.place_of(number) not in (None, place):
                 raise TransportError(f"worker {number} has moved", connected=True, remedy="Repeat the request.")

@@ -267,6 +267,7 @@ class DataPlane:
         await self._check_known(queue, offsets, numbers.owned(known))
         for own, offset in offsets.items():
             first = queue.partitions[own].first
+            # An existing cursor may stand below: the retention has deleted what it had not passed.
             if reader not in queue.cursors and offset < first:
                 raise Refused(410, f"records below {first} are deleted", "Start at the oldest record.")
         try:

@@ -173,6 +173,7 @@ class RecordStream:
     def _read_now(self, wanted: Range) -> tuple[int, bytes]:
         start = wanted.start
         found = self._app.store.read_encoded(wanted.queue, wanted.partition, start, wanted.end, BLOCK_BYTES)
+        # A range is answered from its first record on: what was deleted meanwhile must not look read.
         if not found or found[0][0] != start:
             return 0, b""
         records = [data for _, data in found]

@@ -176,6 +176,7 @@ class RowReader:
         if headers:
             _check("headers", check_header_blocks, headers)
         body = row.body if is_sure else _check("body", body_bytes, row.body)
+        # Validated now: published with the rest, such a row could never be sent.
         most = self._limits.max_bytes - self._limits.max_header_bytes
         if len(body) > most:
             raise RowRefused("body", f"the body has {len(body):,} bytes; one envelope has room for {most:,}")

@@ -122,6 +122,7 @@ class SinkRoutes:
         try:
             if self._staging.is_published(batch):
                 return await self._already(batch)
+            # Released only once the rows are durable, so that what waits for the store stays bounded.
             async with self._turns:
                 part = await self._read(asked.body, query.queue)
                 if part.refused and query.refused != "tell":

@@ -268,6 +268,7 @@ class JoinedAdmin:
 
     async def _owner_of_sink(self, name: str) -> int:
         worker = await self._who_has(f"sinks/{quote(name, safe='')}")
+        # Not hash(): every process must find the same worker.
         return crc32(name.encode()) % self._count if worker is None else worker
 
     async def _who_has(self, target: str) -> int | None:
@@ -314,6 +315,7 @@ class JoinedAdmin:
         following: int | str | None = None
         for worker in range(self._count):
             one, is_shown = request.copy(), worker >= begun and left > 0 and following is None
+            # Asked too, for its total and for whether a next page exists.
             one.query["limit"] = str(left) if is_shown else "1"
             if not is_shown:
                 one.query.pop("whole", None)  # only whether there is a row counts

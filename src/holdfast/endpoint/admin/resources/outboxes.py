@@ -84,6 +84,7 @@ class OutboxRoutes:
         message = numbering_of(self._app).own_name(message)
         try:
             outbox, offset = outboxes.find(message)
+            # Read before the discard: the requester's fault needs the request.
             found = await engine.records(outbox.records.queue.name, outbox.records.partition, offset, offset + 1)
             in_doubt = outboxes.others_in_doubt(message)
             outboxes.discard(message, found, engine.clock())

@@ -167,6 +167,7 @@ class QueueRoutes:
                 'Wait until they are processed. To delete them anyway, set "force".',
             )
         for one, end in below.items():
+            # Handlers and forwarders first: they hold the trim back, and their requesters get a fault.
             if purge.force:
                 await self._give_up(steering, queue, one, end)
                 for outbox in steering.forwarders_behind(queue, one, end):

@@ -47,6 +47,7 @@ class Rates:
             for cursor in queue.cursors.values():
                 places[queue.name, cursor.name] = sum(cursor.offsets.values())
         self._looks.append((now, ends, places))
+        # The oldest kept look is just beyond the span, so that a rate covers all of it.
         while len(self._looks) > 2 and self._looks[1][0] <= now - SPAN:
             self._looks.popleft()
 

@@ -81,6 +81,7 @@ class TicketExchange(Exchange):
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
         self._head = (status, content_type, headers)
+        # Its connection has its answer, the ticket; the large answer comes on another one.
         self._asked.on_close = None
         self._asked.respond(LARGE, self._answers.add(self).encode())
 

@@ -98,6 +98,7 @@ class FrameReader:
         frames, start = list[tuple[int, bytes]](), 0
         while start + _BEGIN <= len(data):
             (length,) = _LENGTH.unpack_from(data, start)
+            # Before the digest can be checked, the length is only a claim.
             if length > self._most:
                 raise FramesError(f"a packet of {length} bytes")
             end = start + _BEGIN + length

@@ -65,6 +65,7 @@ class NodeStream(asyncio.Protocol):
             self._waiting.append((content, done))
             return
         self._used = self._loop.time()
+        # An idle connection has nothing to say: its silence begins to count now.
         if not self._open:
             self._heard = self._used
         self._count += 1
@@ -102,6 +103,7 @@ class NodeStream(asyncio.Protocol):
         elif self._open and self._transport is not None and now - self._heard >= LOOK:
             self._transport.write(self._writer.pack(()))
         is_silent = is_waiting and now - self._heard > SILENCE
+        # Well before the other side stops accepting (ACCEPTING of the session).
         return not (self.is_over or is_silent or now - self._begun > RENEWAL)
 
     @property
