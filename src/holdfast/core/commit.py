@@ -17,9 +17,7 @@ from holdfast.core.records import Batch, Snapshot, State
 class Saved(Protocol):
     """A Sequence, or another object that is saved as a whole."""
 
-    def to_state(self) -> State:
-        """Return the state to save."""
-        ...
+    def to_state(self) -> State: ...
 
 
 class Opened:

@@ -31,7 +31,6 @@ class Transmit:
 
     Args:
         to: A URI.
-        envelope: The envelope to send.
         source: ``local_id`` of the outbound Sequence that sends it, "" for an answer.
         number: The message number in it, 0 for none.
         attempt: The count of this process's attempts, from 1; 0 for an envelope that this side does not repeat.
@@ -64,8 +63,6 @@ class ReadWanted:
     records. If the process dies or the endpoint is closed, there is no answer.
 
     Args:
-        queue: The queue of the records.
-        partition: Its partition.
         start, end: Requests the durable records with start <= offset < end. The store decides how many it reads at
             once: the first existing record of the range and any number of later ones, or an empty list if the
             range has no existing record.
@@ -88,8 +85,6 @@ class Handle:
 
     Args:
         queue: The queue of the record: the handlers' queue, or the queue of dead letters.
-        partition: Its partition.
-        offset: Its offset in the partition.
         record: The message; for a dead letter, as it was delivered.
         attempt: How often a handler has received it, including this time.
     """
@@ -133,8 +128,6 @@ class Acknowledged:
     """The destination has the messages at offsets ``first <= offset <= last`` of the outbox ``key``.
 
     Args:
-        key: The outbox.
-        first, last: Offsets in it.
         identifier: The Sequence that carried them.
         number: Number of the first message in the Sequence.
     """
@@ -151,8 +144,6 @@ class NotQueued:
     """The message is accepted and will be acknowledged, but not stored in a queue.
 
     Args:
-        identifier: Its Sequence.
-        number: Its number there.
         why: The reason, in a few fixed words.
     """
 
@@ -173,10 +164,8 @@ class Declined:
     """The service sent a fault for a message that asks for no reply, and its destination acknowledges the message.
 
     Args:
-        key: The outbox.
         offset: Offset of the message in the outbox, -1 if its acknowledgement arrived first.
         message_id: MessageID of the message, None if the fault names none.
-        fault: The fault of the service.
     """
 
     key: str
@@ -206,8 +195,6 @@ class Unheard:
     """The destination repeatedly gives empty success answers, so it is unknown whether it has the message.
 
     Args:
-        key: The outbox.
-        identifier: The Sequence.
         number: The message; 0 for the request that ends the Sequence.
         times: The number of empty answers.
         wants_reply: Whether the message is a request, with a reply that may take time.
@@ -232,7 +219,6 @@ class Stopped:
     """The outbox ``key`` stops until the operator decides; gives the reason and the offsets in doubt.
 
     Args:
-        key: The outbox.
         code: "CreateSequenceRefused", another fault code, or "given up".
         reason: The peer's answer, or the cause.
         first, last: Offsets of messages that were transmitted and are not acknowledged; first > last: none.

@@ -125,9 +125,7 @@ def addressing_fault(code: str, reason: str, *, header: str = "", action: str = 
 
     Args:
         code: Its most specific code.
-        reason: What is wrong.
         header: The local name of the addressing property that it is about.
-        action: The action that it is about.
     """
     return Fault(code, reason, is_addressing=True, problem_header=header, problem_action=action)
 

@@ -321,7 +321,6 @@ class RMProtocol:
         """Process a transmission that received no answer, or one that this side does not accept.
 
         Args:
-            sent: The transmission.
             unreachable: The reason, if the destination caused the failure: no connection, no answer in time, or an
                 answer that is not a SOAP message. Empty for an answer that is not accepted.
             has_left: Whether the destination may have received it; False without a connection.

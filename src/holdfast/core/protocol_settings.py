@@ -30,7 +30,6 @@ class Environment:
     """What the shell provides.
 
     Args:
-        read: Reads records from the store.
         new_identifier: Creates a URI never used before.
         jitter: Returns a number in [0, 1), a new one at each call.
         local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.

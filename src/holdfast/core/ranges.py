@@ -168,7 +168,6 @@ class AcknowledgementRanges:
         return ranges
 
     def copy(self) -> AcknowledgementRanges:
-        """Return an independent copy."""
         other = AcknowledgementRanges()
         other._lower = self._lower.copy()
         other._upper = self._upper.copy()

@@ -39,9 +39,7 @@ class Loss:
     """Records of a planned deletion that one cursor has not passed.
 
     Args:
-        cursor: Name of the cursor.
         kind: "handler", "reader" or "outbound".
-        records: Number of records.
     """
 
     cursor: str
@@ -55,11 +53,7 @@ class Loss:
 
 
 class Steering:
-    """Operations that an operator applies to a running side.
-
-    Args:
-        protocol: The running side.
-    """
+    """Operations that an operator applies to a running side."""
 
     def __init__(self, protocol: RMProtocol) -> None:
         self._protocol = protocol
@@ -150,7 +144,6 @@ class Steering:
         """End the current Sequence of an outbox. Another Sequence carries the messages that follow.
 
         Args:
-            outbox: Outbox of the Sequence.
             terminate: Whether the Sequence ends immediately rather than once every transmitted message is acknowledged.
                 Transmitted messages without an acknowledgement may have arrived. If there are any, and duplicates are
                 not allowed, the outbox stops until the operator decides. The destination receives no notice and

@@ -113,8 +113,6 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
     """Check a URL to send to.
 
     Args:
-        name: Name of the argument.
-        url: Its value.
         longest: Characters that receivers accept.
 
     Raises:
@@ -140,8 +138,6 @@ def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:
     """Reject a URL that receivers would refuse for its length.
 
     Args:
-        name: Name of the argument.
-        url: Its value.
         longest: Characters that receivers accept.
 
     Raises:
@@ -165,7 +161,6 @@ def check_proxy(proxy: object) -> None:
 
 
 def is_header_name(name: object) -> bool:
-    """Whether an HTTP header can have that name."""
     return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 
 
@@ -224,9 +219,6 @@ def check_class(name: str, value: object, kind: type | tuple[type, ...], *, opti
     """Check the class of an argument.
 
     Args:
-        name: Name of the argument.
-        value: Its value.
-        kind: The class, or several.
         optional: Whether None is valid too.
 
     Raises:

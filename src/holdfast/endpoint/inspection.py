@@ -20,7 +20,6 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
     """Describe one Sequence.
 
     Args:
-        state: Its saved state.
         now: Seconds since 1970-01-01 UTC.
         waiting: Messages that a destination holds until lower numbers arrive, or that a source has not had
             acknowledged.

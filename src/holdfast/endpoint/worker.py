@@ -34,7 +34,6 @@ class Worker:
 
     Args:
         number: From 0.
-        count: How many there are.
         epochs: Queue -> epoch for a new store, so that readers that read the queues of all workers as one continue
             when workers are added.
         is_restart: Whether this worker ran before, since its server was started.

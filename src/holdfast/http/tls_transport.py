@@ -33,7 +33,6 @@ class TLSTransport(asyncio.Transport, asyncio.Protocol):
 
     Args:
         protocol: Receives the decrypted bytes. ``connection_made`` follows the handshake.
-        context: The TLS context.
         server_side: Whether this side is the server.
         server_hostname: The name that the server's certificate must have; None for a server.
     """

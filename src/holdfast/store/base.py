@@ -31,9 +31,7 @@ class Store(Protocol):
     """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
 
     @property
-    def create_content(self) -> Callable[[], ContentWriter]:
-        """Return what begins a content."""
-        ...
+    def create_content(self) -> Callable[[], ContentWriter]: ...
 
     def load(self) -> Snapshot:
         """Load everything except the records, as of the last durable batch. Called once, after opening."""
@@ -89,7 +87,6 @@ class Reads:
 
     @property
     def create_content(self) -> Callable[[], ContentWriter]:
-        """See :attr:`Store.create_content`."""
         return self.contents.create
 
     def forget_went_back(self) -> None:

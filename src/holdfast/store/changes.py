@@ -19,7 +19,6 @@ class Changes(ABC, Generic[Key]):
 
     Args:
         content: The store's content; it does not change before :meth:`take_over`.
-        batch: The batch.
 
     Attributes:
         plan: The effects of the batch.

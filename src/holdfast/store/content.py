@@ -67,20 +67,16 @@ class Content(Generic[Key]):
         self.written_records = 0
 
     def bounds_of(self, where: Where) -> Bounds | None:
-        """See :class:`~holdfast.store.plan.Known`."""
         one = self.partitions.get(where)
         return None if one is None else (one.first, one.end)
 
     def held_of(self, sequence: str) -> Collection[int]:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self.held.get(sequence, ())
 
     def cursors_of(self, where: Where) -> Collection[str]:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self.cursors.get(where, ())
 
     def home_of(self, sequence: str) -> Where | None:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self.homes.get(sequence)
 
     def refer(self, place: Place, name: bytes) -> None:

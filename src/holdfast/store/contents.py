@@ -111,7 +111,6 @@ class Contents(ABC):
         return record
 
     def holds(self, name: bytes) -> None:
-        """Count one more holder of a content."""
         with self._lock:
             self._held[name] += 1
             if self._thread is None:
@@ -172,7 +171,6 @@ class DirectoryContents(Contents):
         return _FileWriter(HeldContent(self, uuid4().bytes), self)
 
     def file_of(self, name: bytes) -> Path:
-        """Return the file of a content."""
         return self._path / name.hex()
 
     def make_room(self, size: int) -> None:

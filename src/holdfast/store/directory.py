@@ -108,7 +108,6 @@ def upgrade(path: Path, found: int) -> None:
     """Upgrade a store to the present format, step by step. Needs the lock.
 
     Args:
-        path: The directory.
         found: The format that :func:`read_format` returned.
 
     Raises:

@@ -128,19 +128,15 @@ class MemoryStore(Reads):
         """Do nothing; the content stays."""
 
     def bounds_of(self, where: Where) -> Bounds | None:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self._bounds.get(where)
 
     def held_of(self, sequence: str) -> Collection[int]:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self._held.get(sequence, ())
 
     def cursors_of(self, where: Where) -> Collection[str]:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self._cursors.get(where, ())
 
     def home_of(self, sequence: str) -> Where | None:
-        """See :class:`~holdfast.store.plan.Known`."""
         return self._homes.get(sequence)
 
     def _encode(self, plan: Plan) -> _Encoded:

@@ -28,11 +28,7 @@ _current: Final = _find()
 
 
 class Place:
-    """The processor of a thread, chosen by the thread that waits for it.
-
-    Args:
-        thread: Its native id.
-    """
+    """The processor of a thread, chosen by the thread that waits for it."""
 
     def __init__(self, thread: int) -> None:
         self._thread = thread

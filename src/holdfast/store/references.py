@@ -62,10 +62,6 @@ class References:
 class ReferenceChanges:
     """What a batch changes in the references.
 
-    Args:
-        references: The durable ones.
-        plan: The effects of the batch.
-
     Attributes:
         added: The records that the batch writes and that stay, and their contents.
         removed: The records that it deletes.

@@ -86,9 +86,6 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
     """Decode one message addressing property of ``addressing`` into the envelope (2005/08 core section 3).
 
     Args:
-        node: The header block.
-        envelope: The envelope to complete.
-        addressing: The version of the message.
         seen: The properties read so far; this one is added.
 
     Raises:

@@ -56,7 +56,6 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     """Decode the Fault in a Body, with its SequenceFault or FaultDetail header.
 
     Args:
-        node: The soap:Fault element.
         headers: The message's header blocks.
         soap: The envelope's version.
         max_ranges: Limit for an acknowledgement in the detail.

@@ -19,7 +19,6 @@ class GeneratedOperation:
     """An operation.
 
     Args:
-        action: The wsa:Action of its requests.
         reply_action: That of its replies; "" for a one-way operation.
     """
 
@@ -31,8 +30,6 @@ def generated_wsdl(address: str, operations: Iterable[GeneratedOperation], polic
     """Return the document.
 
     Args:
-        address: The URL of the destination.
-        operations: Its operations.
         policy: The content of its wsp:Policy, with the prefix ``wsp``.
     """
     named = _named(operations)

@@ -39,7 +39,6 @@ def names_other_action(action: str, soap_action: str, media: str) -> bool:
     """Whether the HTTP headers of a message name an action other than its wsa:Action.
 
     Args:
-        action: The wsa:Action.
         soap_action: The header SOAPAction of SOAP 1.1; "" without one, or for SOAP 1.2.
         media: The Content-Type, which has the action in SOAP 1.2; in that of a message with attachments it does not
             count, because stacks write it there in various forms.

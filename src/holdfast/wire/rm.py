@@ -172,7 +172,6 @@ def decode_control(node: Node, dialect: Dialect, sender: EndpointReference) -> C
     """Decode an RM protocol message from the Body's child (WS-RM 3.4, 3.5, 3.6).
 
     Args:
-        node: The child.
         dialect: The version of its namespace.
         sender: Where answers to its sender go; in 2004/03, where acknowledgements go too.
 

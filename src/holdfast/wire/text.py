@@ -242,7 +242,6 @@ def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator
         scope: The namespaces declared above them.
         raw: The text that contains them.
         tops: Offsets of their start tags, ascending.
-        end: The end of the last one.
 
     Yields:
         The offset of each element that needs any, and those declarations.
@@ -308,8 +307,6 @@ def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: lis
 
     Args:
         raw: The text that contains the tag.
-        top: Its offset.
-        needed: The declarations.
         done: How much of ``raw`` is in ``parts`` already.
         parts: Receives ``raw`` up to the end of the tag's name, and the declarations.
 

@@ -52,8 +52,6 @@ class Port:
     """One endpoint of a service.
 
     Args:
-        name: The name of the wsdl:port.
-        address: Its URL.
         versions: Supported versions; every version that its description leaves open is included.
         is_reliable: Whether its policy mentions WS-ReliableMessaging.
         has_replies: Whether an operation has an output.
@@ -79,7 +77,6 @@ class Actions:
     """The wsa:Action values of one operation.
 
     Args:
-        request: The action of its input.
         reply: The action of its output; "" for a one-way operation.
         faults: The action of each declared fault that states one, by the fault's name.
     """
@@ -101,7 +98,6 @@ class Description:
         """Add one document.
 
         Args:
-            data: The document.
             place: Its location, for errors.
 
         Returns:

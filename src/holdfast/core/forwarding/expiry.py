@@ -47,7 +47,6 @@ class GivenUp(NamedTuple):
 
     Args:
         offsets: Their offsets, ascending.
-        fault: The fault for their requesters.
         told: The log event, without its details.
     """
 
@@ -60,7 +59,6 @@ class Expiry:
     """Expiry of messages that are too old, and of requests without a waiting requester.
 
     Args:
-        registry: The outboxes.
         replies: Knows which requesters wait.
     """
 

@@ -37,10 +37,7 @@ def tell_requesters(
     A request that another forwarder still has to send gets no reply. Call this in the batch that discards them.
 
     Args:
-        registry: Every outbox.
-        replies: Sends the replies.
         outbox: The forwarder's outbox. An application's outbox has no requesters here.
-        records: The records with their offsets.
         told: Makes the reply.
     """
     if outbox.forwarding is None:
@@ -57,9 +54,7 @@ class ForwardedRequests:
     """Connection between forwarders and the requesters of their messages.
 
     Args:
-        letters: The queue of dead letters.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
-        registry: The outboxes.
         replies: Receives replies to requests.
     """
 

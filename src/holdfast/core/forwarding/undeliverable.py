@@ -66,9 +66,7 @@ class UndeliverableMessages:
     """Dead-lettering of undeliverable messages, as the forwarders' policy prescribes.
 
     Args:
-        letters: The queue of dead letters.
         tell: Makes the reply that carries a fault, in that version of WS-Addressing; None if no reply is wanted.
-        registry: The outboxes.
         replies: Receives replies to requests.
     """
 

@@ -286,7 +286,6 @@ class HandlerSchedule:
         """Record that the handler succeeded.
 
         Args:
-            handle: The handling.
             reply: The reply, None for none. A dead letter's reply has no requester and is dropped.
         """
         if self._is_letter(handle):
@@ -301,7 +300,6 @@ class HandlerSchedule:
         """Record that the handler succeeded, in a batch that holds nothing else.
 
         Args:
-            handle: The handling.
             reply: The reply, None for none.
 
         Returns:
@@ -332,7 +330,6 @@ class HandlerSchedule:
         """Record that the handler failed: retry the record later, or dead-letter it.
 
         Args:
-            handle: The handling.
             error: The reason, in one line.
             reason: The full reason, for a dead letter.
             is_final: Whether another attempt would fail too.

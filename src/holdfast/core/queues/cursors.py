@@ -52,7 +52,6 @@ class Cursor:
     """The progress of one reader, of the handlers, or of outbound Sequences.
 
     Args:
-        name: Its name.
         offsets: Partition -> saved offset; the owner has finished every record below it. The cursor of an outbound
             Sequence has one partition, the others have every partition.
         moved_at: When it last moved, seconds since 1970-01-01 UTC; None if unknown.

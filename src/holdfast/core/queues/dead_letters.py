@@ -101,7 +101,6 @@ class DeadLetters(Queue):
 
     @property
     def count(self) -> int:
-        """Number of pending dead letters."""
         return self.partitions[0].durable_end - self._over.count
 
     def is_there(self, letter: int) -> bool:

@@ -24,8 +24,6 @@ class Deletion:
     """Deletion of the records of one queue.
 
     Args:
-        records: The records of the queue.
-        cursors: Its cursors.
         description: Its description, which keeps the fingerprints of deleted records.
         retention: How long the queue keeps records; None: without a limit.
         drops_passed: Whether the queue deletes records as soon as its handlers and Sequences have passed them. With a

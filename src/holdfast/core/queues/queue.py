@@ -31,12 +31,9 @@ class Queue:
     """One queue.
 
     Args:
-        name: Its name in the store.
-        count: Number of its partitions.
         retention: How long it keeps records; None: without a limit.
         drops_passed: Whether it deletes records as soon as its handlers and Sequences have passed them. With a
             retention, that holds only until the queue gets its first reader.
-        kind: Its kind in its description.
         dead_letters: The queue of messages that its handlers could not process.
     """
 
@@ -93,7 +90,6 @@ class Queue:
         then.
 
         Args:
-            name: The cursor.
             offset: The owner has finished every record below it. An offset beyond the end means the end.
             state: The state to save, for an owner that saves more than an offset.
 
@@ -180,8 +176,6 @@ class Queue:
         A queue that deletes passed records immediately needs no saved cursor: its first record is the position.
 
         Args:
-            name: The cursor.
-            partition: Its partition.
             start: Its first offset; None: the offset of the first record.
             grown: Called for each record of the partition that becomes durable.
         """
@@ -238,7 +232,6 @@ class Queue:
             self._deciding.look_again(now)
 
     def use(self, retention: RetentionPolicy, *, drops_passed: bool, now: float) -> None:
-        """Replace the retention of a queue that has one."""
         assert self._keeping is not None, self.name
         self.deletion.retention, self.deletion.drops_passed = retention, drops_passed
         self._keeping.use(retention)

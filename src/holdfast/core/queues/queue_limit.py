@@ -19,7 +19,6 @@ class QueueLimit:
         self._is_full = self._is_told = False
 
     def has_room(self) -> bool:
-        """Whether there is room for one more record."""
         held, most = sum(one.end - one.first for one in self._queue.partitions), self._records
         # Full until a sixteenth is free: at the edge, each message would otherwise change the answer to all peers.
         self._is_full = held > most - max(1, most // 16) if self._is_full else held >= most

@@ -19,12 +19,7 @@ ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
 
 
 class QueueRecords:
-    """The records of one queue.
-
-    Args:
-        name: The name of the queue in the store.
-        count: The number of its partitions.
-    """
+    """The records of one queue."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name = name

@@ -16,7 +16,6 @@ class Queues:
     Args:
         commit: Receives the changes of the queues.
         effects: Receives their effects.
-        read: Reads records from the store.
     """
 
     def __init__(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
@@ -40,12 +39,7 @@ class Queues:
         return self._queues.get(name) or self.add(Queue(name, drops_passed=True, kind=OUTBOX))
 
     def recover(self, name: str, part: Snapshot, now: float) -> Queue:
-        """Return the queue with that name. Restore it from its stored description if it is not registered.
-
-        Args:
-            name: Its name.
-            part: Its part of the snapshot.
-        """
+        """Return the queue with that name. Restore it from its stored description if it is not registered."""
         queue = self._queues.get(name)
         if queue is None:
             described = part.queues.get(name, {})
@@ -57,6 +51,5 @@ class Queues:
         return queue
 
     def delete(self, queue: Queue) -> None:
-        """Delete a queue with all its records."""
         self._queues.pop(queue.name, None)
         queue.records.delete()

@@ -218,7 +218,6 @@ def floors_by_size(parts: list[Sizes], limit: int, starts: list[int]) -> list[in
     after a clock was set back, the last records would be deleted first, together with every record before them.
 
     Args:
-        parts: The sizes of each partition.
         limit: Bytes.
         starts: For each partition, the offset below which records are released anyway. Those records do not count: a
             cursor may protect them for long, and meanwhile another partition's records may have become the oldest.

@@ -40,8 +40,6 @@ class RetentionEnforcement:
     """Enforcement of the retention of one queue.
 
     Args:
-        records: The records of the queue.
-        cursors: Its cursors.
         description: Its description, which saves when the queue was served.
         deletion: Deletes what the retention releases, and has the policy.
     """

@@ -62,11 +62,8 @@ class _Message:
     """A message with a Sequence header, and what is decided about it before it is stored.
 
     Args:
-        envelope: The message.
         back_channel: Where its answer goes; None: nowhere.
         problem: The fault for another of its headers.
-        destination: Its Sequence.
-        number: Its number.
         is_application: Whether the application gets it; LastMessage has no body.
         request: The outbox and the number of this endpoint's request that it answers.
         is_for_others: Whether a requester behind a forwarder receives it.

@@ -44,7 +44,6 @@ class HeldMessages:
 
     Args:
         policy: The limits on held bytes.
-        commit: Where changes go.
         queue: Holds the messages, and is where most of them go afterwards.
         queues: Every queue that a message may go to, by name.
         delivered: Called with the messages that have entered their queues, once they are durable there.

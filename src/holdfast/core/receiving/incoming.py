@@ -16,9 +16,7 @@ class Incoming:
     """A message without a Sequence header, with what its handling needs.
 
     Args:
-        envelope: The message.
         back_channel: Where its answer may go; None if the message came in a response, or is already answered.
-        origin: Where it came from.
         problem: The fault that another of its headers causes; None for none.
         asked: The Sequences with an anonymous AcksTo for which it requests an acknowledgement. A response that
             acknowledges another Sequence omits them, because .NET reads only one acknowledgement per message.

@@ -120,7 +120,6 @@ class Replies:
         """Record the application's result for an inbound message.
 
         Args:
-            record: The message.
             reply: The reply, None for none. Only its action, body and headers count.
         """
         destination = self._sequences.destinations.get(record.sequence)
@@ -150,10 +149,6 @@ class Replies:
         """Keep a reply to a message that was acknowledged without one, for a repeat of that message.
 
         Such a message names no ReplyTo, so nothing tells a request from a one-way message before the reply comes.
-
-        Args:
-            record: The message.
-            reply: Its reply.
 
         Returns:
             Whether it is kept: a repeat may still come, there is no other reply, and there is room.
@@ -331,9 +326,6 @@ class Replies:
         Every open exchange of a request is answered with the reply, as any of them may be the only one still read.
 
         Args:
-            destination: Its Sequence.
-            number: Its number.
-            back_channel: The sender's back-channel.
             asked: Whether it asks for an acknowledgement, which its answer must then carry.
             has_waited: Whether it has waited since another exchange got the reply.
         """

@@ -24,9 +24,6 @@ class InboundSequence:
     """The attributes of one inbound Sequence, most of which its store keeps.
 
     Args:
-        identifier: Its Identifier.
-        versions: Its protocol versions.
-        acks_to: Where its acknowledgements go.
         policy: Its limits and timers.
     """
 

@@ -41,7 +41,6 @@ class AcknowledgementHistory:
         """Process a valid acknowledgement.
 
         Args:
-            ranges: The ranges that it covers.
             asked_at: The destination created it at that time or later, in seconds; None if that is unknown, or if it
                 may be incomplete for another reason.
 

@@ -28,8 +28,6 @@ class OutboundSequence:
     Args:
         local_id: Its name in the store, which it has before it has an Identifier: the MessageID of its CreateSequence.
             If either side offered the Sequence, or its version has no CreateSequence, the Identifier itself.
-        key: The key of its outbox.
-        versions: Its protocol versions.
         policy: Its limits and timers.
         polled: Whether its destination is an anonymous endpoint: its messages leave only in answers to requests.
     """

@@ -31,7 +31,6 @@ class Circuit:
     """State of one address that forwarders send to.
 
     Args:
-        to: The address.
         policy: When it opens, and how often it is probed.
         state: Whether outboxes may send.
         failures: Consecutive attempts without an answer.
@@ -39,7 +38,6 @@ class Circuit:
         reason: Why the last attempt had no answer.
         is_refused: Whether no connection was made.
         opened_at: When it opened.
-        probe_at: When it is probed next.
         tries: Number of failed probes.
         prober: The key of the outbox that probes; None: none does.
         has_tried: Whether its message was sent.

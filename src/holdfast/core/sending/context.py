@@ -58,8 +58,6 @@ class SendingContext:
     """Objects that the outboxes of an endpoint share.
 
     Args:
-        commit: The commit that collects their changes.
-        effects: The list that collects their effects.
         new_identifier: Makes a URI never used before.
         jitter: Returns a number in [0, 1), another at each call.
         local: The address the peer can send to; :data:`ANONYMOUS` for an endpoint without a listener, and

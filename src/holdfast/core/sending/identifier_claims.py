@@ -28,12 +28,7 @@ class ClaimResult(Enum):
 
 
 class GrantedIdentifier(NamedTuple):
-    """An Identifier that a peer granted.
-
-    Args:
-        local_id: ``local_id`` of the Sequence.
-        to: The address of the peer.
-    """
+    """An Identifier that a peer granted."""
 
     local_id: str
     to: str
@@ -57,9 +52,7 @@ class IdentifierClaims(Protocol):
         """Claim an Identifier, unless another worker does. A repeated claim of the same Sequence succeeds."""
         ...
 
-    def release(self, local_id: str) -> None:
-        """Release the claim of a Sequence, if it has one."""
-        ...
+    def release(self, local_id: str) -> None: ...
 
 
 def claim_grant(
@@ -69,8 +62,6 @@ def claim_grant(
 
     Args:
         claims: The table; None in a server of one process.
-        source: The Sequence that was granted.
-        to: The address of the peer.
 
     Returns:
         The result, and why the Sequence cannot be used, "" if it can.

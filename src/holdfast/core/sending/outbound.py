@@ -58,10 +58,7 @@ class Outbound:
         destination has it.
 
         Args:
-            key: The sequence key.
-            to: The destination address.
             choices: As for :meth:`open`.
-            partition: The partition of the queue.
             start: The offset where a new outbox begins; None: the first record in the queue.
             policy: The forwarding policy. It is not saved: pass it at each start, before anything is sent.
             address: The address for the destination's replies and acknowledgements of the next Sequence, "" for this

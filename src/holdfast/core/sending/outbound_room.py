@@ -83,8 +83,6 @@ class OutboundRoom:
         """Reserve room for a message, which then leaves. Without room, put its outbox into the line and return False.
 
         Args:
-            key: Key of the outbox.
-            to: Address of the destination.
             size: Bytes of the message.
         """
         share = self._shares.get(to)
@@ -147,7 +145,6 @@ class OutboundRoom:
         """End the turn of an outbox. It leaves the line unless it still waits, and goes to its end if it transmitted.
 
         Args:
-            key: Key of the outbox.
             is_reading: Whether the store is reading what the outbox sends next. The outbox then keeps its place.
         """
         to = self._places.get(key)

@@ -62,11 +62,8 @@ class OutboxRegistry:
         """Return the outbox ``key``, creating it if it does not exist.
 
         Args:
-            key: The sequence key.
-            to: The destination address.
             choices: Choices for CreateSequence, in order of preference. Outboxes to one address share one list, so a
                 refusal seen by one moves the refused choice to the end for all.
-            hooks: The hooks of a new outbox.
         """
         known = self.outboxes.get(key)
         if known is not None:

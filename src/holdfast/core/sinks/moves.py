@@ -33,10 +33,7 @@ class Moves:
     """Moves the rows of every sink.
 
     Args:
-        commit: The commit that collects its changes.
-        effects: The list that collects its effects.
         inbound: The inbound half, which owns the queues that rows move into.
-        parts: The parts that rows move from.
         on_emptied: Called with a sink that was forgotten, once its last published row is in its queue.
     """
 

@@ -54,7 +54,6 @@ class NotStaged(ConfigurationError):
     Args:
         why: The reason as a word.
         message: The reason as a sentence.
-        remedy: What to do.
     """
 
     def __init__(self, why: Why, message: str, remedy: str) -> None:
@@ -75,9 +74,7 @@ class Batch:
     """A batch of a writer.
 
     Args:
-        sink: The name of the sink.
-        query: The query that numbers the batch.
-        number: Its number there, from 0.
+        number: Its number in the query, from 0.
         jumps: Whether numbers may be left out before it.
     """
 
@@ -130,7 +127,6 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """Number of remaining rows."""
         return self.staged - self.moved
 
     def to_state(self) -> State:
@@ -155,12 +151,9 @@ class Sink:
     """One sink.
 
     Args:
-        name: The writers' name for it.
         identifier: A URI never used before: the Sequence named in the records of its rows, from the next batch on.
-        query: The query that it is bound to.
         queue: The queue that stores its state; has no records.
         done: The batches of that query that are published, or count as published, as their numbers plus one.
-        rows: The number of rows of the last one.
         published: The number of rows ever published.
         former: Query that it was bound to before -> the last range of its batches.
         parts: The staged and moving parts, by token.

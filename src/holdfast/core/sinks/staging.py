@@ -52,9 +52,6 @@ class Sinks:
 
     Args:
         policy: Limits.
-        commit: The commit that collects its changes.
-        effects: The list that collects its effects.
-        queues: The queues of staged rows.
         inbound: The inbound half, which owns the queues that rows move into.
         new_identifier: Makes a URI never used before.
     """
@@ -130,10 +127,8 @@ class Sinks:
         """Stage rows of a part, with the open batch. A part may take several consecutive calls.
 
         Args:
-            batch: The batch of the rows.
             token: The part, with a name that no other part of the sink has.
             start: The number of earlier rows of the part.
-            block: The next rows.
 
         Returns:
             Whether they are staged; False: the batch is published already.
@@ -195,9 +190,6 @@ class Sinks:
         The rows then move into their queues. Other staged parts of the sink are dropped.
 
         Args:
-            batch: The batch of the rows.
-            tokens: The names of the parts.
-            rows: The total number of their rows.
             attempt: The writer's name for this attempt at the batch. Every attempt to publish it receives the name of
                 the successful one.
             is_final: Whether no batch follows, so the sink need not be remembered permanently.

@@ -46,8 +46,6 @@ def step(
     Without a cell, the action is None and the state stays: see :func:`absent`.
 
     Args:
-        table: The state table.
-        state: The state before it.
         about: What has the state; its text is for the error.
 
     Raises:
@@ -65,7 +63,6 @@ def absent(about: object, state: Enum, event: Event) -> None:
 
     Args:
         about: The Sequence or outbox, in words.
-        state: Its state.
 
     Raises:
         NoSuchMove: for our own event.

@@ -49,7 +49,6 @@ class Admin:
 
     Args:
         app: The destination, started before the first request.
-        guard: Checks each request.
         joined: The workers that it answers for together with itself; None: for itself only.
     """
 

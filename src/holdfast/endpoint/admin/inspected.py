@@ -21,6 +21,4 @@ class Inspected(Numbered, Protocol):
     dead_letters: DeadLetters
 
     @property
-    def readers(self) -> Mapping[str, Readers]:
-        """The readers of each queue."""
-        ...
+    def readers(self) -> Mapping[str, Readers]: ...

@@ -30,8 +30,6 @@ class Numbering:
     """The numbers of one worker's part of an endpoint.
 
     Args:
-        worker: The worker's number.
-        count: The number of workers.
         size: The number of partitions that a queue has in each worker.
     """
 
@@ -144,7 +142,6 @@ class Numbering:
         return f"{self.worker}:{name}" if self.worker else name
 
     def own_name(self, text: str) -> str:
-        """Return the name in this worker."""
         return text.removeprefix(f"{self.worker}:") if self.worker else text
 
     def owner_of_name(self, text: str) -> int:

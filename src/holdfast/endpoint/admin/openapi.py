@@ -34,7 +34,6 @@ def describe(routes: Routes, *, open_to_all: tuple[str, ...] = (), has_token: bo
     """The description of every route.
 
     Args:
-        routes: The table.
         open_to_all: Paths that need no token.
         has_token: Whether the others do.
     """

@@ -18,7 +18,6 @@ def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item
     """Return the requested page of a list.
 
     Args:
-        items: All items, each with its key.
         asked: The key before the page, and its size.
 
     Returns:

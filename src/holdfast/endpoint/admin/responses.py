@@ -16,9 +16,7 @@ async def respond(route: Route, exchange: Exchange, query: str, names: dict[str,
     """Run the route and respond.
 
     Args:
-        exchange: The request.
         query: The parameters behind the path.
-        names: The values of the names in the path.
 
     Returns:
         The status.

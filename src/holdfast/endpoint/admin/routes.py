@@ -151,7 +151,6 @@ class Route:
 
     @property
     def leaves_a_line(self) -> bool:
-        """Whether the log has a line for it."""
         return self.method != "GET" if self.is_told is None else self.is_told
 
     def read(self, exchange: Exchange, query: str) -> Asked:

@@ -20,11 +20,7 @@ RETRY_AFTER: Final = 5
 
 
 class StartingAdmin:
-    """Answers until the destination has started.
-
-    Args:
-        guard: Who may ask.
-    """
+    """Answers until the destination has started."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

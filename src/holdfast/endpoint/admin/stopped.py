@@ -45,13 +45,7 @@ CHANGEABLE = ("dead-letters", "outbox")
 
 
 class StoppedEngine(Engine):
-    """An engine that never runs: it reads the store, and commits only what a request changes.
-
-    Args:
-        store: The store.
-        snapshot: Its content.
-        clock: The source of time.
-    """
+    """An engine that never runs: it reads the store, and commits only what a request changes."""
 
     def __init__(self, store: Store, snapshot: Snapshot, clock: Clock | None = None) -> None:
         super().__init__(store, lambda _effect: None, lambda _error: None, clock)
@@ -91,7 +85,6 @@ class StoppedStore:
 
     Args:
         store: The store, open for reading, or for changes.
-        clock: The source of time.
         worker: The worker that has the store; None: it is read like that of a single process.
     """
 

@@ -45,7 +45,6 @@ class Reception:
     Args:
         engine: Receives the decoded envelopes.
         sender: Records who sends requests.
-        envelopes: Decodes the requests.
         unanswered: Records the exchanges without an answer.
         keeper: Chooses the facts to store about a message's transport.
         wsdl: Answers requests for the service's description.

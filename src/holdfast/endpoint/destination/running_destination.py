@@ -79,16 +79,11 @@ class DestinationSettings:
     it before the start. Later, :meth:`RunningDestination.use` changes the policy and ``http``.
 
     Args:
-        location: Where its store is.
-        policy: Of inbound Sequences.
         http: What peers may do, and how to reach them.
         handling: How handlers are called and retried.
         queues: Retentions of the queues. The first has the handlers, and takes the messages without a route.
-        partitioning: The partitions of every queue.
         journal: Directory and retention of the event journal; None for no journal.
-        envelopes: Reads and writes its envelopes.
         wsdl: Answers requests for the service's description.
-        table: The handlers.
         restored: Whether the store was restored from an older copy.
         router: Returns the route of an application message; None: all messages go to the first queue.
         worker: This process among several; None for a single process.
@@ -124,7 +119,6 @@ class RunningDestination:
     """A destination's store, engine, queues, sender, dispatcher and journal, created by :meth:`open`.
 
     Args:
-        settings: Of the destination.
         store: Its open store.
         incidents: Counts incidents by name.
     """
@@ -320,8 +314,6 @@ class RunningDestination:
         Args:
             policy: For Sequences that are created from now on.
             http: What peers may do; TLS and proxy, and the limits for HTTP peers, do not change.
-            router: As in the settings.
-            retentions: Of all queues.
         """
         self.settings.policy, self.settings.http = policy, http
         self._allowed = AllowList(http.allow_addresses)

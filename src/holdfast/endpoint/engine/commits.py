@@ -37,8 +37,6 @@ class Commits:
 
     Args:
         store: The store. The thread here commits to it; the caller closes it.
-        protocol: Makes the batches.
-        clock: The source of time.
         on_due: Called when a batch that was put off is due.
         on_durable: Called in the loop once a batch is durable, unless :meth:`commit` returned True for it.
         on_failed: Called in the loop once, with the error of a commit that failed.

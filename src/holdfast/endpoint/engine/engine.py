@@ -63,7 +63,6 @@ class Engine:
         store: The store. The engine commits to it; the caller closes it.
         carry_out: Called in the loop with every effect, in order, except ``ReadWanted``, which the engine carries out.
         on_failed: Called once if the store fails; the endpoint accepts and acknowledges nothing from then on.
-        clock: The source of time.
     """
 
     def __init__(

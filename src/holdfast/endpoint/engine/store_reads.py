@@ -27,7 +27,6 @@ class StoreReads:
     """The reads of one store, for a shell on one asyncio loop.
 
     Args:
-        store: The store.
         loop: The loop that calls the two callbacks.
         on_read: Called with each request and its records.
         on_failed: Called with the error if the store cannot be read: the request is not answered.

@@ -41,7 +41,6 @@ class Chain:
     """An endpoint's processors.
 
     Args:
-        role: Which endpoint's.
         processors: The first stands next to the network.
         incidents: Counts what goes wrong, by name.
 

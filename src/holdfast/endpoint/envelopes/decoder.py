@@ -34,9 +34,6 @@ class Decoder:
     """Reads envelopes for one endpoint; from the event loop's thread.
 
     One thread for all large ones: two would take turns, as Python runs one at a time, and hold twice as much.
-
-    Args:
-        limits: What one may cost.
     """
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
@@ -49,7 +46,6 @@ class Decoder:
         """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop.
 
         Args:
-            data: The envelope.
             then: Receives what was read.
             opening: Decrypts it. What it returns must keep the same limits.
         """
@@ -65,8 +61,6 @@ class Decoder:
         """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
 
         Args:
-            media: The Content-Type.
-            data: The parts.
             then: Receives what was read, and the bytes of the envelope.
             opening: Decrypts the envelope, if it turns out to have no attachments.
         """

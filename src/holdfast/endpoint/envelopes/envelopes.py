@@ -77,7 +77,6 @@ class Envelopes:
     """Reads and writes every envelope of one endpoint, in the event loop's thread.
 
     Args:
-        role: Which endpoint.
         incidents: Counts errors, by name.
         processors: The processors of each envelope, the first next to the network.
         limits: The limits of one envelope.
@@ -226,7 +225,6 @@ class Envelopes:
         """Read the HTTP response to a request, then call ``answered`` with its envelope or the error, now or soon.
 
         Args:
-            sent: The request.
             notes: As :meth:`write` gave them.
             answered: Receives the result.
         """
@@ -284,7 +282,6 @@ class Envelopes:
             answered(read)
 
     def use(self, limits: Limits) -> None:
-        """Replace the limits of envelopes."""
         self._decoder.use(limits)
 
     def process_with(self, processors: Iterable[Processor]) -> None:
@@ -307,7 +304,6 @@ class Envelopes:
         """Answer an HTTP request.
 
         Args:
-            exchange: The request.
             envelope: The response, None for an empty one: 202. If it cannot be written the answer is 503: an accepted
                 message is stored, and the answer to a repeated request may say so.
             status: The HTTP status, if it differs from SOAP's for that envelope.
@@ -356,7 +352,6 @@ class Envelopes:
         request that follows it.
 
         Args:
-            sent: The request.
             given: The notes with which it passes the processors.
 
         Raises:

@@ -36,7 +36,6 @@ def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | 
     """Return the reply that carries a fault to a requester: another service's, or our own about the request itself.
 
     Args:
-        record: The request.
         addressing: The requester's version of WS-Addressing; its namespace holds the codes.
     """
     namespace, name, action = fault.code_namespace, fault.code, fault.action

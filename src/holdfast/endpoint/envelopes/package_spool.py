@@ -25,7 +25,6 @@ class PackageSpool:
     """One message; see :class:`~holdfast.http.exchange.Spool`.
 
     Args:
-        media: The Content-Type.
         choose: Begins a content, given the first bytes of the message.
         limits: Limits on the envelope, and on the parts.
 
@@ -47,17 +46,14 @@ class PackageSpool:
         self.is_full = False
 
     def add(self, data: bytes) -> None:
-        """See :meth:`Spool.add`."""
         self._waiting.append(data)
         self._added += len(data)
 
     @property
     def wants_flush(self) -> bool:
-        """See :attr:`Spool.wants_flush`."""
         return self._added - self._taken >= FLUSH_FROM
 
     def flush(self) -> None:
-        """See :meth:`Spool.flush`."""
         with self._lock:
             self._flush()
 

@@ -36,7 +36,6 @@ class TemporaryContent:
         return self
 
     def write(self, data: bytes) -> None:
-        """See :meth:`ContentWriter.write`."""
         if self._file is None:
             self._file = TemporaryFile(buffering=0)  # noqa: SIM115 - it ends with this object
         require_room(self._file.fileno(), len(data))

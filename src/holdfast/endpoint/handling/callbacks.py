@@ -30,12 +30,7 @@ _ROUTED = Routed((CALLBACKS_QUEUE,))
 
 
 class Callbacks:
-    """The handlers of one opening of a source, and the messages for them.
-
-    Args:
-        table: The handlers.
-        policy: How they are called and retried.
-    """
+    """The handlers of one opening of a source, and the messages for them."""
 
     def __init__(self, table: HandlerTable, policy: HandlingPolicy) -> None:
         self._table = table
@@ -59,10 +54,6 @@ class Callbacks:
 
     def begin(self, engine: Engine, assurance: Assurance) -> None:
         """Call handlers from now on: first for the messages that an earlier opening stored.
-
-        Args:
-            engine: The running engine.
-            assurance: Of the messages.
 
         Raises:
             ConfigurationError: A handler asks for a transaction that the store does not have.

@@ -33,7 +33,6 @@ ReadLetters = Callable[[str, int, int, int], list[tuple[int, Record]]]
 
 
 def seal(letter: Letter) -> Record:
-    """Return the record of a dead letter."""
     facts = b" attempts='%d' at='%s'" % (letter.attempts, repr(float(letter.failed_at or 0.0)).encode())
     if letter.origin is not None:
         one = letter.origin
@@ -83,8 +82,6 @@ def describe_letter(number: int, record: Record, *, is_asked: bool, whole: bool 
     """Return the report on a dead letter.
 
     Args:
-        number: Its own.
-        record: As it is kept.
         is_asked: Whether a retry of the dead letter is pending.
         whole: With the traceback, the body and the header blocks.
     """

@@ -52,7 +52,6 @@ class Dispatcher:
     """Runs handlers.
 
     Args:
-        engine: The running engine.
         handling: The core's decisions about handlers.
         handlers: Action -> handler; "" handles any other action.
         reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.

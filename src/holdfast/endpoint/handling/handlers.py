@@ -120,7 +120,6 @@ def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are
 
     Args:
         handlers: All handlers, by action.
-        assurance: The destination's assurance.
         are_there: Whether the store has transactions to share.
 
     Raises:

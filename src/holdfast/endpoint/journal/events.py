@@ -337,9 +337,6 @@ class Collector:
         """Record the orderly end of the run, after the state that is durable then.
 
         If another program writes to the store before the next run, that run lists more.
-
-        Args:
-            queues: What messages come to.
         """
         self.stand(queues)
         self._row(self._clock(), "stopped")
@@ -365,9 +362,6 @@ class Collector:
         """Record the durable state: at the start, at the end of a run, and at the start of each file.
 
         Each file then contains the state that the files before it left.
-
-        Args:
-            queues: What messages come to.
         """
         if self._said:
             self._tell_said()

@@ -51,7 +51,6 @@ def frames_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> t
     """Entries as bytes to be appended to a segment, and how many events they are.
 
     Args:
-        run: Which run of which process.
         worker: Its number among several; None if there is one.
         ordinal: Of the first event.
         entries: As the collector gives them.
@@ -270,7 +269,6 @@ class Segment:
     """One file of a journal.
 
     Args:
-        path: Where it is.
         size: Bytes.
         written: When it was written last, seconds since 1970.
         is_parquet: Whether it is Parquet.
@@ -352,7 +350,6 @@ def prune(directory: Path, age: float | None, size: int | None, now: float, keep
     """Delete the oldest segments beyond the retention limits.
 
     Args:
-        directory: Of the journal.
         age: Maximum seconds since they were written; None: no limit.
         size: Maximum bytes of all segments together; None: no limit.
         keep: A segment that stays.

@@ -27,7 +27,6 @@ class ExtraRequests:
 
     Args:
         envelopes: Writes the requests, and reads the answers.
-        post: Posts what is written.
         again: Writes and posts a message that has waited.
         came: Receives the failures.
         unread: Receives the answers that are no SOAP message: an error page of a web server, for example.

@@ -17,7 +17,6 @@ class Listener:
 
     Args:
         engine: Receives their content.
-        envelopes: Decodes them.
         pauses: Records who sends requests.
     """
 

@@ -25,7 +25,6 @@ FORWARDER = "forwarder/"
 
 
 def forwarder_key(name: str, partition: int) -> str:
-    """Return the key of the outbox that forwards a partition."""
     return f"{FORWARDER}{name}/{partition}"
 
 
@@ -50,7 +49,6 @@ class Outboxes:
     """The outboxes of a running endpoint, or of a store that no process has open.
 
     Args:
-        outbound: They are its.
         read: Reads records back from the store.
         replies: Takes the replies to requests that are discarded.
     """
@@ -152,7 +150,6 @@ class Outboxes:
         forwarded request gets a fault.
 
         Args:
-            name: Its place.
             found: What the store has there, as :meth:`read` returns it.
 
         Raises:

@@ -45,7 +45,6 @@ class Way:
     """The transport and headers for one address.
 
     Args:
-        http: Posts.
         headers: Added to every request, e.g. Authorization.
     """
 
@@ -58,7 +57,6 @@ class Sender:
 
     Args:
         engine: Receives answers and failures.
-        http: Posts.
         envelopes: Writes what is posted, and reads what comes back.
         headers: Added to every request, e.g. Authorization.
         on_transport_error: Called with each failure, e.g. to tell the user why nothing moves.
@@ -152,7 +150,6 @@ class Sender:
         """Write a message and post it.
 
         Args:
-            sent: The message.
             is_last: Whether a processor has had its request before it, so that another one is of no use.
         """
         # Two nodes that send the same Sequence would give one number to two messages.
@@ -364,8 +361,6 @@ class Sender:
         """Report an answer that is no SOAP message, to a message or to the request before it.
 
         Args:
-            sent: The message.
-            response: The answer.
             wait: Seconds for which the destination asks to wait.
             error: Why the answer cannot be read.
             has_left: Whether the message itself was transmitted.
@@ -412,7 +407,6 @@ def retry_after(response: Response, now: float) -> float:
     """Return the seconds in a destination's Retry-After header; 0 if it is absent or unreadable.
 
     Args:
-        response: Its answer.
         now: Seconds since 1970-01-01 UTC.
     """
     said = response.headers.get("retry-after", "").strip() if response.status in PAUSING_STATUS else ""

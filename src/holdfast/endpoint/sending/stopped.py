@@ -70,10 +70,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     """Return the error for waiting callers.
 
     Args:
-        stopped: The event of the core.
         to: The destination's URL.
         waiting: Number of unacknowledged messages.
-        store: Their store.
         because: The transport's last problem, as the end of a sentence; "" without one.
     """
     safe, resume = _what_is_safe(waiting, store)
@@ -126,8 +124,6 @@ def elsewhere(store: str, known: list[str], to: str, waiting: int) -> Configurat
     """Return the error for opening the store of one destination for another one.
 
     Args:
-        known: The addresses in it.
-        to: The address that was given.
         waiting: Number of its unacknowledged messages.
     """
     place, wrong = quote(store), " and ".join(known)
@@ -196,7 +192,6 @@ def unheard_text(unheard: Unheard, to: str, local: str) -> str:
     """Return why a destination that responds makes no progress.
 
     Args:
-        unheard: The event of the core.
         to: The destination's URL.
         local: The address for its acknowledgements; :data:`MC_ANONYMOUS` if they are polled.
     """

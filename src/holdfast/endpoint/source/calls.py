@@ -48,7 +48,6 @@ class Calls:
     """Pending calls of a running source.
 
     Args:
-        engine: The running engine.
         progress: Counts the outcomes of messages.
         store: Location of the store, for errors.
         choices: Versions to try for each new outbox, with or without an offer.

@@ -27,8 +27,6 @@ class EnqueuedMessages:
     """The rounds of one source.
 
     Args:
-        engine: Its engine, which runs.
-        store: Its store.
         submit: Takes a record over into the outbox that it is for.
     """
 

@@ -53,12 +53,7 @@ def _digest(record: Record) -> bytes:
 
 
 class MessageIds:
-    """The MessageIDs of the newest messages of one outbox. It reads the outbox once, when it is first asked.
-
-    Args:
-        engine: Reads the store.
-        outbox: The outbox.
-    """
+    """The MessageIDs of the newest messages of one outbox. It reads the outbox once, when it is first asked."""
 
     def __init__(self, engine: Engine, outbox: Outbox) -> None:
         self._engine = engine

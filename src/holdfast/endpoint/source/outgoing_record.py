@@ -36,8 +36,6 @@ def attach(record: Record, attachments: Iterable[Attachment], create: Callable[[
     """Add attachments to a message that was made.
 
     Args:
-        record: The message.
-        attachments: The attachments.
         create: Begins a content of the store, for large ones; None, in a transaction: all go into the record.
 
     Raises:

@@ -63,15 +63,11 @@ class SourceSettings:
 
     Args:
         to: The destination's URL; None: the one in the store.
-        location: Where its store is.
-        policies: Of its Sequences.
         choices: Versions to try for each new outbox, with or without an offer.
         http: How it reaches its destination, and where it listens.
         journal: Directory and retention of the event journal; None for no journal.
-        envelopes: Reads and writes its envelopes.
         clock: Replaces the machine's clock in tests.
         table: The handlers of messages that the service sends on its own.
-        handling: How they are called and retried.
     """
 
     to: str | None
@@ -90,7 +86,6 @@ class RunningSource:
     """A source's store, engine, sender, listener and journal, created by :meth:`open`.
 
     Args:
-        settings: Of the source.
         store: Its open store.
         progress: Counts the outcomes of messages.
         incidents: Counts incidents by name.

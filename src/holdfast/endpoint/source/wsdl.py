@@ -65,7 +65,6 @@ async def read_port(documents: Documents, name: str | None, to: str | None, opti
     """The port to send to, as the WSDL describes it.
 
     Args:
-        documents: Of the WSDL.
         name: The name of the wsdl:port, where there are several.
         to: The URL to send to instead of the port's.
         options: The source's options: they say which demands of a policy the source meets.

@@ -25,12 +25,7 @@ MOST_BYTES: Final = 1024 * 1024
 
 
 class AgentEnded(Exception):
-    """No further view will come: this host is not a node of the cluster, or no longer.
-
-    Args:
-        problem: Why.
-        remedy: What the operator should do.
-    """
+    """No further view will come: this host is not a node of the cluster, or no longer."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(problem)
@@ -41,8 +36,6 @@ class AgentLink:
     """The supervisor's end.
 
     Args:
-        pid: The agent.
-        link: The socket.
         trust: Until when each worker may act, which the agent writes.
     """
 

@@ -33,11 +33,7 @@ _SEGMENT = _SLOT * (1 + MOST_CLAIMS)
 
 
 class IdentifierTable:
-    """The claims of all workers. Create it before the workers are forked.
-
-    Args:
-        count: The number of workers.
-    """
+    """The claims of all workers. Create it before the workers are forked."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -56,10 +52,7 @@ class WorkerIdentifiers:
     """One worker's claims, and a view of those of the others.
 
     Args:
-        memory: The memory of the table.
         lock: The descriptor of the locked file.
-        number: The number of the worker.
-        count: The number of workers.
     """
 
     def __init__(self, memory: mmap.mmap, lock: int, number: int, count: int) -> None:

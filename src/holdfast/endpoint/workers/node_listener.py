@@ -48,10 +48,7 @@ class NodeListener:
     """The listener for the other nodes.
 
     Args:
-        workers: Sends requests to the workers.
-        placements: Which workers are here now.
         proof: Checks the requests, and proves the answers.
-        number: The number of this worker.
         take: Answers the messages for this worker that come alone.
         give: Passes a connection on to another worker, with its first request.
         freshness: Whether a request is new.
@@ -214,13 +211,7 @@ def _number_in(name: str) -> int:
 
 
 class _SealedExchange(WholeExchange):
-    """A request of another node for this worker. Its answer is sealed as a whole.
-
-    Args:
-        exchange: The exchange of the connection.
-        path: The target for the worker.
-        answer: Answers the node.
-    """
+    """A request of another node for this worker. Its answer is sealed as a whole."""
 
     def __init__(self, exchange: Exchange, path: str, answer: Callable[[Response], None]) -> None:
         super().__init__(dataclasses.replace(exchange.request, target=f"/{path}"))

@@ -26,8 +26,6 @@ class NodeProbes:
     """The probes of one node.
 
     Args:
-        workers: Sends the requests.
-        placements: Which nodes there are.
         tell: Called at each change, with all unreachable nodes: name -> why.
     """
 

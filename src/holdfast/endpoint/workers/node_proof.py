@@ -29,7 +29,6 @@ class NodeProof:
     """The secret of a cluster, and what it proves.
 
     Args:
-        secret: The secret.
         is_encrypted: Whether the nodes use TLS between them.
     """
 
@@ -44,7 +43,6 @@ class NodeProof:
         return self._digest("mark", "", "", "", b"")
 
     def headers(self, stamp: str, method: str, target: str, body: bytes) -> dict[str, str]:
-        """Return the headers of a request to another node."""
         return {STAMP: stamp, PROOF: self._digest("request", stamp, method, target, body)}
 
     def stamp_of(self, request: Request) -> str | None:

@@ -33,7 +33,6 @@ class Placement:
     Args:
         local: The workers that accept requests on this host.
         remote: Worker -> URL of the node that has it.
-        starting: The workers that start on this host.
         nodes: Other node -> URL.
         trouble: Why this node has no contact with the cluster's database; "": it has.
         cut_off: Which other nodes cannot reach this one, and where, if they are most of them; otherwise "".
@@ -85,9 +84,6 @@ class Loads:
 
     Each worker writes its own number occasionally. A worker that transfers a connection increments the number of the
     recipient. The numbers are hints, and may be wrong for a moment.
-
-    Args:
-        count: How many workers there are.
     """
 
     def __init__(self, count: int) -> None:

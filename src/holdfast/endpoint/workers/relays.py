@@ -76,8 +76,6 @@ class Spooled:
     """The content of a request that is too large for memory.
 
     Args:
-        media: Its Content-Type.
-        content: The content.
         key: What a repeat has in common with the message; None if no answer is stored for repeats.
     """
 
@@ -119,13 +117,7 @@ class _Relay:
 
 
 class Relays:
-    """The requests that other workers answer.
-
-    Args:
-        workers: Sends requests to the workers.
-        placements: Where the workers are now.
-        number: The number of this worker.
-    """
+    """The requests that other workers answer."""
 
     def __init__(self, workers: WorkerClient, placements: Placements, number: int) -> None:
         self._workers = workers

@@ -100,7 +100,6 @@ class RequestStamps:
         self._numbers = count(1)
 
     def next(self, place: str) -> str:
-        """Return the stamp of the next request to a place."""
         return f"{self._known.get(place, '')}.{self._sender}.{next(self._numbers)}"
 
     def learn(self, place: str, challenge: str) -> None:

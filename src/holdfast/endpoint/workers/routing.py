@@ -95,13 +95,10 @@ class Place:
     """One worker among the others: its sockets, and the paths of the other workers' sockets.
 
     Args:
-        worker: The worker.
         paths: Paths of all workers' Unix sockets, in their order.
         inbox: Its listening Unix socket. The socket outlives the worker, because requests of the others wait in it.
         taking: Socket on which it receives connections from other workers.
         giving: Socket for transferring connections to each worker, in their order.
-        loads: Number of connections of each worker.
-        placements: Where each worker is now.
     """
 
     worker: Worker
@@ -117,8 +114,6 @@ class Neighbours:
     """The other workers, seen from one.
 
     Args:
-        place: Where this one stands.
-        app: The running destination.
         server: The listener for messages, which takes over the connections that others give away.
         access: How the nodes of its cluster recognize each other; None on a single host.
     """

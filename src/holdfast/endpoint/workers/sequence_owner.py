@@ -156,7 +156,6 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
 
     Args:
         versions: Its versions: of SOAP, of WS-Addressing, of WS-RM.
-        acknowledgements, requested: The acknowledgements and acknowledgement requests in it.
         secret, party, names: Where it came from, as in :class:`~holdfast.core.origin.Origin`.
     """
 
@@ -172,7 +171,6 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
         return Origin(secret=self.secret, party=self.party, names=self.names)
 
     def envelope(self) -> Envelope:
-        """Return an envelope with only these facts."""
         soap, addressing, rm = self.versions
         return Envelope(
             soap,

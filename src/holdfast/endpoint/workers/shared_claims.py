@@ -51,7 +51,6 @@ class SharedClaims:
 
     Args:
         location: The URL of the cluster's database or log.
-        partition: The number of the partition.
         epoch: Counts its owners.
     """
 

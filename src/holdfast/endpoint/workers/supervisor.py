@@ -86,7 +86,6 @@ class Post:
 
     Args:
         place: Its number and links among the workers.
-        control: Its socket to the supervisor.
         directory: The directory of all workers' Unix sockets.
         messages, admin: The shared listening sockets, for messages and for the admin listener.
         hang_ups: How many SIGHUPs have arrived so far, until this process handles the signal itself.
@@ -155,12 +154,10 @@ class Supervisor:
     """Starts and watches workers.
 
     Args:
-        count: The number of workers.
         messages, admin: The shared listening sockets, which the supervisor closes when it tells the workers to stop.
         ready: Called once, in the supervisor, when all workers serve, with what worker 0 reported about itself.
         passes_hang_up: Whether the supervisor passes SIGHUP to the workers; otherwise it ends them all, the default.
         agent: Decides which workers run here, as a node of a cluster; None: all of them.
-        nodes: The shared listening sockets for the other nodes.
         claims: Makes the table of granted Identifiers as one worker sees it, of its number and the epoch of its claim;
             None: a table in memory that the workers of this host share.
 

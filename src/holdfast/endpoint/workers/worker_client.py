@@ -40,7 +40,6 @@ class WorkerClient:
 
     Args:
         paths: Paths of the Unix sockets of the workers on this host.
-        placements: Where each worker is now.
         proof: The proof that this is a node of its cluster; None on a single host.
         connections: Maximum number of connections.
         ssl_context: The certificate of this node, and the authorities of the others; None: nodes use no TLS.

@@ -58,7 +58,6 @@ class AnswerRoom:
     """The room of all clients of one event loop.
 
     Args:
-        loop: Theirs.
         most: Bytes, over all origins.
         most_of_one: Bytes, from one origin.
     """
@@ -74,8 +73,6 @@ class AnswerRoom:
         """Claim room for an answer.
 
         Args:
-            origin: The origin of the answer.
-            size: Its maximum size.
             resume: Called when there is room, unless there is room at once: then the claim is granted already.
         """
         claim = Claim(self, origin, size)

@@ -35,9 +35,7 @@ class Call:
     """A request that receives exactly one outcome.
 
     Args:
-        url: The URL, for error texts.
         head: The request line and the headers, with the empty line.
-        body: The content.
         done: Called with the outcome.
         deadline: The loop's time by which it must be over.
         timeout: Seconds by which the deadline moves with each piece of a streamed content.
@@ -84,7 +82,6 @@ class OriginAnswers:
     """What all connections to one origin share about its answers.
 
     Args:
-        origin: The origin.
         max_response: Largest answer's content.
         room: Bytes that answers may take.
         spooling: Returns where the content of a large answer goes; None: all of them are in memory.
@@ -108,7 +105,6 @@ class ClientConnection(asyncio.Protocol):
     """A connection, to be given one call after the other.
 
     Args:
-        shared: What it shares with the other connections to its origin.
         free: Called when it may serve the next call.
         closed: Called when it is closed, perhaps twice.
     """

@@ -45,7 +45,6 @@ class Pool:
     """All connections to one origin.
 
     Args:
-        origin: The origin.
         proxy: The proxy to use; None for direct connections.
         context: TLS for an https origin.
         limits: The limits of its connections and times.

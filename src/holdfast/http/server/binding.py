@@ -12,7 +12,6 @@ def bind(host: str, port: int, max_connections: int) -> list[socket.socket]:
     """Listen at every address that a name stands for.
 
     Args:
-        host: An address or name.
         port: TCP port, 0 for any free one, the same at each address.
         max_connections: As the listeners' limits say it.
 

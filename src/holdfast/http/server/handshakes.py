@@ -61,8 +61,6 @@ class TLSListener:
     """Accepts connections and begins their handshakes.
 
     Args:
-        server: The server of the connections.
-        context: The TLS context.
         bound: Sockets that are bound but do not listen yet.
     """
 

@@ -31,7 +31,6 @@ class KafkaAddress:
 
     Args:
         servers: Addresses of brokers of the Kafka cluster.
-        topic: The topic.
         partition: The partition of the topic that is the log.
         cache: The directory of the caches of all partitions on this host.
         partitions: How many partitions a new topic gets.

@@ -97,10 +97,6 @@ class PieceAudit:
 class LogAudit:
     """A check of one log. Pass each record to :meth:`read`, then call :meth:`end`.
 
-    Args:
-        first: The offset of the first record.
-        place: The log, for problems.
-
     Attributes:
         problems: The broken rules, each as a sentence.
         is_over: Whether the rest of the log has no meaning, because it is damaged.
@@ -136,7 +132,6 @@ class LogAudit:
         return self._replay.serial
 
     def read(self, offset: int, record: bytes | None) -> None:
-        """Read the next record."""
         if self.is_over:
             return
         before = self._replay.epoch
@@ -153,7 +148,6 @@ class LogAudit:
             self.is_over = True
 
     def end(self) -> None:
-        """Check the log at its end."""
         if not self.is_over:
             try:
                 self._replay.require_whole()

@@ -89,7 +89,6 @@ def forget(place: Path) -> None:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the value of :data:`CHECKPOINT`."""
     return msgspec.msgpack.encode(
         (checkpoint.next, checkpoint.epoch, checkpoint.serial, checkpoint.logged, checkpoint.copied)
     )

@@ -32,7 +32,6 @@ def compare_cache(place: Path, log: KafkaLog, shown: str) -> str | None:
     """Compare a cache with its log; the comparison writes the log's content to a temporary directory.
 
     Args:
-        place: The directory of the cache.
         shown: The log, for the problem.
 
     Returns:

@@ -24,9 +24,7 @@ class PieceLog(Protocol):
         """Write a key, or delete a range of keys, once that is durable in the log."""
         ...
 
-    def read_piece(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
-        ...
+    def read_piece(self, key: bytes) -> bytes | None: ...
 
     def scan(self, prefix: bytes, *, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys that begin with a prefix."""
@@ -37,7 +35,6 @@ class LogContents(PieceContents):
     """The contents of a log.
 
     Args:
-        log: Writes to it.
         place: Returns the log, for people.
     """
 

@@ -68,10 +68,8 @@ class Part:
     """One of the records of a write.
 
     Args:
-        epoch: The epoch of its owner.
         serial: The number of the write: one more than that of the previous valid write.
         part, parts: Its place among the records of the write, and their number.
-        copies: Which part of a copy the write has.
         data: Its share of the bytes that :func:`encode_write` returned.
     """
 
@@ -84,7 +82,6 @@ class Part:
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """Return the record of a claim."""
     return _framed((_CLAIM, claim.epoch, claim.name, claim.nonce, claim.at))
 
 
@@ -132,7 +129,6 @@ def encode_write(changes: Iterable[Change], copied: Iterable[Put] = ()) -> bytes
     """Return the bytes of a write.
 
     Args:
-        changes: The changes, in their order.
         copied: Keys and values of a copy, as they were before the changes.
     """
     return _encode((list(copied), list(changes)))

@@ -23,7 +23,6 @@ class Write:
 
     Args:
         data: Its bytes.
-        copies: Which part of a copy it has.
     """
 
     data: bytes
@@ -61,7 +60,6 @@ class LogOwner:
 
     @property
     def reads(self) -> bool:
-        """Return whether the process reads the log now."""
         return self.state in READS
 
     @property
@@ -71,12 +69,10 @@ class LogOwner:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether another process owns the log."""
         return self.state is OwnerState.LOST
 
     @property
     def epoch(self) -> int:
-        """Return the epoch of the log."""
         return self.replay.epoch
 
     def read(self, offset: int, record: bytes | None) -> tuple[Found, OwnerAction]:

@@ -51,7 +51,6 @@ class Claimed:
     """A claim was read.
 
     Args:
-        claim: The claim.
         is_valid: Whether its process owned the log from there on.
     """
 
@@ -65,8 +64,6 @@ class Written:
 
     Args:
         first: The offset of its first record.
-        serial: Its number.
-        copies: Which part of a copy it has.
         data: Its bytes.
         has_copy: Whether the reader must apply the copied keys, too: it began with that copy.
     """
@@ -150,7 +147,6 @@ class Replay:
         Args:
             first: The offset of its first record.
             count, size: How many records it has, and their bytes.
-            copies: Which part of a copy it has.
         """
         self._follow_copy(first, copies, size)
         self._count(size)

@@ -65,7 +65,6 @@ def require_safe(found: Mapping[str, str], replicas: int, wanted: int, place: st
     """Check that a topic's settings keep what is confirmed.
 
     Args:
-        found: The settings of the topic.
         replicas: The fewest replicas of a partition.
         wanted: The replicas that the URL names.
         place: The topic, for errors.

@@ -64,19 +64,16 @@ class LoggedWrite:
         self.size = 0
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write a key."""
         self.batch.put(key, value)
         if key not in _LOCAL:
             self.changes.append((key, value))
             self.size += len(key) + len(value)
 
     def delete(self, key: bytes) -> None:
-        """Delete a key."""
         self.batch.delete(key)
         self.changes.append((key,))
 
     def delete_range(self, begin: bytes, end: bytes) -> None:
-        """Delete the keys from ``begin`` up to ``end``."""
         self.batch.delete_range(begin, end)
         self.changes.append((begin, end, True))
 
@@ -125,7 +122,6 @@ class KafkaStore(RocksDBStore):
 
     @property
     def owner(self) -> LogOwner:
-        """Return this process as the owner of the log."""
         assert self._owner is not None
         return self._owner
 

@@ -115,9 +115,6 @@ class KafkaAway(Exception):
 class KafkaLog:
     """A partition of a topic.
 
-    Args:
-        address: Where it is.
-
     Attributes:
         identity: The cluster, the topic and the partition, as Kafka names them.
         partitions: How many partitions the topic has.
@@ -465,7 +462,6 @@ class KafkaLog:
             self._trimming = list(self._admin.delete_records([place]).values())
 
     def close(self) -> None:
-        """Close the connections."""
         self.renew()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:

@@ -40,17 +40,11 @@ class _Store(Protocol):
 class Writes(Protocol):
     """What a batch is written to: RocksDB's own write, or one that keeps its changes for a log, too."""
 
-    def put(self, key: bytes, value: bytes) -> None:
-        """Write a key."""
-        ...
+    def put(self, key: bytes, value: bytes) -> None: ...
 
-    def delete(self, key: bytes) -> None:
-        """Delete a key."""
-        ...
+    def delete(self, key: bytes) -> None: ...
 
-    def delete_range(self, begin: bytes, end: bytes) -> None:
-        """Delete the keys from ``begin`` up to ``end``."""
-        ...
+    def delete_range(self, begin: bytes, end: bytes) -> None: ...
 
 
 class RocksDBChanges(Changes[bytes]):
@@ -58,8 +52,6 @@ class RocksDBChanges(Changes[bytes]):
 
     Args:
         store: The store; it does not change before :meth:`take_over`.
-        batch: The batch.
-        write: An empty write.
 
     Attributes:
         write: The whole write for the engine.

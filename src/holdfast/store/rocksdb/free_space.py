@@ -49,7 +49,6 @@ def compaction_bytes(tables: list[Table], base_level: int) -> int:
     """Return the most bytes that a compaction may write before it deletes its inputs. RocksDB runs one at a time.
 
     Args:
-        tables: All tables of the engine.
         base_level: The level into which RocksDB compacts level 0.
     """
     levels: dict[int, int] = {}
@@ -67,10 +66,7 @@ class FreeSpace:
     """Free space on the disk of one store that is open for writing. Thread-safe.
 
     Args:
-        engine: The store's engine.
         store: The store's directory, as errors name it.
-        home: The same, absolute.
-        reserve: The store's reserve.
         compacts: Whether the engine was opened with automatic compactions.
         on_trouble: Called with the reason when the store must accept nothing new, and with "" when the trouble is over.
 

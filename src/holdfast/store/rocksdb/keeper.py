@@ -38,8 +38,6 @@ class Keeper:
     """Maintains one store that is open for writing.
 
     Args:
-        engine: The store's engine.
-        reserve: Its reserve.
         space: The free space on the store's disk.
         note: Writes the note of the last durable batch; returns False if the store no longer owns its directory.
         count: Returns the number of records.

@@ -51,11 +51,9 @@ def records(
     """Yield the whole records that begin from ``start`` up to ``stop``, and skip damaged ones.
 
     Args:
-        data: The file.
         start: Where to begin; the beginning of a block.
         stop: No record that begins here or later is read; None: the end of the file.
         mark: Bytes that records contain. With them, records are found in the same block as a damage before them.
-        mark_at: Where in a record the mark is.
     """
     stop = len(data) if stop is None else stop
     parts: list[bytes] = []

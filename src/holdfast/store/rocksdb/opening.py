@@ -99,7 +99,6 @@ def explain(store: Path, error: Exception, doing: str) -> StoreError:
 
     Args:
         store: The store's name in errors.
-        error: The exception.
         doing: "opened", "read": the operation that failed.
     """
     if is_damage(error):
@@ -155,7 +154,6 @@ class View:
     """A snapshot of the engine's files, through links in a temporary directory: even a read-only open writes there.
 
     Args:
-        store: The store's directory.
         logs: Whether to include batches that are only in the logs. Without, no process may have the store open.
 
     Raises:
@@ -247,7 +245,6 @@ def require_whole(store: Path, *, by_note: bool = True) -> None:
     """Reject a store if opening it would read only some of its durable batches. Changes nothing.
 
     Args:
-        store: The store's directory.
         by_note: Whether to read the note of durable batches, too.
 
     Raises:

@@ -115,7 +115,6 @@ def logged_items(engine: Path, serial: int) -> Iterator[Item]:
     """Yield records in whole batches of the logs after batch ``serial``, even after damage.
 
     Args:
-        engine: The engine's directory.
         serial: The last batch that stays in the store.
     """
     for log in evidence.logs(engine):

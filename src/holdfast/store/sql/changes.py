@@ -53,9 +53,6 @@ class EnqueuedRecord(Record):
     """A record that an application's transaction put into ``holdfast_outgoing``.
 
     The batch that appends it to an outbox removes it from that table.
-
-    Args:
-        enqueued: Its number in that table.
     """
 
     enqueued: int = 0
@@ -79,7 +76,6 @@ class SQLChanges(Changes[int]):
 
     Args:
         store: The store; its content does not change before :meth:`take_over`.
-        batch: The batch.
 
     Attributes:
         writes: The writes, in one transaction.

@@ -54,7 +54,6 @@ class StoredRecords:
 
         Args:
             parts: Identifier of a Sequence -> the part of its held messages.
-            held: Sequence and number of each.
         """
         by_part: dict[int, list[int]] = {}
         for sequence, number in held:
@@ -91,7 +90,6 @@ class StoredRecords:
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
 
     def close(self) -> None:
-        """Close its connections."""
         self._engine.dispose()
 
 

@@ -181,7 +181,6 @@ get an offset: transactions end in any order, or roll back."""
 
 
 def key_of(name: str) -> bytes:
-    """Return the key of a name."""
     encoded = name.encode()
     return encoded if len(encoded) <= LONGEST_KEY else _DIGEST + hashlib.sha256(encoded).digest()
 
@@ -219,7 +218,6 @@ def require_known(found: int | None, place: str) -> None:
 
 
 def columns(table: Table) -> list[str]:
-    """Return the names of the columns of a table."""
     return [column.name for column in table.columns]
 
 

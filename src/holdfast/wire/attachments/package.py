@@ -57,7 +57,6 @@ class Package(msgspec.Struct, array_like=True, frozen=True):
     Args:
         is_mtom: Whether it is MTOM, rather than SOAP with Attachments.
         boundary: The MIME boundary, the same in every transmission.
-        parts: The attachments.
     """
 
     is_mtom: bool
@@ -122,7 +121,6 @@ def receive_package(given: str, data: bytes, limits: Limits) -> tuple[Envelope, 
 
     Args:
         given: The Content-Type of the HTTP message.
-        data: Its body.
         limits: Limits on the envelope, and on the parts.
 
     Returns:
@@ -167,7 +165,6 @@ def split_root(
 
     Args:
         parameters: Those of the Content-Type.
-        ranges: All parts.
         limits: Limits on the envelope.
         read: Returns the content of a part.
 

@@ -12,12 +12,7 @@ from holdfast.wire.http import XOP, content_type
 
 
 def pack(envelope: Envelope, root: bytes) -> tuple[str, bytes | StoredPackage]:
-    """Return the Content-Type and the body of a message with attachments; those in the store are not in memory.
-
-    Args:
-        envelope: The message.
-        root: The same, encoded.
-    """
+    """Return the Content-Type and the body of a message with attachments; those in the store are not in memory."""
     package = decode_package(envelope.attachments)
     kind = "text/xml" if envelope.soap is SOAP.V1_1 else "application/soap+xml"
     name = f"<root.{package.boundary}@holdfast>"

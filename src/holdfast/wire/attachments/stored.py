@@ -41,7 +41,6 @@ class ArrivingPackage:
 
     Args:
         given: The Content-Type of the HTTP message.
-        writer: Writes what arrives.
         limits: Limits on the envelope, and on the parts.
     """
 
@@ -150,7 +149,6 @@ def store_package(
 
     Args:
         parts: The headers and the content of each.
-        writer: Writes the contents.
         is_mtom: Whether the message is MTOM, rather than SOAP with Attachments.
 
     Raises:
@@ -177,7 +175,6 @@ class StoredPackage:
 
     Args:
         pieces: What it consists of; parts of the content among them.
-        hold: Keeps the content.
 
     Attributes:
         size: Its bytes.

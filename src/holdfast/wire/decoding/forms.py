@@ -62,9 +62,7 @@ class Block:
     """A header block of WS-Security in a form.
 
     Args:
-        header: The Header that has it.
         shape: What its start tag means.
-        block: One such block.
         has_prefixes: Whether a text or an Id of such a block may contain a prefix.
     """
 

@@ -145,7 +145,6 @@ def choose(
     """Return the alternatives that the Source meets.
 
     Args:
-        policy: The policy of a port, or of one of its operations.
         abilities: What the Source does; None: whatever a Source can do.
         owner: What the policy belongs to, for the error: "the port Orders".
         is_transport: Whether the policy of its endpoint has a TransportBinding.

@@ -75,9 +75,6 @@ def size_of(policy: Policy) -> int:
 def merge(policies: Iterable[Policy], place: str) -> Policy:
     """Return the policy that demands all of the given ones (WS-PolicyAttachment 1.5, 3.1).
 
-    Args:
-        place: Where they are, for the error.
-
     Raises:
         ConfigurationError: The result exceeds a limit.
     """

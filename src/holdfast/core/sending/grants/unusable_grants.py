@@ -17,11 +17,7 @@ def why_unusable(
     """Return why a granted Sequence cannot be used, "" if it can.
 
     Args:
-        response: The grant.
-        source: The Sequence requested.
-        outbox: Its outbox.
         named: The outboxes with Sequences of that Identifier.
-        offered: The inbound Sequences.
     """
     # WS-RM 3.4: an Identifier is unique. Two peers may choose one, as the peer distinguishes acknowledgements.
     identifier = response.identifier

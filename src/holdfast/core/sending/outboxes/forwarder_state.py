@@ -35,9 +35,7 @@ class Refusal:
     """A message that the destination answers with a fault each time.
 
     Args:
-        first_at: When it was refused first.
         fault: What was said last.
-        times: How often it was refused.
         attempts: How often it had been transmitted by then.
         in_row: How often it was refused with no more than one transmission in between. A destination acknowledges a
             request with its reply, so that one that it took is known by nothing but the faults that do not come.
@@ -62,11 +60,8 @@ class Withdrawal:
     """Messages that a forwarder takes out of their Sequence, as the destination refuses them permanently.
 
     Args:
-        source: The Sequence.
         until: How long requests that were transmitted besides may take to be answered.
-        refused: The numbers of the messages.
         named: The numbers that the destination acknowledged, including requests without a reply.
-        state: How far it is.
     """
 
     source: RMSource

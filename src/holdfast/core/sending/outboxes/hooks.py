@@ -14,9 +14,7 @@ from holdfast.core.sending.outboxes.outbox import Outbox
 class UndeliverableHooks(Protocol):
     """Hooks to the component that decides which messages are not forwarded."""
 
-    def turn(self, outbox: Outbox, now: float) -> bool:
-        """Whether the outbox may send now."""
-        ...
+    def turn(self, outbox: Outbox, now: float) -> bool: ...
 
     def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
         """Whether to retry later, after the destination refused every choice of a Sequence."""

@@ -39,10 +39,8 @@ class Outbox:
     Args:
         key: The sequence key; for replies the offered Identifier.
         queue: The queue with its records, in which its cursor already exists.
-        partition: The partition with its records.
         to: The address of its destination; None for an anonymous one.
         policy: How its Sequences are treated.
-        context: What all outboxes share.
         hooks: What its opener does for it.
     """
 

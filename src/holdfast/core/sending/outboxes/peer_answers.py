@@ -60,8 +60,6 @@ def retraction(
     """Take a valid acknowledgement into the Sequence's history, and return the incident if it retracts another one.
 
     Args:
-        outbox: That of the Sequence.
-        source: The Sequence.
         ack: What its destination says; no Nack.
         asked_at: The destination made the acknowledgement at that time or later, in seconds: when the request left
             that it answers, or see :func:`made_after`. None if that is unknown.
@@ -126,7 +124,6 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     """Handle a fault about an outbound Sequence: the named one, else the one being sent.
 
     Args:
-        fault: The peer's fault.
         number: The message that it answers; 0 for none, or for a message that only ``relates_to`` names.
         relates_to: The MessageID that it names.
     """

@@ -87,9 +87,7 @@ class OutboxRecords:
 
     Args:
         queue: The queue with its records, in which its cursor already exists.
-        partition: The partition with its records.
         cursor: The name of its cursor, which moves after several acknowledgements together.
-        here: Its records in memory.
     """
 
     def __init__(self, queue: Queue, partition: int, cursor: str, here: Here):

@@ -18,7 +18,6 @@ class Poller:
     """The polls for one address at one destination.
 
     Args:
-        to: The destination.
         address: The address, which contains an identifier of this side.
     """
 
@@ -79,7 +78,6 @@ class Poller:
         """Note what a Sequence expects now, and return whether it expects more than before.
 
         Args:
-            source: The Sequence.
             is_held_back: Whether its outbox sends nothing until an operator resumes it.
         """
         name = source.local_id

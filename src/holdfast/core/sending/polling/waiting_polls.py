@@ -19,8 +19,6 @@ class Poll:
     """A poll that is not answered yet.
 
     Args:
-        back_channel: Where its answer goes.
-        address: The address that it names.
         keys: Keys of the outboxes that it names; None: all.
         until: When it is answered with nothing.
     """

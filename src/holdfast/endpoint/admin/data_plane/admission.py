@@ -85,7 +85,6 @@ def oldest(
 
     Args:
         since: Where the batch begins in each partition.
-        ends: Where each partition ends now.
         most: Rows at most, from 1 on.
         guess: Where to look first.
 

@@ -73,8 +73,6 @@ class Range:
     """Records start <= offset < end of a partition, all of them durable.
 
     Args:
-        queue, partition: The partition with the records.
-        start, end: Their offsets.
         without: Fields to send empty.
     """
 

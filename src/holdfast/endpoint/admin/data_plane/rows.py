@@ -46,13 +46,7 @@ class WireRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=Fa
 
 
 class RowRefused(HoldfastError):
-    """A row that cannot be sent.
-
-    Args:
-        column: The invalid column.
-        message: The error.
-        remedy: How to fix it.
-    """
+    """A row that cannot be sent."""
 
     def __init__(self, column: str, message: str, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -100,7 +94,6 @@ class PartRead:
 
     Args:
         blocks: Its rows, as they are staged; at least one block, which may have none.
-        rows: The number of these rows.
         refused: Rows that cannot be sent, with their place in the part, from 0.
     """
 

@@ -120,7 +120,6 @@ def merge_metrics(texts: Mapping[int, str], count: int, *, is_cut_off: bool | No
 
     Args:
         texts: Worker -> its metrics, for those that have answered.
-        count: The number of workers.
         is_cut_off: Whether most of the other nodes cannot reach this one; None outside a cluster.
     """
     up = Metric(UP, "Whether the worker has answered this request: 1 or 0. In a cluster, that of a partition.", "gauge")

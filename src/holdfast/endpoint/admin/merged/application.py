@@ -101,7 +101,6 @@ class JoinedAdmin:
 
     Args:
         neighbours: The workers, or their stores.
-        numbers: The numbers of their partitions.
         url: The URL of this listener for clients on other machines.
     """
 

@@ -33,7 +33,6 @@ class NextOfAll:
     Args:
         fetch: Asks a worker.
         merge: Makes one answer of several.
-        numbers: The numbers of what the workers own.
         content: What the reader says, checked.
     """
 

@@ -28,9 +28,7 @@ class StoresPlace:
     """The place of this process among the workers: none of them runs here.
 
     Args:
-        worker: One of them.
         placements: Where each worker is: nowhere.
-        paths: Paths of their sockets: none.
     """
 
     worker: Worker
@@ -42,7 +40,6 @@ class StoppedNeighbours:
     """The workers of some stores.
 
     Args:
-        count: How many there are.
         admin_of: Returns the admin interface of a worker's store: its number, and whether the request changes
             something.
         is_in_cluster: Whether they are the partitions of a cluster.

@@ -27,7 +27,6 @@ class LargeAnswers:
         self._waiting: dict[str, TicketExchange] = {}
 
     def add(self, exchange: TicketExchange) -> str:
-        """Return the ticket for an answer."""
         if len(self._waiting) >= MOST_WAITING:
             self._expire(next(iter(self._waiting)))
         ticket = secrets.token_hex(16)
@@ -53,12 +52,7 @@ class LargeAnswers:
 
 
 class TicketExchange(Exchange):
-    """A request of another node. Small answers go back at once.
-
-    Args:
-        asked: The exchange of the request.
-        answers: Those that wait.
-    """
+    """A request of another node. Small answers go back at once."""
 
     def __init__(self, asked: Exchange, answers: LargeAnswers) -> None:
         self.request = asked.request

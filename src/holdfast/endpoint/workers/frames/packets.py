@@ -73,7 +73,6 @@ class FrameReader:
     """Reads the packets of one direction of a connection.
 
     Args:
-        key: Of this direction.
         most: Bytes of the largest packet.
     """
 

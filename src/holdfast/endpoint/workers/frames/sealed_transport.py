@@ -76,15 +76,12 @@ class SealedTransport(asyncio.Transport, asyncio.Protocol):
             self._transport.write(self._writer.pack(((0, bytes(data[start : start + PIECE])),)))
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that are not sent yet."""
         return self._transport.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        """Leave what comes to the sockets."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again."""
         self._transport.resume_reading()
 
     def can_write_eof(self) -> bool:
@@ -92,19 +89,15 @@ class SealedTransport(asyncio.Transport, asyncio.Protocol):
         return False
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or about to be."""
         return self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the transport says of itself."""
         return self._transport.get_extra_info(name, default)
 
     def close(self) -> None:
-        """Close it when everything is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once."""
         self._transport.abort()
 
 
@@ -126,7 +119,6 @@ class Pipe(asyncio.Protocol):
         other.is_over = self.is_over
 
     def close(self) -> None:
-        """Close this connection when everything is sent."""
         if self._transport is not None:
             self._transport.close()
 

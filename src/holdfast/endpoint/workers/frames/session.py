@@ -156,9 +156,6 @@ class FramedExchange(WholeExchange):
     """One request of a session.
 
     Args:
-        session: Sends the answer.
-        number: Of the request.
-        content: Of the frame.
         peer: The address of the other node.
     """
 
