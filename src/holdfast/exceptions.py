@@ -89,7 +89,7 @@ class Mistake:
 
     def __str__(self) -> str:
         key = f"{self.key}: " if self.key else ""
-        return f"{self.file}:{self.line}: {key}{clause(self.what)}. {self.remedy}"
+        return f"{self.file}:{self.line}: {key}{clause(self.what)}. {self.remedy}".rstrip()
 
 
 class ConfigurationMistakes(ConfigurationError):

@@ -126,7 +126,7 @@ class TableReading:
 
     def wrong(self, path: KeyPath, what: str, remedy: str) -> None:
         """Report a mistake."""
-        mend = remedy[:1].upper() + remedy[1:] + ("" if remedy.endswith((".", "?")) else ".")
+        mend = remedy[:1].upper() + remedy[1:] + ("" if not remedy or remedy.endswith((".", "?")) else ".")
         self.mistakes.append(Mistake(self._file, self._lines[path], told_key(path), what, mend))
 
     def end(self, contradictions: Iterable[Wrong] = ()) -> None:

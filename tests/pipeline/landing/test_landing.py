@@ -149,6 +149,11 @@ def test_foreign_tables_and_unwritable_places_are_refused_before_the_query_start
     spark.range(3).write.parquet(str(place.out))
     with pytest.raises(ConfigurationError, match=r"contains part-.*parquet, which Holdfast did not write"):
         place.run()
+    place.out = tmp_path / "by hand"
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(str(place.out), pa.table({"id": [1, 2, 3]}))
+    with pytest.raises(ConfigurationError, match="contains a Delta table, which Holdfast did not write"):
+        place.run()
     (tmp_path / "file").write_text("")
     place.out = tmp_path / "file" / "below"
     with pytest.raises(ConfigurationError, match="cannot be written: ") as caught:
@@ -157,6 +162,23 @@ def test_foreign_tables_and_unwritable_places_are_refused_before_the_query_start
     place.out = tmp_path / "fine"
     with pytest.raises(ConfigurationError, match="cannot be written: "):
         place.run(checkpoint=str(tmp_path / "file" / "checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"columns": "queue,offset"}, "option columns"),
+        ({"body": "false"}, "needs the column body, but with option body"),
+        ({"read": "journal"}, "option read"),
+    ],
+)
+def test_a_source_without_the_landed_columns_is_refused_and_has_no_cursor(
+    place: Place, orders: FakeServer, options: dict[str, str], told: str
+):
+    with pytest.raises(ConfigurationError, match=told):
+        place.run(options=options)
+    assert orders.queues["orders"].cursors == {}
+    assert not place.out.exists()
 
 
 @pytest.mark.nightly

@@ -88,7 +88,7 @@ INPUT = 'input = "orders"\n'
         (
             TOP + '[sources.orders.options]\nmaxRowsPerBach = "1"\n',
             12,
-            "sources.orders.options",
+            "sources.orders.options.maxRowsPerBach",
             "the wsrm source has no option maxRowsPerBach",
             "Did you mean maxRowsPerBatch?",
         ),
@@ -360,7 +360,7 @@ INPUT = 'input = "orders"\n'
         (
             TOP.replace('queue = "out"', 'queue = "out"\noptions.rebnd = true'),
             9,
-            "sinks.out.options",
+            "sinks.out.options.rebnd",
             "the wsrm sink has no option rebnd",
             "Did you mean rebind?",
         ),
@@ -468,6 +468,20 @@ def test_a_misspelt_name_is_one_mistake_with_the_nearest_name(here: Path, found:
     (one,) = mistakes(here, _ORDERS[: found.start()] + wrong + _ORDERS[found.end() :])
     assert f"'{wrong}' does not exist" in one.what
     assert one.remedy == f"Did you mean '{found[0]}'?"
+
+
+def test_each_wrong_option_is_a_mistake_of_its_own_with_its_key(here: Path) -> None:
+    text = (
+        TOP + '[sources.orders.options]\nmaxRowPerBatch = "7"\nwaitSeconds = "x"\n[sinks.out.options]\nrebnd = "true"\n'
+    )
+    found = mistakes(here, text + 'batchId = "x"\n')
+    assert [one.key for one in found] == [
+        "sources.orders.options.maxRowPerBatch",
+        "sources.orders.options.waitSeconds",
+        "sinks.out.options.rebnd",
+        "sinks.out.options.batchId",
+    ]
+    assert not any(re.search(r"\. ?\.$|\. *$ ", str(one)) for one in found)
 
 
 def test_a_misspelt_name_hides_no_independent_mistake(here: Path) -> None:

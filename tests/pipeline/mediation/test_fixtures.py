@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation" / "orders.toml"
 QUEUE = SourcePlan("orders", broker="http://127.0.0.1:1", queue=("orders",))
+_REQUIRED = [name for name, _, nullable in _columns(QUEUE) if not nullable]
 TOPIC = SourcePlan("orders", kafka="127.0.0.1:1", topic=("orders",))
 
 
@@ -88,6 +89,11 @@ def test_a_line_of_json_gives_any_column_of_its_source(tmp_path: Path) -> None:
         ({"offset": True}, "more.jsonl:1: offset is true, not a long"),
         ({"delivered_at": "noon"}, "more.jsonl:1: delivered_at is 'noon', not a time"),
         ({"body": 7}, "more.jsonl:1: body is 7, not a string"),
+        ({"body": "\ud800"}, 'more.jsonl:1: body is "\\ud800", not a string'),
+        ({"offset": 2**63}, "more.jsonl:1: offset is 9223372036854775808, not a long"),
+        ({"partition": -(2**31) - 1}, "more.jsonl:1: partition is -2147483649, not an integer"),
+        ({"offset": 1.5}, "more.jsonl:1: offset is "),
+        *[({name: None}, f"more.jsonl:1: {name} is null, but every message has one") for name in _REQUIRED],
     ],
 )
 def test_a_line_that_is_no_message_is_named(line: dict[str, Any], told: str, tmp_path: Path) -> None:

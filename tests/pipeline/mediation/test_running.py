@@ -229,6 +229,44 @@ def test_each_dead_letter_has_its_message_whichever_part_of_the_pipeline_failed(
     assert "body" not in json.loads(letter["row"])
 
 
+_WRONG = {
+    "step": lambda made: made.step("wrong", sql="SELECT nothing FROM orders"),
+    "function": lambda made: made.step("wrong", sql="SELECT none_such(body) AS body FROM orders"),
+    "parse": lambda made: made.step("wrong", input="orders", parse={"schema": "id INT", "column": "bodi"}),
+    "sink": lambda made: made.sink("other", queue="other", action="Submit"),
+    "route": lambda made: made.route("orders", "out", "colour = 'red'"),
+}
+
+
+@pytest.mark.parametrize("wrong", _WRONG)
+def test_a_pipeline_that_cannot_be_computed_fails_before_it_has_a_cursor(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, wrong: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    made = told(tmp_path, orders)
+    _WRONG[wrong](made)
+    made.sink("out", queue="out")
+    made.route("wrong" if "wrong" in made.tables.get("steps", {}) else "orders", "out")
+    if wrong == "sink":
+        made.tables["routes"][0]["to"] = ["other", "out"]
+    with pytest.raises((ConfigurationError, PySparkException)):
+        run(spark, made.plan(), available_now=True)
+    assert orders.queues["orders"].cursors == {}
+
+
+def test_a_function_that_needs_rows_is_not_called_wrong_because_it_has_none(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    put(orders, "<a/>")
+    made = told(tmp_path, orders)
+    made.step("same", lambda rows: rows.where(f"queue = '{rows.first()['queue']}'"), "orders")
+    made.sink("out", queue="out")
+    made.route("same", "out")
+    Here(spark, patiently, made.plan()).run()
+    assert bodies(orders, "p.out") == ["<a/>"]
+
+
 @pytest.mark.nightly
 def test_a_function_may_make_rows_and_tell_their_problems(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]

@@ -5,6 +5,8 @@ Covers pipeline/options/values.py and pipeline/reader/position_values.py.
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from holdfast.exceptions import ConfigurationError
@@ -38,6 +40,35 @@ def test_an_unknown_name_is_refused_with_the_nearest_right_one():
         ReadOptions.parse({**BROKER, "maxRowPerBatch": "7"})
     assert "no option maxRowPerBatch" in str(caught.value)
     assert caught.value.remedy == "Did you mean maxRowsPerBatch?"
+
+
+def test_each_wrong_option_is_told_at_once():
+    wrong = {"maxRowPerBatch": "7", "waitSeconds": "x", "body": "yes", "topic": "t", "queue": "orders"}
+    with pytest.raises(ConfigurationError) as caught:
+        ReadOptions.parse(wrong)
+    for told in (
+        "maxRowPerBatch (Did",
+        "waitSeconds='x'",
+        "body='yes' is neither",
+        "no option topic (",
+        "no option broker (",
+    ):
+        assert told in caught.value.message
+    assert caught.value.remedy == "Correct these options"
+    pairs = {"queue": "a", "queuePattern": "b", "columns": "offset", "body": "false"}
+    with pytest.raises(ConfigurationError, match=r"queue and queuePattern exclude .* columns and body exclude"):
+        ReadOptions.parse({**BROKER, **pairs})
+
+
+@pytest.mark.parametrize("name", [one.metadata["name"] for one in fields(ReadOptions) if one.metadata])
+@pytest.mark.parametrize("value", ["", " ", "\x00", "-1", "{", "[1]"])
+def test_each_error_of_a_value_has_a_remedy(name: str, value: str):
+    remedy = "none"
+    try:
+        ReadOptions.parse({**BROKER, name: value})
+    except ConfigurationError as error:
+        remedy = error.remedy
+    assert remedy.strip(" .")
 
 
 def test_a_name_that_resembles_none_is_refused_with_all_of_them():

@@ -324,6 +324,8 @@ def command_session(
         KeyboardInterrupt: A signal arrived without a ``stop``.
     """
     check_spark()
+    from pyspark.logger import PySparkLogger
+
     click.echo("starting Spark", err=True)  # seconds, on a busy machine minutes
     heard = stop or threading.Event()
     errors = os.dup(2) if verbose else _until(heard)
@@ -349,6 +351,8 @@ def command_session(
                 for package in ("org.apache.spark", "org.apache.hadoop"):
                     log4j.core.config.Configurator.setLevel(package, log4j.Level.OFF)
                 logging.getLogger("py4j").setLevel(logging.CRITICAL)
+                for logger in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # they print JSON of each error
+                    PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
             yield spark
         finally:
             spark.stop()

@@ -127,6 +127,10 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     if arguments["types"] and (arguments["schema"] or arguments["schema_file"] or arguments["element"]):
         raise click.UsageError("--type contains the fields of its element: omit --schema, --schema-file and --element")
     check_spark()
+    from holdfast.pipeline.bodies.columns import ENVELOPE
+    from holdfast.pipeline.landing.tables import check_columns
+
+    check_columns(options, ENVELOPE.fieldNames())
     have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
     with job_session("holdfast land", arguments, stop) as spark:
         if not stop.is_set():

@@ -67,8 +67,12 @@ class DeltaTable:
         return "rows" if self.has(0) else ""
 
     def foreign(self) -> str:
-        """Return foreign data in a directory that is no table yet. Others may add rows to a table; they stay."""
-        return "" if self.there() else foreign(self._spark, self._out)
+        """Return foreign data in the directory, or that it is another writer's table. Others may add rows to ours."""
+        if not self.there():
+            return foreign(self._spark, self._out)
+        # A table of ours has this column from its creation, and a transaction only from its first batch.
+        is_ours = BATCH in self._layout(self._table()).schema.fieldNames()
+        return "" if is_ours else "a Delta table"
 
     def newest(self) -> tuple[int, str] | None:
         """Return the newest batch and its origin."""

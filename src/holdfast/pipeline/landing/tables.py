@@ -8,7 +8,7 @@ landing rejects data without its checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from holdfast.pipeline.bodies.schemas import schema_of
 from holdfast.pipeline.landing.delta import DeltaTable
 from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, WRITING, Layout
 from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
+from holdfast.pipeline.reader.options import MESSAGES, ReadOptions
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
 from holdfast.settings import check_callable
@@ -152,9 +153,10 @@ def land(
     else:
         _refuse_two_ways(spark, out, schema, element)
         targets = [*(target(name, types[of], of) for of, name in names.items()), target(OTHER, None, "")]
-    _prepare(spark, targets, checkpoint)
     read = {**(options or {}), "broker": broker, "reader": reader or reader_of(spark, checkpoint)}
     read |= ({"queue": queue} if queue else {}) | ({"headers": "true"} if "headers" in also else {})
+    check_columns(ReadOptions.parse(read), targets[0].parser.envelope.fieldNames())
+    _prepare(spark, targets, checkpoint)
     stream = spark.readStream.format("wsrm").options(**read).load()
     writer = stream.writeStream.option("checkpointLocation", checkpoint).queryName(
         f"land-{queue or read['queuePattern']}"
@@ -162,6 +164,20 @@ def land(
     writer = writer.trigger(**trigger) if trigger else writer
     divided = None if types is None else names
     return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
+
+
+def check_columns(options: ReadOptions, needed: Iterable[str]) -> None:
+    """Check that a source returns the columns that a landing needs.
+
+    Raises:
+        ConfigurationError: It does not.
+    """
+    if missing := [name for name in needed if name not in options.names]:
+        option = "columns" if options.columns else "read" if options.read != MESSAGES else "body"
+        raise ConfigurationError(
+            f"a landing needs the column {missing[0]}, but with option {option} the source does not return it",
+            remedy=f"Remove option {option}",
+        )
 
 
 def _prepare(spark: SparkSession, targets: Collection[_Target], checkpoint: str) -> None:

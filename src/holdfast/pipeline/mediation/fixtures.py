@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -47,6 +48,9 @@ _KAFKA: list[Typed] = [
 _ENVELOPES = ("http://www.w3.org/2003/05/soap-envelope", "http://schemas.xmlsoap.org/soap/envelope/")
 _BY_KIND: Mapping[str, Any] = {"string": "", "integer": 0, "long": 0, "boolean": False, "timestamp": BEGIN}
 _PYTHON: Mapping[str, type] = {"string": str, "integer": int, "long": int, "boolean": bool, "timestamp": str}
+_A = {kind: f"an {kind}" if kind == "integer" else f"a {kind}" for kind in _PYTHON}
+_BITS = {"integer": 31, "long": 63}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _HEADERS = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, raw_key BINARY, raw_body BINARY"
 
 
@@ -128,6 +132,7 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
         yield {"message_id": file.name, "body": _body(file, content)}
         return
     kinds = {name: kind for name, kind, _ in columns}
+    required = {name for name, _, nullable in columns if not nullable}
     for number, one in json_lines(file, content):
         for name, value in one.items():
             if name == "headers" and is_kafka and isinstance(value, dict):
@@ -136,13 +141,27 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
                 raise ConfigurationError(
                     f"{file}:{number}: its source has no column {name!r}", remedy=f"The columns are {', '.join(kinds)}"
                 )
-            if value is not None and type(value) is not _PYTHON[kinds[name]]:
+            if value is None and name in required:
                 raise ConfigurationError(
-                    f"{file}:{number}: {name} is {json.dumps(value)}, not a {kinds[name]}", remedy="Correct the line"
+                    f"{file}:{number}: {name} is null, but every message has one", remedy="Add a value, or omit the key"
+                )
+            if value is not None and not _is_of(value, kinds[name]):
+                raise ConfigurationError(
+                    f"{file}:{number}: {name} is {json.dumps(value, default=str)}, not {_A[kinds[name]]}",
+                    remedy="Correct the line",
                 )
             if isinstance(value, str) and kinds[name] == "timestamp":
                 one[name] = _time(value, f"{file}:{number}: {name}")
         yield {"message_id": f"{file.name}:{number}", **one}
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    """Whether a column of this kind can contain a value."""
+    if type(value) is not _PYTHON[kind]:
+        return False
+    if kind in _BITS:
+        return bool(-(2 ** _BITS[kind]) <= value < 2 ** _BITS[kind])
+    return kind != "string" or _SURROGATE.search(str(value)) is None
 
 
 def _time(text: str, where: str) -> datetime:

@@ -16,6 +16,21 @@ _OF_A_TABLE = "option."
 _VIEW = "CREATE TEMPORARY VIEW orders USING wsrm OPTIONS (broker 'http://127.0.0.1:8081', queue 'orders')"
 
 
+class WrongOptions(ConfigurationError):
+    """One or more options that cannot be used.
+
+    Attributes:
+        errors: Option, as the user wrote it -> its error.
+    """
+
+    def __init__(self, errors: Mapping[str, ConfigurationError]) -> None:
+        first, *others = errors.values()
+        told = [f"{one.message} ({one.remedy})" if one.remedy else one.message for one in errors.values()]
+        remedy = "Correct these options" if others else first.remedy
+        super().__init__("; ".join(told) if others else first.message, remedy=remedy)
+        self.errors = dict(errors)
+
+
 def as_urls(name: str, text: str) -> str:
     """Parse the URL of a server, or those of some nodes of a cluster, separated by commas."""
     return ",".join(dict.fromkeys(_as_url(name, one.strip()) for one in text.split(",")))
@@ -42,23 +57,29 @@ def as_token(name: str, text: str) -> str:
 
 
 def as_name(name: str, text: str) -> str:
-    """Parse a text that is not empty."""
-    if not text or text != text.strip():
-        raise ConfigurationError(f"option {name}={text!r} is empty or has spaces around it")
+    """Parse a text that is not empty, and may be a path."""
+    if not text or text != text.strip() or "\0" in text:
+        raise ConfigurationError(
+            f"option {name}={text!r} is empty, or has spaces around it or a null character",
+            remedy="Correct or remove it",
+        )
     return text
 
 
 def as_boolean(name: str, text: str) -> bool:
     """Parse ``true`` or ``false``."""
     if text.lower() not in ("true", "false"):
-        raise ConfigurationError(f"option {name}={text!r} is neither true nor false")
+        raise ConfigurationError(f"option {name}={text!r} is neither true nor false", remedy="Write true or false")
     return text.lower() == "true"
 
 
 def as_positive(name: str, text: str) -> int:
     """Parse a whole number above 0 that Spark can store."""
     if not (text.isascii() and text.isdigit() and len(text) < 20) or not 0 < int(text) < 2**63:
-        raise ConfigurationError(f"option {name}={text[:40]!r} is not a positive whole number, or is too large")
+        raise ConfigurationError(
+            f"option {name}={text[:40]!r} is not a positive whole number, or is too large",
+            remedy="Write a number such as 10000",
+        )
     return int(text)
 
 
@@ -69,7 +90,9 @@ def as_seconds(name: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ConfigurationError(f"option {name}={text!r} is not a number of seconds")
+        raise ConfigurationError(
+            f"option {name}={text!r} is not a number of seconds", remedy="Write a number such as 2.5"
+        )
     return value
 
 
@@ -88,8 +111,9 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
         foreign: Advice for options of other formats, by their names in lower case.
 
     Raises:
-        ConfigurationError: An unknown name, with the nearest valid one; two names of one option; an invalid value; a
-            missing broker; a table of Spark's catalog.
+        WrongOptions: Unknown names, with the nearest valid ones; two names of one option; invalid values; a missing
+            broker. It lists all of them.
+        ConfigurationError: A table of Spark's catalog.
     """
     fields = [f for f in cls.__dataclass_fields__.values() if f.metadata]
     known = {name.lower(): f for f in fields for name in (f.metadata["name"], f.metadata["alias"]) if name}
@@ -100,22 +124,26 @@ def parsed(cls: Any, options: Mapping[str, str], what: str, foreign: Mapping[str
             "wsrm",
             remedy=_VIEW,
         )
+    wrong: dict[str, ConfigurationError] = {}
     for given, text in options.items():
         one = known.get(given.lower())
-        if one is None:
-            if remedy := (foreign or {}).get(given.lower()):
-                raise ConfigurationError(f"the wsrm {what} has no option {given}", remedy=remedy)
-            raise _unknown(given, [f.metadata["name"] for f in fields], what)
-        if one.name in values:
-            name, alias = one.metadata["name"], one.metadata["alias"]
-            raise ConfigurationError(f"options {name} and {alias} are the same", remedy="Remove one of them")
-        values[one.name] = one.metadata["parse"](_written(one.metadata, given), str(text))
-    if "broker" not in values:
-        raise ConfigurationError(
+        try:
+            if one is None:
+                raise _unknown(given, [f.metadata["name"] for f in fields], what, foreign or {})
+            if one.name in values:
+                names = f"{one.metadata['name']} and {one.metadata['alias']}"
+                raise ConfigurationError(f"options {names} are the same", remedy="Remove one of them")
+            values[one.name] = one.metadata["parse"](_written(one.metadata, given), str(text))
+        except ConfigurationError as error:
+            wrong[given] = error
+    if "broker" not in map(str.lower, options):
+        wrong["broker"] = ConfigurationError(
             f"the wsrm {what} has no option broker",
             remedy='add .option("broker", "http://127.0.0.1:8081"), the address of the server\'s admin listener'
             + ("" if options else f"; in SQL, {_VIEW}"),
         )
+    if wrong:
+        raise WrongOptions(wrong)
     return values
 
 
@@ -125,7 +153,9 @@ def _written(metadata: Mapping[str, Any], given: str) -> str:
     return next(name for name in names if name.lower() == given.lower())
 
 
-def _unknown(given: str, names: list[str], what: str) -> ConfigurationError:
+def _unknown(given: str, names: list[str], what: str, foreign: Mapping[str, str]) -> ConfigurationError:
+    if advice := foreign.get(given.lower()):
+        return ConfigurationError(f"the wsrm {what} has no option {given}", remedy=advice)
     nearest = difflib.get_close_matches(given.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
     right = next((name for name in names if nearest and name.lower() == nearest[0]), None)
     remedy = f"Did you mean {right}?" if right else f"The options are {', '.join(sorted(names))}"

@@ -15,6 +15,7 @@ from holdfast.client.offsets import EARLIEST, LATEST
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.options.server import ServerOptions, access_of
 from holdfast.pipeline.options.values import (
+    WrongOptions,
     as_boolean,
     as_name,
     as_positive,
@@ -181,7 +182,7 @@ class ReadOptions(ServerOptions):
             ConfigurationError: An option name is unknown (the error suggests the nearest one), a value is invalid, the
                 broker is missing, or two options exclude each other.
         """
-        values = parsed(cls, options, "source", _ELSEWHERE)
+        values, wrong = parsed(cls, options, "source", _ELSEWHERE), dict[str, ConfigurationError]()
         for fields in (
             ("queues", "pattern"),
             ("starting", "starting_at", "starting_times"),
@@ -191,9 +192,10 @@ class ReadOptions(ServerOptions):
         ):
             given = [cls.__dataclass_fields__[name].metadata["name"] for name in fields if name in values]
             if len(given) > 1:
-                raise ConfigurationError(
-                    f"options {' and '.join(given)} exclude each other", remedy="Remove one of them"
-                )
+                told = f"options {' and '.join(given)} exclude each other"
+                wrong[given[-1]] = ConfigurationError(told, remedy="Remove one of them")
+        if wrong:
+            raise WrongOptions(wrong)
         if values.get("read", MESSAGES) == MESSAGES and not values.get("pattern"):
             values.setdefault("queues", (INBOX,))
         queues, pattern = values.get("queues", ()), values.get("pattern", "")

@@ -40,7 +40,10 @@ def _sink(name: str, text: str) -> str:
 
 def _whole(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise ConfigurationError(f"option {name}={text!r} is not a whole number from 0 with at most 15 digits")
+        raise ConfigurationError(
+            f"option {name}={text!r} is not a whole number from 0 with at most 15 digits",
+            remedy="Write the number of the batch",
+        )
     return int(text)
 
 

@@ -32,6 +32,7 @@ from holdfast.pipeline.mediation.definition.plan import (
 from holdfast.pipeline.mediation.definition.sql_names import relations, replaced
 from holdfast.pipeline.mediation.transformations.writing import zone_of
 from holdfast.pipeline.mediation.transformations.xsd import XSD
+from holdfast.pipeline.options.values import WrongOptions
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
@@ -109,13 +110,21 @@ def _of_a_queue_or_topic(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
     try:
         ReadOptions.parse(source_options(source))
     except ConfigurationError as error:
-        yield (*path, "options") if source.options else path, error.message, error.remedy
+        yield from _of_wrong_options(error, path, source.options)
 
 
 def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
     if any(name.lower() == "token" for name in one.options or ()):
         told = "This file must not contain secrets: name a file with token_file."
         yield (*path, "options", "token"), "the file contains a token", told
+
+
+def _of_wrong_options(error: ConfigurationError, path: KeyPath, given: Mapping[str, str] | None) -> Iterator[Wrong]:
+    """Yield a mistake for each wrong option; an option that the file does not name comes from another key."""
+    errors = error.errors if isinstance(error, WrongOptions) else {"": error}
+    for name, one in errors.items():
+        key = ("options", name) if name in (given or {}) else ("options",) if given else ()
+        yield (*path, *key), one.message, one.remedy
 
 
 def source_options(source: SourcePlan) -> dict[str, str]:
@@ -169,7 +178,7 @@ def _of_a_sinks_options(sink: SinkPlan) -> Iterator[Wrong]:
         try:
             WriteOptions.parse({**given, **sink.options}, stream=False)
         except ConfigurationError as error:
-            yield ("sinks", sink.name, "options"), error.message, error.remedy
+            yield from _of_wrong_options(error, ("sinks", sink.name), sink.options)
 
 
 IRI = re.compile(r"(?:urn|uuid|https?|mailto|tag|soap[a-z.]*|net\.[a-z]+):[^\s']+", re.IGNORECASE)

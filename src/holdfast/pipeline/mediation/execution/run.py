@@ -28,7 +28,7 @@ from holdfast.pipeline.mediation.execution.late_rows import dropped_rows, late_l
 from holdfast.pipeline.mediation.execution.lookups import Lookups
 from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, output_of, outputs, union
 from holdfast.pipeline.mediation.execution.parallel_jobs import side_by_side
-from holdfast.pipeline.mediation.execution.samples import infer
+from holdfast.pipeline.mediation.execution.samples import analyse, infer
 from holdfast.pipeline.mediation.execution.settled import Settled
 from holdfast.pipeline.mediation.execution.sinks import (
     absolute,
@@ -153,11 +153,13 @@ def run(
         ConfigurationMistakes: The file has mistakes; lists all of them.
         ConfigurationError: A step cannot be computed; a table belongs to another checkpoint; there is nothing to infer
             from.
+        PySparkException: SQL names a column or a function that does not exist.
     """
     check_callable("on_batch", on_batch, 1, optional=True)
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
     check_kafka(spark, plan)
     inferred = _inferred(spark, plan)
+    analyse(spark, plan, inferred)  # a query that fails in its first batch has a cursor, which keeps messages
     mediation = Mediation(plan, spark)
     try:
         for query in Graph(plan).queries():

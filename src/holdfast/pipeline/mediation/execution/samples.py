@@ -14,7 +14,7 @@ from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan, StepPlan
 from holdfast.pipeline.mediation.execution.frames import Frames, own_session
 from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, as_told, output_of, outputs
-from holdfast.pipeline.mediation.execution.source_ranges import read_sample
+from holdfast.pipeline.mediation.execution.source_ranges import no_rows, read_sample
 from holdfast.pipeline.mediation.kafka.cluster import check_kafka
 from holdfast.pipeline.mediation.transformations.inference import infer_schema
 
@@ -108,6 +108,29 @@ def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, li
             made[places[output]] += [json.loads(text, parse_float=Decimal) for (text,) in told.collect()]
     frames.release()
     return made
+
+
+def analyse(spark: SparkSession, plan: PipelinePlan, inferred: Mapping[str, T.StructType]) -> None:
+    """Compute all outputs of a pipeline without a row, to find errors in steps, routes and sinks.
+
+    A function of the file may not expect that it gets no row. If there is one, only Spark's errors count.
+
+    Raises:
+        ConfigurationError: A step cannot be computed; names it.
+        PySparkException: SQL names a column or a function that does not exist.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        frames = sample(spark, plan, None, no_rows, inferred)
+        for query in Graph(plan).queries():
+            outputs(frames, query)
+        frames.release()
+    except (ConfigurationError, PySparkException):
+        raise
+    except Exception:
+        if not any(step.python for step in plan.steps):
+            raise
 
 
 def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:

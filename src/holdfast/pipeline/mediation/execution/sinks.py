@@ -179,6 +179,8 @@ def with_messages(letters: DataFrame, messages: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
+    if not {*_PLACE, "body"} <= set(messages.columns):  # options of the source omit some
+        return letters
     told = [name for name in _LETTER if name not in _PLACE and name in messages.columns]
     origin = messages.select(*_PLACE, *[F.col(name).alias(_AT + name) for name in told])
     joined = letters.join(origin, list(_PLACE), "left")

@@ -14,7 +14,8 @@ from holdfast.pipeline.mediation.definition.plan import SourcePlan
 from holdfast.pipeline.mediation.kafka import cluster as kafka_cluster
 from holdfast.pipeline.mediation.kafka.records import as_rows
 from holdfast.pipeline.reader import bounds
-from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.reader.columns import chosen, spark_struct
+from holdfast.pipeline.reader.options import TABLES, ReadOptions
 from holdfast.pipeline.spark.checkpoints import ranges_of_topics, what_was_read
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 _NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
 """Options of a source that select records, in addition to those with the prefixes below."""
+_KAFKA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+"""The columns of Spark's connector."""
 _BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
 
 
@@ -31,6 +37,14 @@ def read_sample(spark: SparkSession, source: SourcePlan, rows: int) -> DataFrame
         options = kafka_cluster.sample_options(spark, source, rows)
         return as_rows(spark.read.format("kafka").options(**options).load())
     return spark.read.format("wsrm").options(**range_options(source, sample_ranges(source, rows))).load()
+
+
+def no_rows(spark: SparkSession, source: SourcePlan) -> DataFrame:
+    """Return a source's columns without rows; this asks no server."""
+    if source.kafka is not None:
+        return as_rows(spark.createDataFrame([], _KAFKA))
+    options = ReadOptions.parse(source_options(source))
+    return spark.createDataFrame([], spark_struct(chosen(TABLES[options.read], options.names)))
 
 
 def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: int) -> DataFrame:
