@@ -325,6 +325,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, fake.nodes)
         elif steps == ["next-positions"]:
             self._json(200, fake.next_positions(json.loads(body), self.server))
+        elif steps[0] == "elsewhere":
+            raise Refusal(404, f"there is no {self.path} here")
         elif steps[0] == "sequences":
             found = fake.homes.get(steps[1])
             self._json(404 if found is None else 200, {"identifier": steps[1], "partition": found})

@@ -32,6 +32,7 @@ FLAGS = {
     "certificateFile": ("--cert",),
     "keyFile": ("--cert-key",),
     "proxy": ("--proxy",),
+    "prefix": ("--prefix",),
 }
 """Option -> its name on the command line; the others have no command-line option."""
 _MORE = {"--admin": "--admin URL, or HOLDFAST_ADMIN"}
@@ -53,10 +54,10 @@ away_option = click.option(
 
 
 _WORDS = (
-    "action|body|broker|columns|headers|partitions|proxy|queue|read|reader|rebind|refused|sequence|subscribe|tasks"
+    "action|body|broker|columns|headers|partitions|prefix|proxy|queue|read|reader|rebind|refused|sequence|subscribe|tasks"
     "|to|token"
 )
-"""Options of the source and the sink that are English words; all others contain a capital letter."""
+"""Options of the source, the sink and a landing that are English words; all others contain a capital letter."""
 _NAME = rf"(?:[a-z]+(?:[A-Z][a-z]*)+|{_WORDS})\b"
 NAMED = re.compile(rf"(?<!--)(?<!\.)\boptions? ({_NAME}(?:(?:, | and | or ){_NAME})*)")
 """Option names in error texts."""

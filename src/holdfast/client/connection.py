@@ -25,7 +25,7 @@ NODE_TIMEOUT = 10.0
 """The same for a node of a cluster that has been chosen for what it owns: another one may own it soon."""
 CONNECT_TIMEOUT = 5.0
 
-_NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
+NOT_ADMIN = "broker names the admin listener of a server, not where messages go: holdfast serve ... --admin 8081"
 """The listener for messages answers a GET with 405, and a POST without SOAP with 415."""
 
 
@@ -50,8 +50,8 @@ class Connection:
     """Status -> its error class, if not PipelineError."""
     remedies: ClassVar[dict[int, str]] = {
         401: "give the token with option tokenFile, or in the environment variable HOLDFAST_ADMIN_TOKEN of the driver",
-        405: _NOT_ADMIN,
-        415: _NOT_ADMIN,
+        405: NOT_ADMIN,
+        415: NOT_ADMIN,
     }
     """Status -> its remedy, if the server names none."""
 

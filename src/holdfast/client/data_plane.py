@@ -10,13 +10,12 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from holdfast.client.blocks import Block, BlockReader
-from holdfast.client.connection import Connection, answer_of, understood
+from holdfast.client.connection import NOT_ADMIN, Connection, answer_of, understood
 from holdfast.client.errors import (
     NobodyThere,
     OffsetRefused,
@@ -27,7 +26,6 @@ from holdfast.client.errors import (
 )
 from holdfast.client.offsets import Ends, Known, NextPositions, Place, Positions, Range
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
-from holdfast.exceptions import HoldfastError
 
 T = TypeVar("T")
 
@@ -129,14 +127,24 @@ class DataPlane(Connection):
 
     def queues(self) -> list[str]:
         """Return the names of the server's queues."""
-        return sorted(self._json("GET", "/queues")["queues"])
+        return sorted(self._queues()["queues"])
 
     def all_ends(self) -> dict[str, Ends]:
         """Return the ends of each of the server's queues."""
-        answer = self._json("GET", "/queues")
+        answer = self._queues()
         with understood(self._broker):
             self._check_version(answer)
             return {str(name): _ends_of(str(name), one) for name, one in answer["queues"].items()}
+
+    def _queues(self) -> dict[str, Any]:
+        status, answer = self._request("GET", "/queues")
+        if status == 404 or (200 <= status < 300 and not isinstance(answer.get("queues"), dict)):
+            path = urlsplit(self._broker).path
+            raise PipelineError(
+                f"{self._broker} is not the URL of an admin listener: {self._broker}/queues does not exist",
+                remedy=f"Remove the path {path} from option broker" if path else NOT_ADMIN,
+            )
+        return self._checked(status, answer)
 
     def ends(self, queue: str, *, epoch: str = "", known: Iterable[Known] = ()) -> Ends:
         """Return the range of each partition of the queue.
@@ -365,10 +373,13 @@ class DataPlane(Connection):
             )
 
     def unknown(self, queue: str, names: list[str] | None = None) -> UnknownQueue:
-        """Return the error for a missing queue. It lists the existing queues."""
-        with suppress(HoldfastError, KeyError):  # it only helps the message
-            names = self.queues() if names is None else names
-        names = names or []
+        """Return the error for a missing queue. It lists the existing queues.
+
+        Raises:
+            PipelineError: The server has no list of queues: option broker does not name its admin listener.
+            ServerAway: There is no answer.
+        """
+        names = self.queues() if names is None else names
         nearest = get_close_matches(queue, names, n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
         return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from holdfast.client.errors import OffsetRefused
+from holdfast.client.terminal_text import few
 
 VERSION = 3
 _ONE_QUEUE = (1, 2)
@@ -185,7 +186,7 @@ def parse(offset: Mapping[str, Any]) -> Places:
         return _parse_one_queue(offset)
     if type(version) is not int or version != VERSION:
         raise OffsetRefused(
-            f"the checkpoint's offset {dict(offset)} was not written by this version of Holdfast",
+            f"the checkpoint's offset {str(dict(offset))[:500]} was not written by this version of Holdfast",
             remedy="Use the version that wrote the checkpoint, or start the query with a new checkpoint",
         )
     parts: dict[str, dict[str, Any]] = {}
@@ -239,7 +240,8 @@ def _pairs(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _unreadable(offset: Mapping[str, Any]) -> OffsetRefused:
-    return OffsetRefused(f"the checkpoint's offset {dict(offset)} cannot be read", remedy="Restore the checkpoint")
+    told = str(dict(offset))[:500]
+    return OffsetRefused(f"the checkpoint's offset {told} cannot be read", remedy="Restore the checkpoint")
 
 
 # --- what lies between two offsets ------------------------------------------------------------------------------------
@@ -432,7 +434,7 @@ def resolve(position: str | Positions, ends: Ends, option: str) -> Positions:
         if partition not in ends.partitions:
             raise OffsetRefused(
                 f"option {option} names partition {partition}, which queue {ends.queue!r} does not have "
-                f"(partitions: {sorted(ends.partitions)})",
+                f"(its partitions are {few(map(str, sorted(ends.partitions)))})",
                 remedy="Name only existing partitions, or none: the others use a default",
             )
         first, end = ends.partitions[partition]

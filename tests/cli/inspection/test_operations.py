@@ -267,6 +267,8 @@ def test_a_move_is_planned_by_its_messages_and_told_by_its_partitions() -> None:
 
 def test_a_place_in_many_partitions_is_told_by_number_and_in_short() -> None:
     assert places_text({"0": 3, "10": 2, "9": 1}) == "3 of partition 0, 1 of partition 9, 2 of partition 10"
+    many = places_text({str(one): one for one in range(128)})
+    assert many.endswith("7 of partition 7 and 120 more")
     assert places_text({str(one): 1200 for one in range(64)}) == "1,200 of each of 64 partitions"
     assert (places_text({"3": 7}), places_text({})) == ("7 of partition 3", "nowhere")
 

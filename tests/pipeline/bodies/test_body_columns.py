@@ -190,3 +190,14 @@ def test_a_parsed_column_may_not_take_the_name_of_another(name: str):
         BodyColumns(fields)
     assert "prefix" in caught.value.remedy
     assert f"x_{name}" in BodyColumns(fields, "x_").schema.fieldNames()
+
+
+@pytest.mark.parametrize("prefix", ["", "x_"])
+def test_fields_that_differ_only_in_case_need_other_names_not_a_prefix(prefix: str):
+    fields = StructType([StructField("id", StringType()), StructField("ID", StringType())])
+    with pytest.raises(ConfigurationError, match="the fields 'id' and 'ID'") as caught:
+        BodyColumns(fields, prefix)
+    assert "prefix" not in caught.value.remedy
+    assert '{"name": "ID"}' in caught.value.remedy
+    renamed = StructType([StructField("id", StringType()), StructField("other", StringType(), metadata={"name": "ID"})])
+    assert "other" in BodyColumns(renamed).schema.fieldNames()

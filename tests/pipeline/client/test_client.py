@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,35 @@ def test_an_unknown_queue_is_told_with_the_nearest_one(server: FakeServer):
     server.create("orders")
     with pytest.raises(UnknownQueue, match="did you mean 'orders'"):
         plane.ends("order")
+
+
+_CALLS: list[Callable[[DataPlane], object]] = [
+    DataPlane.queues,
+    DataPlane.all_ends,
+    lambda plane: plane.ends("orders"),
+    lambda plane: plane.missing("orders", ""),
+    lambda plane: plane.advance_cursor("orders", "me", "e1", {0: 0}),
+    lambda plane: plane.offsets_at("orders", "e1", {0: 0}),
+]
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_path_in_the_url_is_told_and_not_taken_for_a_server_without_queues(
+    server: FakeServer, call: Callable[[DataPlane], object]
+):
+    server.create("orders")
+    with pytest.raises(PipelineError, match="/elsewhere is not the URL of an admin listener") as told:
+        call(DataPlane(f"{server.url}/elsewhere"))
+    assert told.value.remedy == "Remove the path /elsewhere from option broker"
+
+
+def test_a_server_that_cannot_list_its_queues_has_no_unknown_queue(server: FakeServer):
+    server.token = "secret"
+    with pytest.raises(PipelineError, match="answered 401"):
+        DataPlane(server.url).unknown("orders")
+    server.stop()
+    with pytest.raises(ServerAway):
+        DataPlane(server.url).unknown("orders")
 
 
 def test_a_cursor_is_made_and_moved_but_never_back(server: FakeServer):

@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.pipeline.jobs import compact as compact_job
+from holdfast.pipeline.jobs.command import sentence
 from holdfast.pipeline.jobs.land import _report
 from holdfast.pipeline.jobs.mediation import _tell
+from holdfast.pipeline.jobs.output import sparse
 from holdfast.pipeline.jobs.reassemble import _text
 from holdfast.pipeline.landing import compaction
 from holdfast.pipeline.landing.compaction import Compaction
@@ -51,6 +53,22 @@ def test_a_batch_of_a_pipeline_names_what_did_not_arrive(capsys: pytest.CaptureF
         "incoming batch 0: 5 messages read in 3.4 s, 3 to first, 1 to others, 1 dead letter, 2 late rows",
         "incoming batch 1: 5 messages read in 0.0 s, 5 to first, 2 records sent before, settled by an earlier attempt",
     ]
+
+
+def test_positions_in_json_omit_partitions_without_records() -> None:
+    many = {str(one): 0 for one in range(128)}
+    assert sparse({"orders": {**many, "5": 7}}) == {"orders": {"5": 7}}
+    offset = {"v": 1, "queue": "orders", "epoch": "e", **many, "3": 9, "orders/4": 0, "orders/5": 2}
+    assert sparse(offset) == {"v": 1, "queue": "orders", "epoch": "e", "3": 9, "orders/5": 2}
+    assert sparse(None) is None
+
+
+def test_a_failed_batch_of_many_partitions_is_one_short_sentence() -> None:
+    start, end = ({str(one): at for one in range(128)} for at in (0, 5))
+    text = f"ValueError: no\nCurrent Committed Offsets: {{X: {json.dumps(start)}}}\n"
+    told = sentence(text + f"Current Available Offsets: {{X: {json.dumps(end)}}}\n")
+    assert "partition 7 offsets 0 to 5 and 120 more" in told
+    assert len(told) < 400
 
 
 def test_the_figures_of_a_reassembly_are_a_sentence() -> None:

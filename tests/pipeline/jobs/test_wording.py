@@ -11,14 +11,17 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from pyspark.sql.types import StringType, StructField, StructType
 from texts import texts
 
 from holdfast.cli.inspection.queues import export
 from holdfast.client.command_options import _WORDS, FLAGS, NAMED, flag_of, have_answer, in_words_of, own_words
 from holdfast.exceptions import HoldfastError
+from holdfast.pipeline.bodies.columns import BodyColumns
 from holdfast.pipeline.jobs.audit import audit_command
 from holdfast.pipeline.jobs.land import land_command
 from holdfast.pipeline.jobs.mediation import check, run
+from holdfast.pipeline.jobs.reland import reland_command
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
 
@@ -36,7 +39,7 @@ def test_every_option_is_known_by_its_name_and_no_other_word():
     assert all(NAMED.fullmatch(f"option {name}") for name in OPTIONS)
     words = [name for name in OPTIONS if name == name.lower()]
     assert not [word for word in ("option and", "options are", "option in", "option of") if NAMED.match(word)]
-    assert sorted(_WORDS.split("|")) == words
+    assert sorted(_WORDS.split("|")) == sorted([*words, "prefix"]), "a landing has an option prefix too"
 
 
 def test_there_are_errors_that_name_options():
@@ -64,6 +67,14 @@ def test_every_option_is_told_as_what_the_command_has_for_it(command: click.Comm
             case [flag, *_]:
                 assert flag in flags or flag == "PLACE"
                 assert flag in FLAGS[name]
+
+
+@pytest.mark.parametrize("command", [land_command, reland_command])
+def test_the_remedy_for_a_name_that_is_taken_is_the_prefix_of_the_command(command: click.Command):
+    fields = StructType([StructField("batch", StringType())])
+    with click.Context(command), pytest.raises(HoldfastError) as caught, own_words():
+        BodyColumns(fields)
+    assert caught.value.remedy.endswith("with --prefix")
 
 
 def test_several_options_are_told_one_by_one_and_other_words_stay():

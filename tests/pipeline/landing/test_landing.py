@@ -398,7 +398,7 @@ def test_further_columns_of_the_messages_are_landed_if_asked_for(
 def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, place: Place):
     with pytest.raises(ConfigurationError, match="no day called 'sent'"):
         place.run(by_day="sent")
-    with pytest.raises(ConfigurationError, match="two landed columns would be called 'delivered_day'"):
+    with pytest.raises(ConfigurationError, match="two landed columns would have the name 'delivered_day'"):
         place.run(by_day="delivered", schema="Delivered_Day DATE")
     with pytest.raises(ConfigurationError, match="no table of kind 'orc'"):
         place.run(table="orc")

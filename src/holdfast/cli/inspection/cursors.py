@@ -19,6 +19,7 @@ from holdfast.cli.inspection.operations import (
     yes_option,
 )
 from holdfast.cli.tables import admin_option, age_text, json_option
+from holdfast.client.terminal_text import few
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -134,7 +135,7 @@ def _rows(one: dict[str, Any]) -> list[list[str]]:
             age_text(one["age"]),
             age_text(one["idle"]),
             "" if rate is None else f"{rate:,.1f}",
-            ", ".join(f"{partition}:{offset}" for partition, offset in one["offsets"].items()),
+            few(f"{partition}:{offset}" for partition, offset in one["offsets"].items() if offset),
         ]
     ]
 

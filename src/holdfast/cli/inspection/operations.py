@@ -17,6 +17,7 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
+from holdfast.client.terminal_text import few
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -228,4 +229,4 @@ def places_text(offsets: dict[str, int]) -> str:
     if len(offsets) > 1 and len(set(offsets.values())) == 1:
         return f"{next(iter(offsets.values())):,} of each of {len(offsets)} partitions"
     ordered = sorted(offsets.items(), key=lambda one: int(one[0]))
-    return ", ".join(f"{offset:,} of partition {partition}" for partition, offset in ordered) or "nowhere"
+    return few(f"{offset:,} of partition {partition}" for partition, offset in ordered) or "nowhere"

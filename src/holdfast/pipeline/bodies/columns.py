@@ -52,6 +52,10 @@ PART_BYTES = 8 << 20
 """Maximum bytes of bodies that are parsed together, except for a single larger body."""
 
 
+PREFIX = 'Give the parsed columns a prefix, such as "body_", with option prefix'
+"""Remedy for a parsed column with the name of another one."""
+
+
 class BodyColumns:
     """For ``mapInArrow``: adds the parsed columns and ``corrupt_record`` to the envelope's.
 
@@ -90,13 +94,17 @@ class BodyColumns:
         self._max_elements = max_elements
         self._element = element
         taken = {name.lower() for name in (*self.envelope.fieldNames(), CORRUPT, "batch")}
-        for name in (prefix + field.name for field in fields.fields):
-            if name.lower() in taken:
+        seen: dict[str, str] = {}
+        for name in fields.fieldNames():
+            if (prefix + name).lower() in taken:
+                raise ConfigurationError(f"two landed columns would have the name {prefix + name!r}", remedy=PREFIX)
+            if other := seen.get(name.lower()):
                 raise ConfigurationError(
-                    f"two landed columns would have the name {name!r}",
-                    remedy="Give the parsed ones a prefix: prefix='body_'",
+                    f"the schema has the fields {other!r} and {name!r}, but Spark's columns are case-insensitive",
+                    remedy="Rename one of them in a schema file in Spark's JSON, with its name in the XML as metadata: "
+                    f'{{"name": "{name}"}}',
                 )
-            taken.add(name.lower())
+            seen[name.lower()] = name
         BodyReader(fields, self._lenient)  # raises here instead of in a task
         parsed = [StructField(prefix + field.name, nullable(field.dataType)) for field in fields.fields]
         self.schema = StructType([*self.envelope.fields, *parsed, StructField(CORRUPT, StringType())])

@@ -18,6 +18,7 @@ import click
 
 from holdfast.client.command_options import flag_of
 from holdfast.client.data_plane import DataPlane
+from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.schemas import schema_in
@@ -432,7 +433,7 @@ def _between(text: str) -> str:
         for name, at in end.items()
         if start.get(name) != at
     ]
-    return f" of {', '.join(parts)}" if parts else ""
+    return f" of {few(parts)}" if parts else ""
 
 
 def _partition(name: str) -> str:

@@ -34,7 +34,7 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
-from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, tell
+from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, sparse, tell
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 
@@ -164,7 +164,7 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
     settled = settle(spark, **place, queues=options.queues, access=options.access, away=away)
     rows, flagged = _total(landed), sum(batch.flagged for batch in landed.values())
     text = f"{counted(rows, 'message')} in {arguments['out']}"
-    tell(text, event="end", rows=rows, flagged=flagged, cursor=settled)
+    tell(text, event="end", rows=rows, flagged=flagged, cursor=sparse(settled))
     if flagged > before:
         tell_of_flags(flagged, rows, arguments["out"])
 
@@ -265,8 +265,8 @@ def _report(progress: Any, batch: LandedBatch, total: int) -> None:
         **({"tables": tables} if tables else {}),
         **flags(batch),
         milliseconds=milliseconds,
-        end=json.loads(source["endOffset"]),
-        latest=json.loads(source["latestOffset"] or "null"),
+        end=sparse(json.loads(source["endOffset"])),
+        latest=sparse(json.loads(source["latestOffset"] or "null")),
     )
 
 

@@ -33,7 +33,7 @@ from holdfast.pipeline.jobs.command import (
     sentence,
     spark_options,
 )
-from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.jobs.output import counted, json_option, sparse, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,7 +215,7 @@ def _run(
     }
     cursors = mediation.settle(WAIT_AT_END if stop.is_set() else away)
     text = f"{counted(sums['rows'], 'message')} read{_losses(sums)}"
-    tell(text, event="end", **sums, cursors=cursors)
+    tell(text, event="end", **sums, cursors=sparse(cursors))
     if lost := [name for name in sums["refused"] if not total[f"sent {name}"]]:
         raise _refused_all(plan, lost[0], total)
 

@@ -38,6 +38,14 @@ def tell(text: str, **line: Any) -> None:
     click.echo(json.dumps(line) if is_json else shown(text))
 
 
+def sparse(positions: Any) -> Any:
+    """Return positions, or Spark's JSON of them, without the partitions at offset 0: most partitions may be empty."""
+    if not isinstance(positions, dict):
+        return positions
+    is_first = {name: str(name).rpartition("/")[2].isdigit() and at == 0 for name, at in positions.items()}
+    return {name: sparse(at) for name, at in positions.items() if not is_first[name]}
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, as in "1 row" and "2,000 rows"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

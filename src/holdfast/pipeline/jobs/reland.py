@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from holdfast.client.command_options import own_words
 from holdfast.pipeline.jobs.command import (
     check_schema,
     job_session,
@@ -36,7 +37,7 @@ def reland_command(**arguments: Any) -> None:
     holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
     """
     check_schema(arguments)
-    with job_session("holdfast reland", arguments) as spark:
+    with own_words(), job_session("holdfast reland", arguments) as spark:
         from holdfast.pipeline.landing.tables import LandedBatch, reland
 
         done: list[LandedBatch] = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies.columns import CORRUPT, BodyColumns
+from holdfast.pipeline.bodies.columns import CORRUPT, PREFIX, BodyColumns
 from holdfast.pipeline.bodies.leniencies import MAX_ELEMENTS
 from holdfast.pipeline.bodies.message_types import OTHER, TABLE, TableNames, note_types, table_names, with_table
 from holdfast.pipeline.bodies.schemas import schema_of
@@ -193,9 +193,7 @@ def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
         raise ConfigurationError(f"there is no day called {by_day!r}", remedy=f"Name one of {', '.join(DAYS)}")
     day = DAYS[by_day] if by_day else None
     if day and day in (name.lower() for name in parser.schema.fieldNames()):
-        raise ConfigurationError(
-            f"two landed columns would be called {day!r}", remedy="Give the parsed ones a prefix: prefix='body_'"
-        )
+        raise ConfigurationError(f"two landed columns would have the name {day!r}", remedy=PREFIX)
     return Layout(parser.schema, day)
 
 

@@ -11,6 +11,7 @@ from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.errors import OffsetRefused
 from holdfast.client.offsets import Ends, QueueRange, Range
+from holdfast.client.terminal_text import few
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import RECEIVED
 from holdfast.pipeline.reader.position_values import ByQueue
@@ -59,7 +60,7 @@ class WsrmReader(PortableReader, DataSourceReader):
         if strange := sorted(options.partitions - set(end)):
             raise OffsetRefused(
                 f"option partitions names {strange[0]}, which queue {ends.queue!r} does not have",
-                remedy=f"Its partitions are {', '.join(map(str, sorted(end)))}",
+                remedy=f"Its partitions are {few(map(str, sorted(end)))}",
             )
         for partition in sorted(end):
             self._refuse_backwards(ends, partition, start[partition], end[partition])

@@ -10,6 +10,7 @@ from holdfast.client import offsets
 from holdfast.client.data_plane import DataPlane
 from holdfast.client.errors import RecordsTrimmed, UnknownQueue
 from holdfast.client.offsets import Ends, Positions, QueueRange
+from holdfast.client.terminal_text import few
 from holdfast.pipeline.reader.options import RECEIVED, ReadOptions
 from holdfast.pipeline.reader.position_values import ByQueue, Position
 
@@ -83,7 +84,7 @@ def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -
     Raises:
         RecordsTrimmed: The query does not tolerate it.
     """
-    ranges = ", ".join(f"queue {queue} partition {p.partition} offsets {p.start} to {p.end - 1}" for queue, p in lost)
+    ranges = few(f"queue {queue} partition {p.partition} offsets {p.start} to {p.end - 1}" for queue, p in lost)
     rows = sum(part.rows for _, part in lost)
     if lost and options.fail_on_loss:
         raise RecordsTrimmed(

@@ -110,10 +110,11 @@ def _time(value: object) -> int:
 def as_queues(name: str, text: str) -> tuple[str, ...]:
     """Parse names separated by commas."""
     names = tuple(one.strip() for one in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
-        raise ConfigurationError(
-            f"option {name}={text!r} names a queue twice, or has an empty name", remedy="Use the form orders,returns"
-        )
+    if not all(names):
+        empty = f"option {name}={text!r} " + ("contains an empty name" if any(names) else "names no queue")
+        raise ConfigurationError(empty, remedy=f"Name queues in the form orders,returns, or omit option {name}")
+    if twice := next((one for one in names if names.count(one) > 1), ""):
+        raise ConfigurationError(f"option {name}={text!r} names the queue {twice!r} twice", remedy="Name it once")
     return names
 
 

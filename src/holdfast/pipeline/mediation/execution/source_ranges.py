@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 _NARROWING = ("queue", "subscribe", "partitions", "timestamptype")
 """Options of a source that select records, in addition to those with the prefixes below."""
 _KAFKA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
-"""The columns of Spark's connector."""
+"""The used columns of Spark's connector."""
 _BEGINNINGS = ("starting", "ending", "queuepattern", "subscribepattern")
 
 
