@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from public_callables import public_callables
 
 import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
@@ -24,7 +25,7 @@ from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.http.exchange import HTTPLimits
 from holdfast.settings import Unit, Within, bounds_of, check_callable, meaning_of, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
-from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.testing.proxy import Faults
 from holdfast.zeep import _Reliable
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "holdfast"
@@ -191,18 +192,6 @@ def arguments_of(annotation: object) -> int | None:
             assert isinstance(node.slice, ast.Tuple) and isinstance(node.slice.elts[0], ast.List)
             return len(node.slice.elts[0].elts)
     return None
-
-
-def public_callables() -> Iterator[Any]:
-    """Every public class, and every public function of the pipeline."""
-    names = [one for one in holdfast.__all__ if one not in ("sync", "trace", "__version__")]
-    yield from (one for name in names if inspect.isclass(one := getattr(holdfast, name)))
-    yield LossyProxy
-    for module in ("landing", "mediation", "progress", "reassembly", "audit"):
-        room = importlib.import_module(f"holdfast.pipeline.{module}")
-        yield from (
-            one for name in getattr(room, "__all__", ["watch"]) if inspect.isfunction(one := getattr(room, name))
-        )
 
 
 def taken_functions() -> list[tuple[Any, str, int]]:

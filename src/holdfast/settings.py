@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast.exceptions import ConfigurationError
 
@@ -60,6 +60,8 @@ UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "
 """Unit -> seconds."""
 UNITS_OF_SIZE = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 """Unit, in lower case -> bytes."""
+_LONGEST_VALUE: Final = 80
+"""Characters of a value in an error text."""
 _QUANTITY = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)([A-Za-z]+)", re.ASCII)
 
 
@@ -146,6 +148,17 @@ def checked_token(text: str, place: str) -> str:
             remedy="Create one, for example with: openssl rand -hex 32",
         )
     return token
+
+
+def brief_value(value: object) -> str:
+    """Return a value for an error text: as code, or only its class if that is long."""
+    text = repr(value)
+    if len(text) <= _LONGEST_VALUE:
+        return text
+    if isinstance(value, str | bytes):
+        return f"{text[:_LONGEST_VALUE]}…"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "AEIOaeio" else f"a {name}"
 
 
 def _shown(value: object, kinds: tuple[Any, ...]) -> str:
@@ -295,7 +308,8 @@ def check_callable(name: str, value: object, arguments: int, *, optional: bool =
     try:
         signature.bind(*(None,) * arguments)
     except TypeError:
-        raise ConfigurationError(f"{name} cannot be called with {takes}: {signature}", remedy=remedy) from None
+        shown = str(signature) if len(str(signature)) <= _LONGEST_VALUE else f"{str(signature)[:_LONGEST_VALUE]}…"
+        raise ConfigurationError(f"{name} cannot be called with {takes}: {shown}", remedy=remedy) from None
 
 
 def _check(
@@ -308,7 +322,7 @@ def _check(
     is_secret: bool = False,
 ) -> None:
     if not _fits(value, kinds, least, most):
-        shown = "what was given" if is_secret else repr(value)
+        shown = "what was given" if is_secret else brief_value(value)
         raise ConfigurationError(f"{where} cannot be {shown}", remedy=f"It may be {_told(kinds, least, most)}.")
 
 
@@ -343,7 +357,7 @@ def _is_of(value: object, kind: Any, least: float | None) -> bool:
         return all(_are_of(pair, parts) for pair in value.items())
     if isinstance(value, tuple) and origin is tuple and parts[-1] is not Ellipsis:
         return len(value) == len(parts) and _are_of(value, parts)
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, collections.abc.Sequence | set | frozenset):
         return all(_are_of((one,), parts) for one in value)
     return True  # to look into what else there is could consume it, or take long
 

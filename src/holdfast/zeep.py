@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, Self, Unpack
 from lxml import etree
 
 from holdfast import sync
+from holdfast.endpoint.arguments import check_class, check_store
 from holdfast.endpoint.engine.engine import new_identifier
-from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
+from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields
@@ -84,8 +85,11 @@ class Call:
         timeout: float | None = 60.0,
         attachments: Sequence[Attachment] = (),
     ) -> None:
+        check_class("sequence_key", sequence_key, str, optional=False)
+        check_class("message_id", message_id, str)
+        check_seconds("timeout", timeout)
         self.sequence_key = sequence_key
-        self.attachments = attachments
+        self.attachments = to_attachments(attachments)
         self.message_id = message_id if message_id is not None else new_identifier()
         self.timeout = timeout
         self.sent: Sent | sync.Sent | None = None
@@ -131,6 +135,10 @@ class _Reliable(zeep.transports.Transport):
     ) -> None:
         super().__init__()
         check_options(type(self).__name__, options, ("wsdl", "port", "to", "reply_timeout", "allow_imports"))
+        check_store(store)
+        check_class("port", port, str)
+        check_class("to", to, str)
+        check_class("wsdl", wsdl, (str, Path))
         check_seconds("reply_timeout", reply_timeout)
         self._is_closed = False
         self._store, self._port, self._to, self._options = store, port, to, options

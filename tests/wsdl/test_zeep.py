@@ -285,7 +285,7 @@ async def test_a_closed_transport_refuses_everything(serve: Any, tmp_path: Path)
             await use()
 
 
-async def test_a_transport_of_the_other_kind_of_client_is_refused_at_once(serve: Any) -> None:
+async def test_a_transport_for_the_other_kind_of_client_is_refused_at_once(serve: Any) -> None:
     orders = Orders()
     url = await serve(orders.app)
 

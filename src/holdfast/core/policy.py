@@ -9,7 +9,7 @@ from typing import Annotated
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, IncompleteSequenceBehavior
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import Bytes, Seconds, SecondsOrZero, Share, Within, check_settings
+from holdfast.settings import Bytes, Seconds, SecondsOrZero, Share, Within, brief_value, check_settings
 
 
 class Delivery(str, Enum):
@@ -44,7 +44,7 @@ class Assurance:
             return cls(Delivery(word), "in-order" in words)
         except ValueError:
             raise ConfigurationError(
-                f"{text!r} is not a delivery assurance",
+                f"{brief_value(text)} is not a delivery assurance",
                 remedy='Use "at-most-once", "at-least-once" or "exactly-once", with or without " in-order".',
             ) from None
 

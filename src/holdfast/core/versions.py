@@ -12,6 +12,7 @@ from enum import Enum
 
 from holdfast import exceptions
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import brief_value
 
 
 class Addressing(str, Enum):
@@ -231,9 +232,10 @@ class Versions:
             chosen = self.rm.can.addressing[-1] if addressing is None else addressing
             object.__setattr__(self, "addressing", Addressing(chosen))
             object.__setattr__(self, "soap", SOAP(soap))
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, TypeError):
+            given = f"rm={brief_value(rm)}, addressing={brief_value(addressing)}, soap={brief_value(soap)}"
             raise ConfigurationError(
-                f"unknown protocol version: {error}",
+                f"unknown protocol version: {given}",
                 remedy=f"Use rm={_told(RM_OF_NAME)}, addressing={_told(Addressing)}, soap={_told(SOAP)}.",
             ) from None
         defined = self.rm.can.addressing

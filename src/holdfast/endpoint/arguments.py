@@ -13,7 +13,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.proxies import Proxy
-from holdfast.settings import check_whole
+from holdfast.settings import brief_value, check_whole
 from holdfast.wire import DEFAULT
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -44,7 +44,7 @@ def to_assurance(given: str | Assurance) -> Assurance:
     """
     if isinstance(given, Assurance):
         return given
-    return Assurance.parse(given if isinstance(given, str) else repr(given))
+    return Assurance.parse(given if isinstance(given, str) else brief_value(given))
 
 
 def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
@@ -55,7 +55,7 @@ def to_retention(given: str | RetentionPolicy | None) -> RetentionPolicy:
     """
     if given is None or isinstance(given, RetentionPolicy):
         return given or RetentionPolicy()
-    return RetentionPolicy.parse(given if isinstance(given, str) else repr(given))
+    return RetentionPolicy.parse(given if isinstance(given, str) else brief_value(given))
 
 
 def to_journal(given: bool | JournalPolicy) -> JournalPolicy | None:
@@ -127,7 +127,7 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
             is_url = False
     if not is_url:
         raise ConfigurationError(
-            f"{name}: {url!r} is not an http or https URL",
+            f"{name}: {brief_value(url)} is not an http or https URL",
             remedy="Give the destination's URL, such as http://localhost:8080/",
         )
     assert isinstance(url, str)
@@ -175,7 +175,7 @@ def check_versions(versions: object) -> None:
         return
     if not isinstance(several, list | tuple) or not several or not all(isinstance(one, Versions) for one in several):
         raise ConfigurationError(
-            f"{versions!r} is not a valid value for versions",
+            f"{brief_value(versions)} is not a valid value for versions",
             remedy='Give holdfast.Versions(rm="1.0", addressing="2005/08", soap="1.2"), a list of them, or None.',
         )
 
@@ -195,7 +195,7 @@ def check_listener(listen: object, address: str) -> None:
         return
     if not isinstance(listen, tuple | list) or len(listen) != 2 or not isinstance(listen[0], str):
         raise ConfigurationError(
-            f"listen={listen!r} is not a host and a port", remedy="Example: listen=('0.0.0.0', 8090)."
+            f"listen={brief_value(listen)} is not a host and a port", remedy="Example: listen=('0.0.0.0', 8090)."
         )
     check_whole("the port of listen", listen[1], 0, 65535)
     if address:
@@ -210,7 +210,7 @@ def check_store(store: object) -> None:
     """
     if not isinstance(store, str | Path) and not all(callable(getattr(store, name, None)) for name in _OF_A_STORE):
         raise ConfigurationError(
-            f"store cannot be {store!r}",
+            f"store cannot be {brief_value(store)}",
             remedy="Give the path of a directory, the URL of a database, ':memory:', or an open store.",
         )
 
@@ -227,5 +227,5 @@ def check_class(name: str, value: object, kind: type | tuple[type, ...], *, opti
     if not (value is None and optional) and not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         raise ConfigurationError(
-            f"{name} cannot be {value!r}", remedy=f"It may be {' or '.join(one.__name__ for one in kinds)}."
+            f"{name} cannot be {brief_value(value)}", remedy=f"It may be {' or '.join(one.__name__ for one in kinds)}."
         )

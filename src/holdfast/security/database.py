@@ -134,7 +134,7 @@ def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:
         # What a peer was granted must be found here, also after a power failure.
         db.execute("PRAGMA synchronous=FULL")
         return db
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: no path has a zero byte
         raise ConfigurationError(
             f"{setting}={str(path)!r} cannot be opened: {error}",
             remedy="Give the path of a file in a directory that exists and that this process may write to.",

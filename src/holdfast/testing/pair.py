@@ -28,7 +28,7 @@ from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Done, Outcome, Streamed, TransportError
-from holdfast.settings import check_seconds
+from holdfast.settings import brief_value, check_seconds
 from holdfast.simulation.nodes.network import Network, lossy
 
 URL = "http://destination.test/"
@@ -199,7 +199,7 @@ class Pair:
         check_class("store", store, Path)
         if not isinstance(app, Destination):
             raise ConfigurationError(
-                f"{app!r} is not a holdfast.Destination", remedy="Pass your Destination: pair(app)."
+                f"{brief_value(app)} is not a holdfast.Destination", remedy="Pass your Destination: pair(app)."
             )
         self._app = app
         self._network = network

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import SecondsOrZero, Share, check_callable, check_settings
+from holdfast.settings import SecondsOrZero, Share, Within, brief_value, check_arguments, check_settings
 
 __all__ = ["Fate", "Faults", "LossyProxy", "ProxyCounts", "Relayed"]
 
@@ -139,12 +139,12 @@ class LossyProxy:
         target: str,
         faults: Faults | None = None,
         *,
-        seed: int = 0,
+        seed: Annotated[int, Within(0)] = 0,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: Annotated[int, Within(0, 65_535)] = 0,
         on_relayed: Callable[[Relayed], None] | None = None,
     ) -> None:
-        check_callable("on_relayed", on_relayed, 1, optional=True)
+        check_arguments(LossyProxy, locals())
         self.target = target
         self.faults = faults or Faults()
         self.counts = ProxyCounts()
@@ -164,7 +164,8 @@ class LossyProxy:
         parts = urlsplit(target)
         if parts.scheme != "http" or not parts.hostname:
             raise ConfigurationError(
-                f"the target must be an http URL with a host, not {target!r}", remedy="Example: http://127.0.0.1:8080/."
+                f"the target must be an http URL with a host, not {brief_value(target)}",
+                remedy="Example: http://127.0.0.1:8080/.",
             )
         self._target = target
         self._target_host, self._target_port = parts.hostname, parts.port or 80

@@ -190,5 +190,6 @@ def _read(path: str) -> bytes:
         if size > MOST_BYTES:
             raise ConfigurationError(f"{path} exceeds {MOST_BYTES:,} bytes.", remedy="Check that it is a WSDL.")
         return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.", remedy="Check the path.") from error
+    except (OSError, ValueError) as error:  # ValueError: no path has a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"{path} cannot be read: {clause(str(reason))}.", remedy="Check the path.") from error

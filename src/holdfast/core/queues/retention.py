@@ -12,7 +12,16 @@ from itertools import pairwise
 
 from holdfast.core.records import Record, State, content_size
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import UNITS_OF_SIZE, UNITS_OF_TIME, Bytes, Seconds, bytes_of, check_settings, seconds_of
+from holdfast.settings import (
+    UNITS_OF_SIZE,
+    UNITS_OF_TIME,
+    Bytes,
+    Seconds,
+    brief_value,
+    bytes_of,
+    check_settings,
+    seconds_of,
+)
 
 DAY = 86_400.0
 
@@ -91,7 +100,8 @@ def _quantity(word: str, text: str) -> tuple[str, float | int]:
 
 def _unfit(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{text!r} is not a retention", remedy='Examples: "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".'
+        f"{brief_value(text)} is not a retention",
+        remedy='Examples: "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".',
     )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.urls import Origin, parse_url
+from holdfast.settings import brief_value
 
 _UNFIT = re.compile(r"[\x00-\x20\x7f\\]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -51,7 +52,7 @@ class AllowList:
     def __init__(self, entries: Iterable[str]) -> None:
         if isinstance(entries, str | bytes) or not isinstance(entries, Iterable):
             raise ConfigurationError(
-                f"allow_addresses={entries!r} is not a list of addresses",
+                f"allow_addresses={brief_value(entries)} is not a list of addresses",
                 remedy=f"Write allow_addresses=[{entries!r}].",
             )
         self._entries = [_entry(text) for text in entries]
@@ -77,7 +78,9 @@ def _is_below(asked: _Place, entry: _Place) -> bool:
 def _entry(text: object) -> _Place:
     remedy = "Write it as http://host/path or https://host:port/path."
     if not isinstance(text, str):
-        raise ConfigurationError(f"allow_addresses contains {text!r}, which is not an address", remedy=remedy)
+        raise ConfigurationError(
+            f"allow_addresses contains {brief_value(text)}, which is not an address", remedy=remedy
+        )
     try:
         place = _place(text)
     except (ConfigurationError, ValueError) as error:

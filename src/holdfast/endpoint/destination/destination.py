@@ -28,6 +28,7 @@ from holdfast.endpoint.destination.queues import Partitioning, Queues, to_retent
 from holdfast.endpoint.destination.registration import HandlerRegistration
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.destination.wsdl import ServiceDescription
+from holdfast.endpoint.envelopes.chain import to_processors
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.handling.handlers import HandlerTable
@@ -97,7 +98,7 @@ class Destination(HandlerRegistration, ASGIApplication):
             policy = replace(policy, assurance=to_assurance(assurance))
         self.incidents: Counter[str] = Counter()
         """How often each incident was logged, by name."""
-        self._processors = tuple(processors)
+        self._processors = to_processors(processors)
         wsdl_given = ServiceDescription(wsdl, self._generated_wsdl)
         self._envelopes = Envelopes("destination", self.incidents, self._processors, http.envelopes)
         self.settings = DestinationSettings(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
-from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody
+from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, check_runs
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.attachments.references import has_includes
 
@@ -28,8 +28,7 @@ class OperationHandler:
     ) -> None:
         from holdfast.wsdl.contract import fields
 
-        if not callable(handler):
-            raise ConfigurationError(f"{handler!r} is not a handler.", remedy="A handler is a function.")
+        check_runs(handler)
         self._contract, self._operation, self._handler, self._mtom = contract, operation, handler, mtom
         self._name = getattr(handler, "__name__", type(handler).__name__)
         self._fields = fields(operation.input)

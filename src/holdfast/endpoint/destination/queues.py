@@ -16,7 +16,7 @@ from holdfast.core.records import Snapshot
 from holdfast.endpoint.arguments import check_queue_name, to_retention
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import check_whole
+from holdfast.settings import brief_value, check_whole
 
 Queues = Mapping[str, str | RetentionPolicy | None]
 """Queue -> how long it keeps messages; None: the default."""
@@ -36,7 +36,7 @@ def to_retentions(given: Queues | None) -> dict[str, Retention]:
     given = {"inbox": None} if given is None else given
     if not isinstance(given, Mapping) or not given:
         raise ConfigurationError(
-            f"queues cannot be {given!r}", remedy='Map each queue to its retention: queues={"inbox": "7d"}.'
+            f"queues cannot be {brief_value(given)}", remedy='Map each queue to its retention: queues={"inbox": "7d"}.'
         )
     for name in given:
         check_queue_name(name)

@@ -13,7 +13,7 @@ from holdfast.endpoint.destination.operations import OperationHandler
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
 from holdfast.endpoint.handling.dispatcher import HandlerT
-from holdfast.endpoint.handling.handlers import check_action
+from holdfast.endpoint.handling.handlers import check_action, check_operation_name
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class HandlerRegistration:
             ConfigurationError: the destination has no WSDL, the WSDL has no such operation, the handler's arguments are
                 not the fields of its input, zeep is not installed, or :meth:`on` raises it.
         """
+        check_operation_name(name)
         contract = self._offered()
         found = contract.operation(name)
 

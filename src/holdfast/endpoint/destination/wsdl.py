@@ -18,6 +18,7 @@ from holdfast.core.messages import MC_NS
 from holdfast.core.versions import RM, Addressing
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.http.exchange import Exchange, Request
+from holdfast.settings import brief_value
 from holdfast.wire.body import parse_element
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
@@ -221,8 +222,8 @@ def _parsed(data: bytes, place: str | Path | None) -> etree._Element:
 def _read(place: str | Path) -> bytes:
     try:
         return Path(place).read_bytes()
-    except (OSError, TypeError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"the WSDL {place!s} cannot be read: {getattr(error, 'strerror', None) or error}",
+            f"the WSDL {brief_value(place)} cannot be read: {getattr(error, 'strerror', None) or error}",
             remedy="wsdl must be the path of a file, or its bytes.",
         ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from typing import Any, BinaryIO, Final
 from lxml import etree
 
 from holdfast.core.records import ContentWriter, Hold, content_name, hold_of
+from holdfast.endpoint.arguments import check_class
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.settings import brief_value
 from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
 from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined
 from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
@@ -51,7 +54,7 @@ class Attachment:
             attachment of a message, ``part2@holdfast`` for the second.
 
     Raises:
-        ConfigurationError: ``content`` is neither bytes, nor a path, nor a binary file.
+        ConfigurationError: ``content`` is neither bytes, nor the path of a file that exists, nor a binary file.
         EnvelopeError: The media type or the Content-ID contains invalid characters.
     """
 
@@ -62,15 +65,11 @@ class Attachment:
     _hold: Hold | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.content, bytes | bytearray | memoryview | str | Path) and not hasattr(
-            self.content, "read"
-        ):
-            raise ConfigurationError(
-                f"the content of an attachment must be bytes, a path or a binary file, not {self.content!r:.80}",
-                remedy="Encode text first: Attachment(text.encode(), media_type='text/plain; charset=utf-8').",
-            )
         if self._part is not None:
             return
+        _check_content(self.content)
+        check_class("Attachment.media_type", self.media_type, str, optional=False)
+        check_class("Attachment.content_id", self.content_id, str, optional=False)
         if _MEDIA_TYPE.fullmatch(self.media_type) is None:
             raise EnvelopeError(f"the media type {self.media_type!r} of an attachment is not valid")
         if self.content_id and _CONTENT_ID.fullmatch(self.content_id) is None:
@@ -131,6 +130,33 @@ class Attachment:
         return io.BytesIO(_rewound(self.content).read())
 
 
+def _check_content(content: object) -> None:
+    encode = "Encode text first: Attachment(text.encode(), media_type='text/plain; charset=utf-8')."
+    if isinstance(content, bytes | bytearray | memoryview):
+        return
+    if isinstance(content, str | Path):
+        if not os.path.exists(content) or os.path.isdir(content):
+            raise ConfigurationError(
+                f"the file {brief_value(str(content))} of an attachment does not exist",
+                remedy=f"Check the path. {encode}",
+            )
+    elif not hasattr(content, "read"):
+        raise ConfigurationError(
+            f"the content of an attachment must be bytes, a path or a binary file, not {brief_value(content)}",
+            remedy=encode,
+        )
+    elif isinstance(content, io.TextIOBase):
+        raise ConfigurationError(
+            "the file of an attachment is open for text",
+            remedy="Open it for bytes: open(path, 'rb'). Or give its path.",
+        )
+    elif isinstance(content, io.IOBase) and (content.closed or not content.readable()):
+        raise ConfigurationError(
+            "the file of an attachment is closed, or is not open for reading",
+            remedy="Give its path, or open(path, 'rb').",
+        )
+
+
 @dataclass(frozen=True)
 class WithAttachments:
     """A reply with attachments, for a handler to return.
@@ -138,10 +164,36 @@ class WithAttachments:
     Args:
         body: One XML element, as a handler returns it otherwise; the value, for a handler of ``@app.operation``.
         attachments: Its attachments.
+
+    Raises:
+        ConfigurationError: ``attachments`` is not a collection of :class:`Attachment`.
     """
 
     body: Any
     attachments: Sequence[Attachment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attachments", to_attachments(self.attachments))
+
+
+def to_attachments(given: Iterable[Attachment]) -> tuple[Attachment, ...]:
+    """Return the attachments of an argument ``attachments``.
+
+    Raises:
+        ConfigurationError: It is not a collection of attachments.
+    """
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"attachments cannot be {brief_value(given)}", remedy="Write attachments=[holdfast.Attachment(content)]."
+        )
+    made = tuple(given)
+    for one in made:
+        if not isinstance(one, Attachment):
+            raise ConfigurationError(
+                f"{brief_value(one)} is not an attachment",
+                remedy="Write attachments=[holdfast.Attachment(content)].",
+            )
+    return made
 
 
 def encode_attachments(
@@ -163,12 +215,7 @@ def encode_attachments(
         OSError: A file cannot be read, or the store has no room.
         StoreError: A database does not store them.
     """
-    given = list(attachments)
-    for one in given:
-        if not isinstance(one, Attachment):
-            raise ConfigurationError(
-                f"{one!r:.80} is not an attachment", remedy="Write attachments=[holdfast.Attachment(content)]."
-            )
+    given = to_attachments(attachments)
     is_mtom = has_includes(body) or has_includes(headers)
     names = [one.content_id or f"part{number}@holdfast" for number, one in enumerate(given, 1)]
     if len(set(names)) != len(names):

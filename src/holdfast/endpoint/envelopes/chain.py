@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
@@ -25,6 +25,7 @@ from holdfast.exceptions import (
     ProcessorFailed,
     UnknownExchange,
 )
+from holdfast.settings import brief_value
 from holdfast.wire import parse_element
 
 REFUSED, PUT_OFF, FAILED = "message.rejected_by_processor", "message.deferred_by_processor", "processor.failed"
@@ -53,11 +54,7 @@ class Chain:
         self.passes_on = False
         """Whether the endpoint forwards messages: processors then see messages with headers for other receivers."""
         self._incidents = incidents
-        if isinstance(processors, Processor):
-            raise ConfigurationError(
-                f"processors={_name(processors)} is a single processor", remedy="Give a list: processors=[…]."
-            )
-        self.processors = tuple(processors)
+        self.processors = to_processors(processors)
         for processor in self.processors:
             _check(processor, role)
         if role == "source":
@@ -227,6 +224,23 @@ def _about(processor: Processor, context: MessageContext) -> dict[str, Any]:
     return fields
 
 
+def to_processors(given: Iterable[Processor]) -> tuple[Processor, ...]:
+    """Return the processors of an argument ``processors``.
+
+    Raises:
+        ConfigurationError: It is a single processor, or something else that is no collection.
+    """
+    if isinstance(given, Processor):
+        raise ConfigurationError(
+            f"processors={_name(given)} is a single processor", remedy="Give a list: processors=[…]."
+        )
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+        raise ConfigurationError(
+            f"processors cannot be {brief_value(given)}", remedy="It may be a list: processors=[…]."
+        )
+    return tuple(given)
+
+
 def _name(processor: object) -> str:
     return type(processor).__qualname__
 
@@ -238,7 +252,7 @@ def _has(processor: Processor, method: str) -> bool:
 def _check(processor: object, role: Role) -> None:
     if not isinstance(processor, Processor):
         raise ConfigurationError(
-            f"{processor!r} is not a processor",
+            f"{brief_value(processor)} is not a processor",
             remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
         )
     if role not in processor.roles:

@@ -14,6 +14,7 @@ from holdfast.endpoint.arguments import is_header_name
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
+from holdfast.settings import brief_value
 
 EVERY: Final = "*"
 SECRET: Final = frozenset((b"authorization", b"proxy-authorization", b"cookie"))
@@ -45,6 +46,10 @@ class Keeper:
             raise ConfigurationError(
                 f"keep_http_headers={names!r} is a single name, not a list",
                 remedy=f"Write keep_http_headers=[{names!r}].",
+            )
+        if not isinstance(names, Iterable):
+            raise ConfigurationError(
+                f"keep_http_headers cannot be {brief_value(names)}", remedy='Write keep_http_headers=["X-Request-ID"].'
             )
         given = list(names)
         for name in given:

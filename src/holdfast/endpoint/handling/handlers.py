@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import functools
 import inspect
 import types
 import typing
@@ -13,6 +14,7 @@ from holdfast.core.policy import Assurance, Delivery
 from holdfast.endpoint.envelopes.attachments import WithAttachments
 from holdfast.endpoint.envelopes.message import BODY_TYPES
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.settings import brief_value
 from holdfast.wire.generated_wsdl import GeneratedOperation
 
 CONNECTION = "connection"
@@ -21,6 +23,24 @@ CONNECTION = "connection"
 
 class InvalidBody(EnvelopeError):
     """A body that the WSDL does not allow, taken or returned. Another attempt would fail in the same way."""
+
+
+def check_operation_name(name: object) -> None:
+    """Check that the argument of ``@app.operation(…)`` is the name of an operation.
+
+    Raises:
+        ConfigurationError: it is a handler, as with ``@app.operation`` without parentheses, or any other value.
+    """
+    if callable(name):
+        raise ConfigurationError(
+            f"the handler {_name(name)} is registered without the name of its operation",
+            remedy='Write @app.operation("Price"), with the name of an operation in the WSDL.',
+        )
+    if not isinstance(name, str):
+        raise ConfigurationError(
+            f"the name of an operation must be text, not {brief_value(name)}",
+            remedy='Example: @app.operation("Price").',
+        )
 
 
 def check_action(action: object) -> None:
@@ -36,7 +56,9 @@ def check_action(action: object) -> None:
             f"the handler {_name(action)} is registered without parentheses",
             remedy='Write @app.on("urn:orders/Submit") for one action, or @app.on() for every other one.',
         )
-    raise ConfigurationError(f"an action must be text, not {action!r}", remedy='Example: @app.on("urn:orders/Submit").')
+    raise ConfigurationError(
+        f"an action must be text, not {brief_value(action)}", remedy='Example: @app.on("urn:orders/Submit").'
+    )
 
 
 def check_handler(handler: Any) -> None:
@@ -46,15 +68,7 @@ def check_handler(handler: Any) -> None:
         ConfigurationError: the handler cannot be called so, is a generator, which runs no code when called, or has a
             return annotation that is not a body type.
     """
-    if not callable(handler):
-        raise ConfigurationError(
-            f"{handler!r} is not a handler", remedy="A handler is a function that takes a message."
-        )
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise ConfigurationError(
-            f"the handler {_name(handler)} is a generator: calling it would not run its code",
-            remedy="Return the reply instead of yielding it.",
-        )
+    check_runs(handler)
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):  # some callables written in C have no signature
@@ -68,18 +82,38 @@ def check_handler(handler: Any) -> None:
             remedy=f"A handler takes one argument: def {_name(handler).rpartition('.')[2]}(message). With a store "
             f"in a database, it may also take the transaction: (message, {CONNECTION}).",
         ) from None
-    if within and inspect.iscoroutinefunction(handler):
-        raise ConfigurationError(
-            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, which would block "
-            "the whole server",
-            remedy="Write it as a plain function: it runs in its own thread.",
-        )
     returned = _returned(handler)
     if not _may_be_body(returned):
         shown = returned.__name__ if isinstance(returned, type) else str(returned)
         raise ConfigurationError(
             f"The handler {_name(handler)} is annotated to return {shown}, but the body of a reply is one XML element.",
             remedy="Return the element as text, bytes or an lxml element, or None for a one-way message.",
+        )
+
+
+def check_runs(handler: Any) -> None:
+    """Check that a handler runs when it is called, and blocks nobody.
+
+    Raises:
+        ConfigurationError: it is not a function or another callable; it is a generator; or it is asynchronous and
+            requests the transaction of a database.
+    """
+    if not callable(handler):
+        raise ConfigurationError(f"{brief_value(handler)} is not a handler", remedy="A handler is a function.")
+    called = handler
+    while isinstance(called, functools.partial):
+        called = called.func
+    kinds = (called, getattr(called, "__call__", None))  # noqa: B004 # the second is the method of an object
+    if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in kinds):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is a generator: calling it would not run its code",
+            remedy="Return the reply instead of yielding it.",
+        )
+    if wants_connection(handler) and any(map(inspect.iscoroutinefunction, kinds)):
+        raise ConfigurationError(
+            f"the handler {_name(handler)} is async and asks for the {CONNECTION} of a database, which would block "
+            "the whole server",
+            remedy="Write it as a plain function: it runs in its own thread.",
         )
 
 

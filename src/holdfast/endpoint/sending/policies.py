@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.policy import SourcePolicy
-from holdfast.endpoint.arguments import to_assurance
+from holdfast.endpoint.arguments import check_class, to_assurance
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.settings import brief_value
 from holdfast.wire.body import parse_element
 from holdfast.wire.policy.attachment import Attachments
 from holdfast.wire.policy.choice import choose
@@ -50,13 +51,15 @@ class Policy:
         for word in (self.to, self.name, self.action):
             if not isinstance(word, str) or EVERY in word[:-1]:
                 raise ConfigurationError(
-                    f"{word!r} is not a pattern", remedy="Give a text, or the beginning of a text followed by *."
+                    f"{brief_value(word)} is not a pattern",
+                    remedy="Give a text, or the beginning of a text followed by *.",
                 )
         if self.action and self.name.endswith(EVERY) and self.name != EVERY:
             raise ConfigurationError(
                 f"Policy(action={self.action!r}) cannot have the name {self.name!r}",
                 remedy="Give the one Sequence of these actions a name without *.",
             )
+        check_class("Policy.settings", self.settings, (Mapping, str, Path), optional=False)
         if not isinstance(self.settings, Mapping):
             object.__setattr__(self, "_stated", _read(Path(self.settings)))
         self.applied(SourcePolicy())
@@ -93,7 +96,8 @@ class SequencePolicies:
         for one in self._policies:
             if not isinstance(one, Policy):
                 raise ConfigurationError(
-                    f"{one!r} is not a Policy", remedy='Write policy=[holdfast.Policy({"window": 64}, name="bulk")].'
+                    f"{brief_value(one)} is not a Policy",
+                    remedy='Write policy=[holdfast.Policy({"window": 64}, name="bulk")].',
                 )
 
     def of(self, to: str, key: str) -> SourcePolicy:
@@ -129,7 +133,7 @@ def to_policies(
         return SequencePolicies(given or usual or SourcePolicy())
     if isinstance(given, Policy | str | Mapping) or not isinstance(given, Iterable):
         raise ConfigurationError(
-            f"policy cannot be {given!r}", remedy="Give a SourcePolicy, or a list of holdfast.Policy."
+            f"policy cannot be {brief_value(given)}", remedy="Give a SourcePolicy, or a list of holdfast.Policy."
         )
     return SequencePolicies(usual or SourcePolicy(), given)
 
@@ -161,8 +165,9 @@ def _read(path: Path) -> StatedSettings:
     """Read what a WS-Policy document states about Sequences."""
     try:
         root = parse_element(path.read_bytes())
-    except OSError as error:
-        raise ConfigurationError(f"cannot read the policy {path}: {error.strerror}", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:  # ValueError: no path has a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"cannot read the policy {path}: {reason}", remedy="Check the path.") from None
     except EnvelopeError:
         raise ConfigurationError(f"{path} is not well-formed XML", remedy="Check the file.") from None
     policy = Attachments({root: str(path)}).document(root)

@@ -8,6 +8,7 @@ from holdfast.endpoint.arguments import check_class, check_listener
 from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.outcome import Transport
+from holdfast.settings import brief_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,11 @@ class SourceHTTP(HTTPSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_class("mtom", self.mtom, bool)
+        check_class("address", self.address, str, optional=False)
+        if self.transport is not None and not callable(getattr(self.transport, "request", None)):
+            raise ConfigurationError(
+                f"transport cannot be {brief_value(self.transport)}", remedy="It may be that of a pair of endpoints."
+            )
         check_listener(self.listen, self.address)
         if self.poll is not None:
             check_class("poll", self.poll, bool)

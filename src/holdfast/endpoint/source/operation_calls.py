@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
-from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body
+from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, PeerFault
 
@@ -89,7 +89,7 @@ class OperationCalls:
         except EnvelopeError as error:
             error.remedy = error.remedy or _misspelt_options(found, values)
             raise
-        attachments = [*_attachments]
+        attachments = [*to_attachments(_attachments)]
         if contract.demands_mtom if self._http.mtom is None else self._http.mtom:
             body, binary = extract_values(body, [arguments, values])
             attachments += binary

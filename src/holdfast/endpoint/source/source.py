@@ -27,7 +27,8 @@ from holdfast.endpoint.arguments import (
 )
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import new_identifier
-from holdfast.endpoint.envelopes.attachments import Attachment
+from holdfast.endpoint.envelopes.attachments import Attachment, to_attachments
+from holdfast.endpoint.envelopes.chain import to_processors
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.envelopes.processors import Processor
@@ -51,7 +52,7 @@ from holdfast.exceptions import (
     NotAcknowledged,
 )
 from holdfast.http.outcome import TransportError
-from holdfast.settings import check_callable, check_seconds
+from holdfast.settings import brief_value, check_callable, check_seconds
 from holdfast.store import Store, store_exists
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ class Source(OperationCalls):
         self._http = http or SourceHTTP()
         self._journal_policy = to_journal(journal)
         if profile is not None:
-            if profile not in PROFILES:
+            if not isinstance(profile, str) or profile not in PROFILES:
                 raise ConfigurationError(
-                    f"{profile!r} is not a profile.", remedy=f"The profiles are {', '.join(PROFILES)}."
+                    f"{brief_value(profile)} is not a profile.", remedy=f"The profiles are {', '.join(PROFILES)}."
                 )
             if versions is not None:
                 raise ConfigurationError(
@@ -175,7 +176,7 @@ class Source(OperationCalls):
                 error names each assertion and its line.
         """
         check_options("Source.from_wsdl", options, ("port", "to"))
-        options = {**options, "processors": tuple(options.get("processors") or ())}
+        options = {**options, "processors": to_processors(options.get("processors") or ())}
         documents = documents_of(wsdl, options.get("http") or SourceHTTP())
         try:
             found = await read_port(documents, port, to, options)
@@ -365,8 +366,9 @@ class Source(OperationCalls):
         message_id = new_identifier() if message_id is None else message_id
         sequence_key = self._policies.key_of(action) if sequence_key == "" else sequence_key
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
-        if attachments:
-            attach(record, attachments, None)
+        files = to_attachments(attachments)
+        if files:
+            attach(record, files, None)
         return enqueue(connection, self._store_location, record)
 
     async def request(
@@ -397,6 +399,7 @@ class Source(OperationCalls):
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
+        check_class("message_id", message_id, str)
         if message_id is None or not self._running.calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
@@ -410,6 +413,7 @@ class Source(OperationCalls):
         """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`. It is
         given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
+        check_class("message_id", message_id, str, optional=False)
         self._check_open()
         message = await self._running.calls.here.kept(message_id)
         if message is None:
@@ -434,8 +438,9 @@ class Source(OperationCalls):
         message_id = new_identifier() if given is None else given
         key = self._policies.key_of(action) if key == "" else key
         record = outgoing_record(key, action, body, message_id, headers, now, wants_reply=wants_reply)
-        if attachments:
-            await attach_in_thread(record, attachments, engine.store.create_content)
+        files = to_attachments(attachments)
+        if files:
+            await attach_in_thread(record, files, engine.store.create_content)
             self._check_open()
         lane = self._running.calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None
@@ -483,6 +488,7 @@ class Source(OperationCalls):
     def next_offset(self, sequence_key: str = "") -> int:
         """Return the number of messages ever stored with that key: where a numbering sender continues after a crash."""
         self._check_open()
+        check_class("sequence_key", sequence_key, str, optional=False)
         lane = self._running.calls.lanes.get(sequence_key)
         return lane.outbox.records.end if lane is not None else 0
 
@@ -520,6 +526,7 @@ class Source(OperationCalls):
             NotAcknowledged: It did not end in that time; Holdfast keeps retrying.
         """
         check_seconds("timeout", timeout)
+        check_class("sequence_key", sequence_key, str, optional=False)
         lane = self._running.calls.lane(sequence_key)
         try:
             async with asyncio.timeout(timeout):

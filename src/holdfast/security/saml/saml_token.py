@@ -38,7 +38,7 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
-from holdfast.settings import Seconds, SecondsOrZero, Within, check_arguments
+from holdfast.settings import Seconds, SecondsOrZero, Within, brief_value, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
@@ -94,9 +94,9 @@ class SamlToken(Processor):
                 "it as bytes: SamlToken(lambda: assertion).",
             )
         check_arguments(SamlToken, locals())
-        if isinstance(assertion, str | Path) and (not str(assertion) or Path(assertion).is_dir()):
+        if isinstance(assertion, str | Path) and (not str(assertion) or os.path.isdir(assertion)):
             raise ConfigurationError(
-                f"SamlToken.assertion is {str(assertion)!r}, which is not a file",
+                f"SamlToken.assertion is {brief_value(str(assertion))}, which is not a file",
                 remedy="Give the path of the file with the assertion.",
             )
         self._given = assertion
