@@ -35,6 +35,9 @@ MAX_NAME: Final = 1024
 _TIMESTAMP: Final = f"{{{WSU}}}Timestamp"
 _CREATED: Final = f"{{{WSU}}}Created"
 _EXPIRES: Final = f"{{{WSU}}}Expires"
+PLAIN_PASSWORD: Final = "security.plain_password"
+PLAIN_ASSERTION: Final = "security.plain_assertion"
+"""Log events."""
 USERNAME_TOKEN: Final = f"{{{WSSE}}}UsernameToken"
 _USERNAME: Final = f"{{{WSSE}}}Username"
 _PASSWORD: Final = f"{{{WSSE}}}Password"
@@ -51,6 +54,24 @@ _CONTEXT_TOKENS: Final = {namespace: f"{{{namespace}}}SecurityContextToken" for 
 
 class Invalid(ValueError):
     """The Security header is malformed, or two values contradict each other. The text is for the log."""
+
+
+class PlainTextWarning:
+    """Logs once, for a processor, that what should be secret travels without TLS.
+
+    Args:
+        event: The name of the log event.
+    """
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._is_given = False
+
+    def check(self, context: MessageContext, user: str = "") -> None:
+        """Log the warning for a message without TLS, if it is the first one."""
+        if not (self._is_given or context.is_secure):
+            self._is_given = True
+            log.warning(self._event, peer=context.peer or context.to, user=user, remedy="Use https.")
 
 
 @dataclass(frozen=True, slots=True)

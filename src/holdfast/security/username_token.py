@@ -17,8 +17,10 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import (
+    PLAIN_PASSWORD,
     AnySecurity,
     Invalid,
+    PlainTextWarning,
     Timestamp,
     Token,
     Unproven,
@@ -108,6 +110,7 @@ class UsernameToken(Processor):
         self.name = name
         self._password = password
         self._digest = digest
+        self._plain = PlainTextWarning(PLAIN_PASSWORD)
         self._timestamp = timestamp
         self._life = life
         self._skew = skew
@@ -126,6 +129,8 @@ class UsernameToken(Processor):
         if self._digest:
             nonce, created = secrets.token_bytes(16), write_time(now)
             token = Token(self.name, digest_of(nonce, created, self._password), True, nonce, created)
+        else:
+            self._plain.check(context, self.name)
         stamp = write_timestamp(now, self._life) if self._timestamp else ""
         add_security(context, stamp + write_token(token))
 
@@ -226,7 +231,7 @@ class UsernameTokenValidator(Processor):
         self._accepted: dict[str, tuple[bytes, float]] = {}
         """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
         self._stamps: dict[SOAP, tuple[float, bytes]] = {}
-        self._warned = False
+        self._plain = PlainTextWarning(PLAIN_PASSWORD)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of WS-SecurityPolicy 1.2 for a user name: over https, with the transport binding."""
@@ -289,9 +294,8 @@ class UsernameTokenValidator(Processor):
     def _check_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> str:
         """Return the user that a UsernameToken proves. Arguments and errors as for :meth:`authenticate_token`."""
         token = self.authenticate_token(context, security, now)
-        if not (self._warned or token.is_digest or context.is_secure):
-            self._warned = True
-            log.warning("security.plain_password", peer=context.peer, user=token.name, remedy="Use https.")
+        if not token.is_digest:
+            self._plain.check(context, token.name)
         return token.name
 
     def authenticate_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> Token:

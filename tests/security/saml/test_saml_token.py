@@ -27,9 +27,11 @@ from holdfast import (
     ProcessingError,
     SamlToken,
     SamlTokenValidator,
+    SecureConversation,
     Source,
+    UsernameToken,
 )
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import RM, SOAP, Addressing
@@ -504,3 +506,26 @@ def test_an_unknown_issuer_is_named_in_the_log(tmp_path: Path, caplog: pytest.Lo
     checks = SamlTokenValidator({"urn:another": IDP.files(tmp_path).certificate}, audience=AUDIENCE, clock=Clock())
     assert refusal(checks, message(valid())) == "FailedAuthentication"
     assert f"its issuer is not in issuers=: '{ISSUER}'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("make", "event"),
+    [
+        (lambda: UsernameToken("alice", "secret"), "security.plain_password"),
+        (lambda: UsernameToken("alice", "secret", digest=True), ""),
+        (lambda: SecureConversation("alice", "secret"), "security.plain_password"),
+        (lambda: SamlToken(valid, clock=Clock()), "security.plain_assertion"),
+    ],
+)
+def test_a_source_warns_once_when_its_secret_would_travel_without_tls(
+    make: Any, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for to, is_warned in (("https://shop.example/", False), ("http://shop.example/", bool(event))):
+        token = make()
+        for _ in range(2):
+            envelope = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1)
+            envelope.sequence = Sequence("urn:sequence", 1)
+            token.outbound(MessageContext(envelope, "outbound", "source", {}, is_answer=False, to=to))
+        logged = [one for one in caplog.messages if "security.plain" in one]
+        assert len(logged) == is_warned
+        assert not is_warned or (event in logged[0] and "shop.example" in logged[0] and "secret" not in logged[0])

@@ -263,8 +263,10 @@ class MessageContext:
 
     @property
     def is_secure(self) -> bool:
-        """Whether who asks us came over TLS."""
-        return self._request is not None and self._request.secure
+        """Whether the message travels over TLS, as far as this endpoint sees."""
+        if self._request is None:
+            return self.to[:6].lower() == "https:"
+        return self._request.secure
 
     @property
     def http_headers(self) -> Mapping[str, str]:

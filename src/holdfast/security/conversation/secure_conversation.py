@@ -33,7 +33,9 @@ from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.header import (
+    PLAIN_PASSWORD,
     Invalid,
+    PlainTextWarning,
     Token,
     add_security,
     read_security,
@@ -153,6 +155,7 @@ class SecureConversation(Processor):
         check_arguments(SecureConversation, locals())
         self.name = name
         self._password = password
+        self._plain = PlainTextWarning(PLAIN_PASSWORD)
         self._tokens = SourceTokens(tokens)
         self._form = None if version is None else _FORMS[version]
         self.abilities: tuple[Ability, ...] = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
@@ -216,6 +219,8 @@ class SecureConversation(Processor):
 
     def _request(self, context: MessageContext, asked: _Asked, now: float, token: SourceToken | None = None) -> None:
         """Send the request for a token first, with the password, and if it renews a token, under that."""
+        if self._messages is None:
+            self._plain.check(context, self.name)
         proofs = write_username_token(Token(self.name, self._password, is_digest=False))
         context.request_first(
             write_request(asked.form, asked.kind, asked.identifier, asked.entropy),

@@ -17,7 +17,9 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MessageFlowError
 from holdfast.security.certificates import Certificate, read_certificates
 from holdfast.security.header import (
+    PLAIN_ASSERTION,
     Invalid,
+    PlainTextWarning,
     Security,
     Unproven,
     add_security,
@@ -108,6 +110,7 @@ class SamlToken(Processor):
         """How the file was when it was read."""
         self._written = ""
         self._until: float | None = None
+        self._plain = PlainTextWarning(PLAIN_ASSERTION)
 
     def outbound(self, context: MessageContext) -> None:
         """Add the header to a request."""
@@ -117,6 +120,7 @@ class SamlToken(Processor):
         written = self._assertion()
         if self._until is not None and self._until <= now:
             raise MessageFlowError("The SAML assertion has expired, and there is no new one.", retry_after=5)
+        self._plain.check(context)
         add_security(context, write_timestamp(now, self._life) + written)
 
     def _assertion(self) -> str:
@@ -238,7 +242,7 @@ class SamlTokenValidator(Processor):
         self._skew = skew
         self._longest = longest
         self._clock = clock
-        self._warned = False
+        self._plain = PlainTextWarning(PLAIN_ASSERTION)
 
     def remember_with(self, other: SamlTokenValidator) -> None:
         """Remember assertions together with another, which it replaces."""
@@ -327,11 +331,7 @@ class SamlTokenValidator(Processor):
             raise Unproven("; ".join(reasons[:4]))
         if self._authorize is not None and not self._authorize(assertion):
             raise Unproven("authorize= does not permit the subject")
-        if not (self._warned or context.is_secure):
-            self._warned = True
-            log.warning(
-                "security.plain_assertion", peer=context.peer, user=assertion.subject[:100], remedy="Use https."
-            )
+        self._plain.check(context, assertion.subject[:100])
 
     def _check_times(self, assertion: Assertion, now: float) -> None:
         if assertion.issued_at > now + self._skew:
