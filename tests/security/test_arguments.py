@@ -164,6 +164,19 @@ def test_a_processor_of_the_other_endpoint_is_refused(name: str, tmp_path: Path)
     assert getattr(holdfast, processors[0].counterpart).roles != cls.roles
 
 
+@pytest.mark.parametrize("second", [*CHECKING, "X509"])
+@pytest.mark.parametrize("first", [*CHECKING, "X509"])
+def test_a_destination_checks_one_security_header(first: str, second: str, tmp_path: Path) -> None:
+    """The first would remove it, and the second would refuse every message."""
+    processors = [cls(**valid(cls, tmp_path)) for cls in (getattr(holdfast, first), getattr(holdfast, second))]
+    with pytest.raises(
+        ConfigurationError, match=f"{first} and {second}, and each checks the header Security"
+    ) as caught:
+        holdfast.Destination(":memory:", processors=processors)
+    assert "a destination of their own" in caught.value.remedy
+    holdfast.Destination(":memory:", processors=processors[:1])
+
+
 @pytest.mark.parametrize("second", [*SENDING, "X509"])
 @pytest.mark.parametrize("first", [*SENDING, "X509"])
 def test_a_source_writes_one_security_header(first: str, second: str, tmp_path: Path) -> None:

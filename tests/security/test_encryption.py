@@ -15,7 +15,16 @@ import pytest
 from lxml import etree
 from signers import Issued, authority, content_of, issue
 
-from holdfast import X509, ConfigurationError, Encryption, MessageContext, MessageFlowError, ProcessingError
+from holdfast import (
+    X509,
+    ConfigurationError,
+    Encryption,
+    MessageContext,
+    MessageFlowError,
+    ProcessingError,
+    Source,
+    sync,
+)
 from holdfast.core.messages import Envelope, Fault, Sequence
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.exchange import Request
@@ -838,6 +847,20 @@ def test_a_signed_fault_need_not_be_encrypted(directory: Path) -> None:
     with pytest.raises(ProcessingError, match="certificate of the receiver is not known") as raised:
         destination.encoded(context, written(envelope))
     assert "Encryption(certificate=…)" in raised.value.remedy
+
+
+def test_a_source_that_does_not_know_the_receiver_is_refused_when_it_is_made(directory: Path) -> None:
+    files, shop = ALICE.files(directory), SHOP.files(directory).certificate
+    trusted = authority().files(directory).certificate
+    for encryption in (Encryption(), Encryption(peers={"https://other.example/": shop})):
+        for make in (Source, sync.Source):
+            with pytest.raises(ConfigurationError, match="certificate of the receiver is not known") as raised:
+                make(
+                    "https://shop.example/", ":memory:", processors=[X509(*files, trusted=trusted, encrypt=encryption)]
+                )
+            assert "Encryption(certificate=…)" in raised.value.remedy
+    for encryption in (Encryption(shop), Encryption(peers={"https://shop.example/": shop})):
+        Source("https://shop.example/", ":memory:", processors=[X509(*files, trusted=trusted, encrypt=encryption)])
 
 
 def test_a_receiver_without_an_identifier_is_named_by_its_issuer(directory: Path) -> None:

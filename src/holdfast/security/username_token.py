@@ -181,6 +181,7 @@ class UsernameTokenValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
+    owns = (SECURITY,)
     roles = ("destination",)
     counterpart = "UsernameToken"
 

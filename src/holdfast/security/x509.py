@@ -97,6 +97,13 @@ _NAMED: Final = "holdfast.security.named"
 _NO_SENSE: Final = "it cannot be decrypted with our key, or was changed"
 
 
+_NO_RECEIVER: Final = "The certificate of the receiver is not known, so the message cannot be encrypted."
+_NAME_RECEIVER: Final = (
+    "Name it: holdfast.Encryption(certificate=…), or peers={'https://…': …} for each address. "
+    "A certificate in trusted is the receiver's only if it is not of an authority (CA:TRUE)."
+)
+
+
 class _Repeated(Exception):
     """The message was received before, from the owner of that certificate."""
 
@@ -220,6 +227,10 @@ class X509(Processor):
         """Whether it can write requests: without encryption, or if the receiver's certificate is known."""
         return self._encryption is None or self._encrypting is not None
 
+    def _check_service(self, to: str) -> None:
+        if not self.has_receiver and to and self._peers.at(to) is None:
+            raise ConfigurationError(_NO_RECEIVER, remedy=_NAME_RECEIVER)
+
     def remember_with(self, other: X509) -> None:
         """Remember signatures together with another, which it replaces."""
         self._nonces = other._nonces
@@ -295,11 +306,7 @@ class X509(Processor):
         if encrypting is not None:
             return sign_and_encrypt(data, soap, signing, encrypting, time.time(), must_understand=must)
         if self._encryption is not None and context.envelope.fault is None:
-            raise ProcessingError(
-                "The certificate of the receiver is not known, so the message cannot be encrypted.",
-                remedy="Name it: holdfast.Encryption(certificate=…), or peers={'https://…': …} for each address. "
-                "A certificate in trusted is the receiver's only if it is not of an authority (CA:TRUE).",
-            )
+            raise ProcessingError(_NO_RECEIVER, remedy=_NAME_RECEIVER)
         return sign(data, soap, signing, time.time(), must_understand=must)
 
     # --- in -------------------------------------------------------------------------------------------------------

@@ -35,6 +35,19 @@ LONGEST_WAIT = 86_400
 """Maximum seconds that a processor may ask a sender to wait before a retry."""
 
 _ABSENT = object()
+_OWNERS: dict[Role, tuple[str, str]] = {
+    "source": (
+        "writes",
+        "keep the processor that the service's policy demands. SymmetricBinding sends a user name in a signed and "
+        "encrypted message.",
+    ),
+    "destination": (
+        "checks",
+        "keep the processor for what the clients send. Give clients with other credentials a destination of their own, "
+        "at another path. SymmetricBindingValidator checks a user name in a signed and encrypted message.",
+    ),
+}
+"""What processors with the same header block do with it, and what to do instead."""
 _NAME = re.compile(r"\{[^{}\s]*\}[^{}\s:]+")
 
 
@@ -57,8 +70,7 @@ class Chain:
         self.processors = to_processors(processors)
         for processor in self.processors:
             _check(processor, role)
-        if role == "source":
-            _check_owners(self.processors)
+        _check_owners(self.processors, role)
         self._inbound = [one for one in self.processors if _has(one, "inbound")]
         self._outbound = [one for one in reversed(self.processors) if _has(one, "outbound")]
         self._encoding = [one for one in reversed(self.processors) if _has(one, "encoded")]
@@ -277,15 +289,16 @@ def _check(processor: object, role: Role) -> None:
         )
 
 
-def _check_owners(processors: tuple[Processor, ...]) -> None:
+def _check_owners(processors: tuple[Processor, ...], role: Role) -> None:
     owners: dict[str, Processor] = {}
     for processor in processors:
         for name in processor.owns:
             other = owners.setdefault(name, processor)
             if other is not processor or processors.count(processor) > 1:
                 both = f"{_name(other)} and {_name(processor)}"
+                does, remedy = _OWNERS[role]
                 raise ConfigurationError(
-                    f"processors= of a Source contains {both}, and each writes the header {name.rpartition('}')[2]}",
-                    remedy="A message has only one: keep the processor that the service's policy demands. "
-                    "SymmetricBinding sends a user name in a signed and encrypted message.",
+                    f"processors= of a {role.title()} contains {both}, and each {does} the header "
+                    f"{name.rpartition('}')[2]}",
+                    remedy=f"A message has only one: {remedy}",
                 )

@@ -55,8 +55,8 @@ class Processor:
         roles: The endpoints that it is for. Another one refuses it: a class that only sends credentials would leave a
             destination open, and one that only checks requests would do nothing at a source.
         counterpart: The name of the class for the other endpoint, for that error.
-        owns: Names of header blocks that it writes as a whole. A source refuses two processors that own the same one:
-            the message would have the block twice, or one would remove that of the other.
+        owns: Names of header blocks that it writes or checks as a whole. An endpoint refuses two processors that own
+            the same one: a message would have the block twice, or one processor would remove it before the other.
     """
 
     understands: Collection[str] = ()
@@ -66,6 +66,13 @@ class Processor:
     roles: Collection[str] = ("source", "destination")
     counterpart: str = ""
     owns: Collection[str] = ()
+
+    def _check_service(self, to: str) -> None:
+        """Check that it can write requests to a service, when a source is made.
+
+        Raises:
+            ConfigurationError: It cannot.
+        """
 
     def policy(self, *, is_https: bool) -> str:
         """Return what a destination with this processor demands, for the policy in its generated WSDL.

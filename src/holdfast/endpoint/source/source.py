@@ -136,7 +136,10 @@ class Source(OperationCalls):
         self._policies.of(to or "", "")  # raises if policies contradict each other
         self.progress = Progress()
         self.incidents: Counter[str] = Counter()
-        self._envelopes = Envelopes("source", self.incidents, processors)
+        chain = to_processors(processors)
+        self._envelopes = Envelopes("source", self.incidents, chain)
+        for one in chain:
+            one._check_service(to or "")
         self._on_progress: Callable[[Progress], None] | None = None
         self._store_location = store
         self._versions = versions

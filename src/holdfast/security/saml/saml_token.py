@@ -208,6 +208,7 @@ class SamlTokenValidator(Processor):
     """
 
     understands = (SECURITY,)
+    owns = (SECURITY,)
     roles = ("destination",)
     counterpart = "SamlToken"
 

@@ -109,6 +109,7 @@ class SymmetricBindingValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
+    owns = (SECURITY,)
     roles = ("destination",)
     counterpart = "SymmetricBinding"
 
