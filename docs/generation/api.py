@@ -62,7 +62,12 @@ API: list[tuple[str, str, list[str]]] = [
         "holdfast.pipeline.reassembly_stream",
         ["capture_stream", "reassemble_stream", "is_idle", "read_streamed", "reassembled"],
     ),
-    ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "message"]),
+    ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "Network", "NetworkFaults", "message"]),
+    (
+        "A proxy that loses messages",
+        "holdfast.testing.proxy",
+        ["LossyProxy", "Faults", "Fate", "Relayed", "ProxyCounts"],
+    ),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
 """Heading, module that users import from, names. Names that do not exist are omitted."""
@@ -73,6 +78,7 @@ FILES = {
     "holdfast.endpoint.serve": ["endpoint/serve.py"],
     "holdfast.store": ["store/__init__.py"],
     "holdfast.pytest_plugin": ["pytest_plugin.py"],
+    "holdfast.testing.proxy": ["testing/proxy.py"],
     "holdfast.pipeline": ["pipeline/session.py"],
     "holdfast.pipeline.progress": ["pipeline/progress.py"],
     "holdfast.pipeline.landing": ["pipeline/landing/tables.py"],
@@ -105,7 +111,8 @@ def _files(module: str, name: str) -> list[str]:
         homes: dict[str, str] = importlib.import_module("holdfast")._HOMES
         return [homes.get(name, "exceptions").replace(".", "/") + ".py"]
     if module == "holdfast.testing":
-        return [str(path.relative_to(SOURCES)) for path in sorted((SOURCES / "testing").glob("*.py"))]
+        files = [str(path.relative_to(SOURCES)) for path in sorted((SOURCES / "testing").glob("*.py"))]
+        return ["simulation/nodes/network.py", *(one for one in files if not one.endswith("proxy.py"))]
     return FILES[module]
 
 

@@ -30,36 +30,41 @@ _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
 
 
 class Fate(Enum):
-    """The outcome of one exchange."""
+    """The outcome of one exchange.
+
+    Attributes:
+        ANSWERED: The target got the request and the caller got the response.
+        REQUEST_LOST: The target never saw the request; the caller's connection was closed without an answer.
+        RESPONSE_LOST: The target got the request and answered; the caller's connection was closed without an answer.
+        UNREACHABLE: The target did not answer; the caller's connection was closed without an answer.
+    """
 
     ANSWERED = "answered"
-    """The target got the request and the caller got the response."""
     REQUEST_LOST = "request lost"
-    """The target never saw the request; the caller's connection was closed without an answer."""
     RESPONSE_LOST = "response lost"
-    """The target got the request and answered; the caller's connection was closed without an answer."""
     UNREACHABLE = "unreachable"
-    """The target did not answer; the caller's connection was closed without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
     """How often each fault occurs. Probabilities are from 0 (never) to 1 (always) and independent of each other.
 
+    Args:
+        lose_request: Probability that the request is lost before the target sees it.
+        lose_response: Probability that the response is lost after the target has sent it.
+        double: Probability that the target gets the request twice. The caller gets the answer to the first.
+        delay: Probability that the request is delayed.
+        max_delay: Seconds: the proxy draws the delay of a request evenly from zero to this.
+
     Raises:
         ConfigurationError: a probability outside 0..1, or a negative delay.
     """
 
     lose_request: Share = 0.0
-    """Probability that the request is lost before the target sees it."""
     lose_response: Share = 0.0
-    """Probability that the response is lost after the target has sent it."""
     double: Share = 0.0
-    """Probability that the target gets the request twice. The caller gets the answer to the first."""
     delay: Share = 0.0
-    """Probability that the request is delayed."""
     max_delay: SecondsOrZero = 0.05
-    """Seconds: the proxy draws the delay of a request evenly from zero to this."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -67,7 +72,17 @@ class Faults:
 
 @dataclass(slots=True)
 class ProxyCounts:
-    """Counters of the proxy. Each exchange counts once as answered, lost or unreachable."""
+    """Counters of the proxy. Each exchange counts once as answered, lost or unreachable.
+
+    Attributes:
+        exchanges: All exchanges.
+        answered: Those with an answer.
+        requests_lost: Those with a lost request.
+        responses_lost: Those with a lost response.
+        unreachable: Those that the target did not answer.
+        doubled: Requests that the target got twice.
+        delayed: Requests that were delayed.
+    """
 
     exchanges: int = 0
     answered: int = 0
@@ -85,11 +100,17 @@ class ProxyCounts:
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """One relayed exchange, with heads and bodies as they were on the wire."""
+    """One relayed exchange, with heads and bodies as they were on the wire.
+
+    Attributes:
+        request: The request.
+        response: The target's response, even if the caller never received it; None if the target sent none.
+        fate: The outcome.
+        doubled: Whether the target got the request twice.
+    """
 
     request: bytes
     response: bytes | None
-    """The target's response, even if the caller never received it; None if the target sent none."""
     fate: Fate
     doubled: bool
 
@@ -107,11 +128,8 @@ class _Plan:
 class LossyProxy:
     """An HTTP proxy in front of one target that injects the given network faults.
 
-    ::
-
-        async with LossyProxy("http://127.0.0.1:8080/rm", Faults(lose_response=0.3), seed=7) as proxy:
-            ...                                  # let the caller talk to proxy.url
-        assert proxy.counts.responses_lost > 0
+    Use it as ``async with LossyProxy(url, Faults(lose_response=0.3), seed=7) as proxy``, and give the caller
+    ``proxy.url``. ``proxy.counts`` are the :class:`ProxyCounts`.
 
     If the proxy loses an exchange, it closes the caller's connection without an answer. If the request is lost, this
     happens before the target sees it. If the response is lost, it happens after the target has answered. The caller

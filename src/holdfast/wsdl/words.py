@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.exceptions import ConfigurationError, clause
+from holdfast.wire.policy.assertions import ENCRYPTION, PROTECTED_TOKENS, SIGNATURES, SYMMETRIC_KEY
+from holdfast.wire.policy.choice import Need
 from holdfast.wire.policy.settings import StatedSettings
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.shapes import Field, Shape, Shapes
+
+_MET_BY_SYMMETRIC_KEY = (SIGNATURES, ENCRYPTION, PROTECTED_TOKENS)
 
 
 def facts(contract: Contract) -> dict[str, Any]:
@@ -85,8 +89,16 @@ def _policy(port: Port) -> Iterator[str]:
     else:
         yield "The policy does not mention reliable messaging, so the service may reject it"
     yield from _settings(port.settings)
-    for need in port.needs:
+    for need in _needs(port):
         yield f"Requires {need.words}: {need.assertion.local_name}, {need.assertion.place}"
+
+
+def _needs(port: Port) -> list[Need]:
+    """Return the demands of a port, each once, without those that a symmetric key meets as well."""
+    abilities = {need.ability for need in port.needs}
+    met = _MET_BY_SYMMETRIC_KEY if SYMMETRIC_KEY in abilities else ()
+    first = {need.words: need for need in reversed(port.needs) if need.ability not in met}
+    return [need for need in port.needs if first.get(need.words) is need]
 
 
 def _settings(settings: StatedSettings) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -17,8 +18,10 @@ from typing import Any
 
 import pytest
 from order_service import WSDL, Orders
+from signers import issue
 
 import holdfast
+from holdfast import SymmetricBindingValidator, UsernameTokenValidator
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
 
@@ -74,6 +77,27 @@ def test_a_policy_is_shown_in_words(run: Any, tmp_path: Path) -> None:
     assert "Delivery assurance: at-least-once" in shown
     assert "retransmits after 3 seconds, and doubles that time with each retransmission" in shown
     assert "Requires a user name and password in each message: UsernameToken, line" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({}, ["a user name and password in each message"]),
+        ({"conversation": True}, ["a secure conversation with a user name"]),
+    ],
+)
+def test_a_symmetric_binding_is_shown_once_and_in_its_own_words(
+    run: Any, tmp_path: Path, options: dict[str, Any], shown: list[str]
+) -> None:
+    """Its signatures and encrypted parts need no certificate of the source, and no https."""
+    users = UsernameTokenValidator({"alice": "secret"})
+    policy = SymmetricBindingValidator(*issue("CN=shop").files(tmp_path), users=users, **options).policy(is_https=False)
+    binding = "<wsrmp:RMAssertion><wsp:Policy/></wsrmp:RMAssertion>"
+    (tmp_path / "orders.wsdl").write_text(WSDL.read_text().replace(binding, binding + policy))
+    (tmp_path / "orders.xsd").write_text((WSDL.parent / "orders.xsd").read_text())
+    found = re.findall("Requires (.*): ", run("wsdl", "orders.wsdl").out)
+    key, suite = "messages signed and encrypted with a symmetric key", "signatures over SHA-256 digests"
+    assert sorted(found) == sorted([key, suite, *shown])
 
 
 def test_a_port_that_cannot_be_used_is_shown_with_the_reason(run: Any, tmp_path: Path) -> None:
