@@ -250,15 +250,29 @@ class Waiting(Processor):
         self.may_go = threading.Event()
         self.was_let_go: list[bool] = []
 
-    def inbound(self, context: MessageContext) -> None:
+    def _wait(self) -> None:
         self._loop.call_soon_threadsafe(self.began.set)
         self.was_let_go.append(self.may_go.wait(60))
 
 
+class WaitingInbound(Waiting):
+    def inbound(self, context: MessageContext) -> None:
+        self._wait()
+
+
+class WaitingReceived(Waiting):
+    """As one that asks a database for the signature of a message before it decrypts that."""
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        self._wait()
+        return data
+
+
+@pytest.mark.parametrize("kind", [WaitingInbound, WaitingReceived])
 @pytest.mark.parametrize("role", ["source", "destination"])
-async def test_a_processor_that_waits_does_not_block_the_event_loop(role: str) -> None:
+async def test_a_processor_that_waits_does_not_block_the_event_loop(role: str, kind: type[Waiting]) -> None:
     got: list[str] = []
-    here, there = ([Waiting()] if role == one else [] for one in ("source", "destination"))
+    here, there = ([kind()] if role == one else [] for one in ("source", "destination"))
     (waiting,) = (*here, *there)
     async with pair(app_of(*there, got=got), processors=here) as source:
         await source.send("<n>1</n>", action="urn:say")

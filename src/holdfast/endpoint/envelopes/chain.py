@@ -77,6 +77,8 @@ class Chain:
         self._receiving = [one for one in self.processors if _has(one, "received")]
         self.receives = bool(self._receiving)
         """Whether a processor sees messages before they are read."""
+        self.opening_waits = any(one.waits for one in self._receiving)
+        """Whether :meth:`received` may wait."""
         self.waits = any(one.waits for one in self._inbound)
         """Whether :meth:`inbound` may wait."""
         self._understood = frozenset(name for one in self.processors for name in one.understands)

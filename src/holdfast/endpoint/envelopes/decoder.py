@@ -42,29 +42,44 @@ class Decoder:
         self._reading: set[asyncio.Future[Any]] = set()
         self._heap = Heap()
 
-    def read(self, data: bytes, then: Callable[[Outcome], None], opening: Opening | None = None) -> None:
+    def read(
+        self,
+        data: bytes,
+        then: Callable[[Outcome], None],
+        opening: Opening | None = None,
+        *,
+        waits: bool = False,
+    ) -> None:
         """Read an envelope and make the call with it, or with what is wrong with it: at once, or soon in the loop.
 
         Args:
             then: Receives what was read.
             opening: Decrypts it. What it returns must keep the same limits.
+            waits: Whether ``opening`` may wait, so that it must not run in the loop.
         """
-        if len(data) < OFF_LOOP:
+        if len(data) < OFF_LOOP and not waits:
             then(self._read(data, opening))
             return
         is_large = len(data) >= LARGE
         self._begin(partial(self._read, data, opening)).add_done_callback(lambda read: self._done(read, then, is_large))
 
     def read_package(
-        self, media: str, data: bytes, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+        self,
+        media: str,
+        data: bytes,
+        then: Callable[[Outcome, bytes], None],
+        opening: Opening | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
         """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
 
         Args:
             then: Receives what was read, and the bytes of the envelope.
             opening: Decrypts the envelope, if it turns out to have no attachments.
+            waits: As for :meth:`read`.
         """
-        if len(data) < OFF_LOOP:
+        if len(data) < OFF_LOOP and not waits:
             then(*self._read_package(media, data, opening))
             return
         is_large = len(data) >= LARGE

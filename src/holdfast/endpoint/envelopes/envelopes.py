@@ -130,9 +130,10 @@ class Envelopes:
         elif exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
             then = partial(self._unpacked, exchange, take, is_elsewhere)
-            self._decoder.read_package(media, request.body, then, opening)
+            self._decoder.read_package(media, request.body, then, opening, waits=self._chain.opening_waits)
         else:
-            self._decoder.read(request.body, partial(self._received, exchange, take, is_elsewhere), opening)
+            then_received = partial(self._received, exchange, take, is_elsewhere)
+            self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
 
     def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
         """Return what spools the large messages with attachments among requests.
@@ -234,12 +235,14 @@ class Envelopes:
         # Some services send one envelope with the media type of a package.
         elif response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
-            self._decoder.read_package(media, response.body, unpacked, self._opening_of(sent, response, notes))
+            opening = self._opening_of(sent, response, notes)
+            self._decoder.read_package(media, response.body, unpacked, opening, waits=self._chain.opening_waits)
         elif notes is None:
             self._decoder.read(response.body, answered)
         else:
             received = partial(self._answered, sent, response, notes, answered)
-            self._decoder.read(response.body, received, self._opening_of(sent, response, notes))
+            opening = self._opening_of(sent, response, notes)
+            self._decoder.read(response.body, received, opening, waits=self._chain.opening_waits)
 
     def claimed_fault(self, response: Response) -> Fault | None:
         """Return the fault in an answer that a processor stopped, None without one. Only its text may be used."""
