@@ -46,7 +46,8 @@ from holdfast.wsdl.documents import Documents  # noqa: E402
 __all__ = ["AsyncTransport", "Call", "Fault", "Transport"]
 
 _ADDRESSING = ("http://www.w3.org/2005/08/addressing", "http://schemas.xmlsoap.org/ws/2004/08/addressing")
-_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
+_SECURITY = "wssecurity-secext"
+"""Part of the namespace of the Security header."""
 _ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
 
 _current: ContextVar[Call | None] = ContextVar("holdfast_zeep_call", default=None)
@@ -232,7 +233,7 @@ class _Reliable(zeep.transports.Transport):
                 name = etree.QName(block)
                 if etree.QName(part).localname == "Body":
                     body = block
-                elif name.text == _SECURITY:
+                elif name.localname == "Security" and _SECURITY in (name.namespace or ""):
                     raise ConfigurationError(
                         "The client adds a Security header, which the messages of the protocol would not have: the "
                         "service would reject these. Nothing was stored.",

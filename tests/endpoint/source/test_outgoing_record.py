@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,7 +216,7 @@ def test_an_address_that_nothing_can_be_sent_to_is_refused_when_it_is_given(to: 
         Source("http://127.0.0.1:9/", ":memory:", http=SourceHTTP(listen=("127.0.0.1", 0), address=to))
 
 
-@pytest.mark.parametrize("transport", [None, object()])
+@pytest.mark.parametrize("transport", [None, SimpleNamespace(request=print)])
 def test_an_address_that_receivers_refuse_for_its_length_is_refused_when_given(transport: Any) -> None:
     longest = "http://d/".ljust(DEFAULT.max_uri, "x")
     Source(longest, ":memory:", http=SourceHTTP(transport=transport))

@@ -402,8 +402,7 @@ class Source(OperationCalls):
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
-        check_class("message_id", message_id, str)
-        if message_id is None or not self._running.calls.here.has(message_id):
+        if not isinstance(message_id, str) or not self._running.calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
         else:
