@@ -120,6 +120,7 @@ def read_address(location: str) -> SQLAddress:
             remedy=f"Use a name of 1 to {LONGEST_SPACE} visible characters: ?space=orders",
         )
     patience = _seconds(_last(options, "patience", str(DEFAULT_PATIENCE)))
+    # libpq takes the name as a parameter, too.
     if not unquote(urlsplit(f"x://{rest}").path.strip("/")) and not _last(options, "dbname", ""):
         raise ConfigurationError(
             f"{shown(location)!r} names no database.", remedy=f"Add its name after the host: {_EXAMPLE}"

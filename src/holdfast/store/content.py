@@ -137,6 +137,7 @@ class Content(Generic[Key]):
                 self.homes[sequence] = home
         for (queue, partition, name), saved in plan.cursors.items():
             names = self.cursors.get((queue, partition), ())
+            # Most cursors only move, which leaves their names as they are.
             if (name in names) is not (is_there := saved is not None):
                 self._take_over_cursor((queue, partition), name, is_there=is_there)
 

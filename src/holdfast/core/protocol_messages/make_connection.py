@@ -83,6 +83,7 @@ class ReceivedPolls:
         if destination is None:
             self._answering.done(back_channel)
             return
+        # Only the owner of the Sequence: a poll takes replies away.
         if owner_of(destination.party) and owner_of(destination.party) != owner_of(origin.party):
             self._refuse(back_channel, origin)
             return

@@ -184,6 +184,7 @@ class RunningDestination:
         store = await open_off_loop(location if worker is None else worker.store_of(location))
         if worker is not None and worker.remember is not None and isinstance(store, Counted):
             store.call_with_batches(worker.remember)
+        # Undone in the opposite order if the start fails, or is cancelled.
         async with contextlib.AsyncExitStack() as on_error:
             on_error.callback(_close_after_error, store)
             running = cls(settings, store, incidents)

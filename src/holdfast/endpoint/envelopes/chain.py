@@ -116,6 +116,7 @@ class Chain:
             envelope.not_understood = ()
         elif mandatory:
             envelope.not_understood = tuple([name for name in mandatory if name not in self._understood])
+            # What a later receiver must understand does not stop an intermediary.
             passed = envelope.for_receiver if self.passes_on else ()
             if any(name not in passed for name in envelope.not_understood):
                 return

@@ -301,6 +301,7 @@ class Sender:
             self._failed(sent, reason, is_unreachable=False)
             self._engine.touch()
         else:
+            # A reply to a forwarded request is the requester's, with its mandatory headers.
             if self._envelopes.passes_on and read.relates_to is not None:
                 pass_on(read)
             problem = ""

@@ -135,6 +135,7 @@ class Calls:
                 remedy=f"It is stored and Holdfast keeps retrying. {self.how_it_goes_on('it')}",
             ) from None
         finally:
+            # Otherwise each wait that ended early would stay in memory.
             if future.cancelled():
                 lane.forget(offset, future)
 

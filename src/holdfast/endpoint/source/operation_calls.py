@@ -107,6 +107,7 @@ class OperationCalls:
         except PeerFault as fault:
             raise contract.fault(found, fault) from None
         value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
+        # Without its MessageID, the program cannot ask for the reply again.
         if _message_id is None:
             reply.done()
         return value

@@ -456,6 +456,7 @@ class Neighbours:
                 exchange.respond(MISDIRECTED)
             return
         came = exchange.request
+        # Only another node gets a ticket; a worker of this host reads a large answer as it comes.
         if stamp is not None or _FRAMED in came.headers:
             exchange = TicketExchange(exchange, self._answers)
         if what == SPOOLED:

@@ -256,6 +256,7 @@ class Supervisor:
             self._look_after(process)
         self._follow()
         if self._passed < self._hang_ups:
+            # Signals that came together are passed on as one.
             self._passed = self._hang_ups
             for process in self._processes:
                 if process.pid:

@@ -203,6 +203,7 @@ class LogAudit:
             self._pieces.record(value)
             name, number = layout.key_name(key), layout.last_number(key)
             self._held[name].stored.add(number)
+            # A copy repeats what arrived before.
             if not is_copy:
                 arrived.append((name, number))
         elif tag == layout.QUEUE:

@@ -71,6 +71,7 @@ def records(
         else:
             parts = []
         if kind in (_FULL, _LAST) and parts:
+            # A record that begins before the stop is read to its end, also beyond it.
             if begin < stop:
                 yield b"".join(parts)
             parts = []

@@ -86,6 +86,7 @@ class _Edit:
                 tables.add(self._new_file(tag))
             elif tag in _NUMBERS:
                 self._number()
+            # RocksDB marks the fields that an older version may skip.
             elif tag in _TEXTS or tag & _SKIPPABLE:
                 self._text()
             elif tag == _COMPACT_CURSOR:

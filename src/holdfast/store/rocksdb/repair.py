@@ -287,6 +287,7 @@ def _copy(store: RocksDBStore, path: Path, report: Report, *, is_cut: bool) -> N
             items = store.scan(tag)
             _put(engine, _closed(items) if is_cut and tag == layout.SEQUENCE else items)
         for where, (first, end) in store.load().bounds.items():
+            # A queue has no gaps: what precedes its last unreadable record is saved as lines.
             kept = max(report.unreadable.get(where, [first - 1])) + 1
             lines.write(_records(store, where, first, kept))
             _put(engine, _records(store, where, kept, end))

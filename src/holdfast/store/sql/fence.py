@@ -33,6 +33,7 @@ def refusal(connection: Connection, space: int, epoch: int, serial: int, place: 
             f"Another process took over the store at {place}. Nothing of this batch was written.",
             remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
         )
+    # The next batch is the one with the lost answer.
     if row is not None and row.epoch == epoch and row.serial in (serial, serial + 1):
         return None
     found = row.serial if row is not None else 0

@@ -521,6 +521,7 @@ class SQLStore(Reads):
                     raise self._failed(error, f"could not {what}") from found
                 why = str(error) if isinstance(error, _Unsettled) else said(error)
                 self.trouble = f"The database of the store at {self.place} failed: {why}"
+                # Not a sleep: a close ends it.
                 self._closed.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:

@@ -176,6 +176,7 @@ def _classify(parent: Shape, name: str, attributes: dict[str, str], scope: dict[
     if parent.kind == HEADER:
         return _classify_block(name, attributes, scope, soap, empty)
     kind = ODD
+    # Only an Address in the version of its header: everything else in a reference is left to ``decode``.
     if parent.kind == REFERENCE:
         if local == "Address" and HEADER_NAMES.get(f"{namespace}}}To") is parent.addressing and not empty:
             kind = ADDRESS
@@ -207,6 +208,7 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
     addressing, version = HEADER_NAMES.get(name), RM_HEADER_NAMES.get(name)
     if addressing is not None or version is not None:
         relation = attributes.get("RelationshipType", "")
+        # Any other relationship does not make it a reply.
         is_reply = not relation or (addressing is _V2005_08 and relation == REPLY_RELATION[_V2005_08])
         if empty or not ours or not is_reply:
             return _ODD_SHAPE
@@ -256,8 +258,7 @@ _SMALL_PIECE = 64
 
 
 def is_deep(data: bytes, max_depth: int) -> bool:
-    """Whether some element may be nested deeper, counted in pieces: a callback for each element would cost five times
-    as much.
+    """Whether an element may be nested deeper, counted in pieces: a callback for each would cost five times as much.
 
     A wrong False is impossible: every ``<`` that does not begin an end tag counts as an open element, which stays open
     until the end of its piece. (Comments and CDATA sections could contain text like end tags, so a document with one of

@@ -245,6 +245,7 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
         control_action(version, envelope.control)
         if isinstance(envelope.control, LastMessage) and envelope.sequence is None:
             raise ConfigurationError("a LastMessage message needs its Sequence header")
+        # There the end of a Sequence is a header block, and the Body is empty.
         if isinstance(envelope.control, TerminateSequence) and DIALECTS[version].terminate_header:
             parts.append(rm.encode_terminate_header(envelope.control.identifier, DIALECTS[version]))
             return ""
@@ -253,8 +254,10 @@ def _fault_or_control(parts: list[str], envelope: Envelope) -> str:
     if fault.is_rm and dialect is None:
         raise ConfigurationError("an RM fault needs its rm version set")
     if envelope.soap is SOAP.V1_1:
+        # SOAP 1.1 section 4.4: the detail about a header is in a header.
         parts.append(encode_fault_header(fault, dialect, addressing))
     elif fault.code == MUST_UNDERSTAND:
+        # SOAP 1.2 part 1, section 5.4.8.
         parts.extend([encode_not_understood(name) for name in envelope.not_understood])
     elif fault.code == VERSION_MISMATCH:
         parts.append(_UPGRADE)

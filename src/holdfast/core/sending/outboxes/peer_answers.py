@@ -133,9 +133,11 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     event = _event_of(outbox, source, fault, number)
     source.last_fault = fault.code
     source.life.heard(now)
+    # A service that does not know the LastMessage of WS-RM 1.0 refuses nothing of the application's.
     if number and number == source.numbers.last and event in _REFUSALS and not fault.is_rm:
         _last_message_refused(outbox, source, now)
         return
+    # A forwarder decides about each refused message; a source stops.
     if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
         outbox.hooks.forwarders.giving_up.refused(outbox, number, fault, now)
         return

@@ -137,6 +137,7 @@ class Poller:
         elif action is PollerAction.POLL_SOON:
             self.pause = policy.first
             soon = now + self.pause * share
+            # A poll that was due earlier stays due.
             self.due = soon if was_due is None else min(was_due, soon)
         elif action is PollerAction.SHORTEN:
             self.pause = policy.first
