@@ -6,6 +6,7 @@ against the schema, in both directions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -27,7 +28,10 @@ from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
-from holdfast.wsdl.values import parsed, prepared, simple_types
+from holdfast.wsdl.values import any_names, parsed, prepared, simple_types
+
+_CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
+"""zeep's message for a field of a choice that has another one; wrong names are refused before."""
 
 
 class _Loader(zeep.transports.Transport):
@@ -101,6 +105,13 @@ class Contract:
         self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
         """The namespace of its envelopes."""
         self.operations = dict(self._operations(binding))
+        bodies = [
+            body.type
+            for one in self.operations.values()
+            for body in (one.input, one.output, *one.faults.values())
+            if body is not None
+        ]
+        any_names((*self._document.types.types, *bodies))
         self._by_root = {
             one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
         }
@@ -223,7 +234,7 @@ class Contract:
         parent = etree.Element("parent")
         try:
             arguments, values = prepared(element, arguments, values, is_json=is_json)
-            element.render(parent, element(*arguments, **values))
+            element.render(parent, element.type(*arguments, **values))
         except EnvelopeError as error:
             raise EnvelopeError(
                 f"The values for {what} do not fit the WSDL: {error.message}", remedy=error.remedy
@@ -303,8 +314,11 @@ class Contract:
         self._check(found)
         try:
             return parsed(element, found, self._document.types)
-        except Exception as error:
-            raise EnvelopeError(f"{_shown(element)} cannot be read: {_reason(error)}") from error
+        except EnvelopeError as error:
+            raise EnvelopeError(f"{_shown(element)} cannot be read: {error.message}") from None
+        except Exception as error:  # zeep cannot convert a valid body; the sender learns nothing of the program here
+            remedy = f"Report this, with the WSDL, as a defect: {_reason(error)}"
+            raise EnvelopeError(f"{_shown(element)} is valid, but cannot be converted.", remedy=remedy) from error
 
     def compile_schema(self) -> None:
         """Compile the schema now, rather than for the first body.
@@ -432,6 +446,9 @@ def _shown(element: Any) -> str:
 
 
 def _reason(error: Exception) -> str:
+    choice = _CHOICE.match(str(error))
+    if choice is not None:
+        return f"{choice[1]} cannot have {choice[2]} beside its other fields: {choice[3]:.400}"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else f"{text[:500]}…"
 

@@ -53,8 +53,22 @@ class BodySchema:
             if self._schema.validate(element):
                 return
             reasons = [_NAMESPACES.sub("", entry.message) for entry in self._schema.error_log]
+            if _strip_refused(element, self._schema.error_log) and self._schema.validate(element):
+                return
         reason = reasons[0] if reasons else f"{etree.QName(element).localname} is not valid"
         raise EnvelopeError(reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…")
+
+
+def _strip_refused(element: etree._Element, errors: Any) -> bool:
+    """Strip the texts that libxml2 refuses: it allows no white space around dates and times, unlike XML Schema."""
+    starts = {entry.message.partition(" is not a valid value")[0] for entry in errors}
+    leaves = [(one, one.text) for one in element.iter(etree.Element) if not len(one) and one.text]
+    texts = [
+        (one, text) for one, text in leaves if text.strip() != text and f"Element '{one.tag!s}': '{text}'" in starts
+    ]
+    for one, text in texts:
+        one.text = text.strip()
+    return bool(texts)
 
 
 class _Collected(etree.Resolver):

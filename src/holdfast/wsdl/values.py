@@ -10,9 +10,12 @@ import base64
 import datetime
 import enum
 import math
+import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
+from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import zeep.helpers
@@ -37,7 +40,20 @@ _TEXTS = (str, *_NUMBERS, uuid.UUID)
 _BYTES = (bytes, bytearray, memoryview)
 _BOOLEANS = (True, False, "true", "false", "1", "0")
 _PARTS_OF_DATES = (builtins.gYear, builtins.gYearMonth, builtins.gMonth, builtins.gMonthDay, builtins.gDay)
+_ONE_NUMBER = (builtins.gYear, builtins.gMonth, builtins.gDay)
 _BINARY = (builtins.Base64Binary, builtins.HexBinary)
+_NO_LIST = (str, bytes, bytearray, memoryview, Mapping, etree._Element, CompoundValue)
+"""Values that can be iterated over, but are one value."""
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 does not allow."""
+_TAKEN: list[tuple[type, tuple[type, ...], str]] = [
+    (builtins.Time, (datetime.time, str), "a time"),
+    (builtins.DateTime, (datetime.datetime, str), "a datetime"),
+    (builtins.Date, (datetime.date, str), "a date"),
+    (builtins.Duration, (datetime.timedelta, builtins.isodate.Duration, str), "a timedelta"),
+    (builtins.QName, (str, etree.QName), "text such as '{urn:a}name'"),
+]
+"""zeep's class of a simple type -> what it takes, besides values of zeep's own, and that in words."""
 _ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
 
 
@@ -72,6 +88,10 @@ class _Preparation:
         self, kind: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], path: str
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         known = dict((*_elements(kind), *kind.attributes))
+        groups = {name for name, _ in (*kind.elements_nested, *kind.elements)} - known.keys() | {"_raw_elements"}
+        for name in values:
+            if name not in known and name not in groups:
+                raise _no_field(name, path, known)
         names = [*known, *(None,) * len(arguments)]
         return (
             tuple(self._field(known, name, value, path) for name, value in zip(names, arguments, strict=False)),
@@ -80,7 +100,7 @@ class _Preparation:
 
     def _field(self, known: Mapping[str, Any], name: str | None, value: Any, path: str) -> Any:
         where = f"{path}.{name}" if path else f"{name}"
-        if name not in known:  # a repeated group of elements, or a wrong name, which zeep refuses
+        if name not in known:  # a repeated group of elements
             if isinstance(value, list | tuple):
                 return [self._field(known, name, one, path) for one in value]
             if isinstance(value, dict):
@@ -90,6 +110,8 @@ class _Preparation:
         element = known[name]
         if not isinstance(element, zeep.xsd.Element):  # xs:any
             return value
+        if element.accepts_multiple and isinstance(value, Iterator):
+            raise _unfit(where, "a list", value)
         if not element.accepts_multiple or value is None or not _is_repeated(element.type, value):
             return self.item(element.type, value, where)
         return [self._one_of(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
@@ -107,8 +129,10 @@ class _Preparation:
             return value
         if isinstance(kind, zeep.xsd.ComplexType):
             return self._structure(kind, value, where)
+        if isinstance(value, str):
+            _check_characters(where, value)
         if isinstance(kind, ListType):
-            if not isinstance(value, list | tuple):
+            if not _is_list(value):
                 raise _unfit(where, "a list", value)
             return [self._word(kind.item_type, one, f"{where}[{at}]") for at, one in enumerate(value)]
         return self._simple(kind, value, where)
@@ -139,7 +163,14 @@ class _Preparation:
             is_date = not isinstance(value, datetime.datetime)
             return _checked(where, value, is_date, "a date (value.date())").isoformat()
         if isinstance(kind, _PARTS_OF_DATES):
-            return _checked(where, value, isinstance(value, tuple), "a tuple of numbers and a time zone or None")
+            if isinstance(kind, _ONE_NUMBER) and isinstance(value, int) and not isinstance(value, bool):
+                return (value, None)
+            fits = isinstance(value, tuple | str)
+            return _checked(where, value, fits, "text, or a tuple of numbers and a time zone or None")
+        for one, taken, told in _TAKEN:
+            if isinstance(kind, one):
+                _checked(where, value, isinstance(value, taken), told)
+                return _name(where, value, told) if one is builtins.QName else value
         is_unspecific = type(kind) in (AnyType, AnySimpleType) or isinstance(kind, UnionType)
         if isinstance(value, enum.Enum) or (is_unspecific and not isinstance(value, _ANYTHING)):
             raise _unfit(where, "text or a number", value)
@@ -168,7 +199,12 @@ def _elements(kind: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_repeated(kind: Any, value: Any) -> bool:
     """Whether a value of an element that may be repeated is several values."""
-    return isinstance(value, list) or (isinstance(value, tuple) and not isinstance(kind, _PARTS_OF_DATES))
+    return _is_list(value) and not (isinstance(value, tuple) and isinstance(kind, _PARTS_OF_DATES))
+
+
+def _is_list(value: object) -> bool:
+    """Whether a value is several values, that can be read twice: an iterator cannot."""
+    return isinstance(value, Collection) and not isinstance(value, _NO_LIST)
 
 
 def _is_collection(value: object) -> bool:
@@ -181,6 +217,28 @@ def _text(where: str, value: Any) -> str:
     return str(_checked(where, value, isinstance(value, _TEXTS) and not isinstance(value, bool | enum.Enum), "text"))
 
 
+def _check_characters(where: str, value: str) -> None:
+    found = _NO_XML.search(value)
+    if found is not None:
+        raise EnvelopeError(
+            f"{where} has the character {found[0]!a}, which XML does not allow.",
+            remedy="Remove it.",
+        )
+
+
+def _no_field(name: str, path: str, known: Collection[str]) -> EnvelopeError:
+    near = get_close_matches(name, known, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"The fields are: {', '.join(known) or 'none'}."
+    return EnvelopeError(f"{f'{path} has' if path else 'there is'} no field {name!r}. {hint:.400}")
+
+
+def _name(where: str, value: Any, told: str) -> etree.QName:
+    try:
+        return etree.QName(value)  # lxml writes its namespace with a prefix
+    except ValueError:
+        raise _unfit(where, told, value) from None
+
+
 def _checked(where: str, value: Any, fits: bool, told: str) -> Any:
     if not fits:
         raise _unfit(where, told, value)
@@ -189,6 +247,8 @@ def _checked(where: str, value: Any, fits: bool, told: str) -> Any:
 
 def _unfit(where: str, told: str, value: object, remedy: str = "") -> EnvelopeError:
     shown = repr(value) if isinstance(value, str) and len(value) < 30 else f"a value of the type {type(value).__name__}"
+    if isinstance(value, Iterator):
+        remedy = "Write list(…) around an iterator or generator."
     return EnvelopeError(f"{where} takes {told}, not {shown}.", remedy=remedy)
 
 
@@ -203,18 +263,29 @@ def simple_types(schema: Schema) -> None:
                 document._types[name] = _EXACT[type(kind)](is_global=True)
 
 
+class _Unreadable(EnvelopeError):
+    """Python cannot hold a valid value."""
+
+    def __init__(self, value: str, error: Exception) -> None:
+        super().__init__(f"Python cannot hold the value {value!r:.80}: {error}")
+        self.value = value
+
+
 class _Exact:
     """A simple type that refuses a value instead of reading it as None."""
 
     def pythonvalue(self, value: str) -> Any:
         try:
-            return super().pythonvalue(value)  # type: ignore[misc] # of zeep's class
+            return self._read(value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise EnvelopeError(f"Python cannot hold the value {value!r:.80}: {error}") from error
+            raise _Unreadable(value, error) from error
+
+    def _read(self, value: str) -> Any:
+        return super().pythonvalue(value)  # type: ignore[misc] # of zeep's class
 
 
 class _Hex(_Exact):
-    def pythonvalue(self, value: str) -> bytes:
+    def _read(self, value: str) -> bytes:
         return bytes.fromhex(value)
 
 
@@ -223,18 +294,94 @@ class _Number(_Exact):
         return str(value)  # zeep would write NaN in upper case
 
 
-class _Month(_Exact):
+class _Moment(_Exact):
+    def _read(self, value: str) -> Any:
+        midnight = _MIDNIGHT.fullmatch(value.strip())
+        if midnight is None:
+            return super()._read(value)
+        day, zone = midnight.groups("")
+        found = super()._read(f"{day}00:00:00{zone}")
+        return found + datetime.timedelta(days=1) if day else found
+
+
+class _PartOfDate(_Exact):
     def xmlvalue(self, value: Any) -> str:
-        text = super().xmlvalue(value)  # type: ignore[misc] # of zeep's class
-        return str(text) if text[3:4].isdigit() else f"--0{text[2:]}"  # zeep writes one digit
+        if isinstance(value, str):
+            return value
+        text = str(super().xmlvalue((abs(value[0]), *value[1:])))  # type: ignore[misc] # of zeep's class
+        return f"-{text}" if value[0] < 0 else text  # zeep would write -44 as -044
 
 
-_SPECIAL = {builtins.HexBinary: _Hex, builtins.Float: _Number, builtins.gMonth: _Month}
+class _Month(_PartOfDate):
+    def xmlvalue(self, value: Any) -> str:
+        text = super().xmlvalue(value)
+        return text if text[3:4].isdigit() else f"--0{text[2:]}"  # zeep writes one digit
+
+
+class _Name(_Exact):
+    """A QName as ``{namespace}name``. zeep does not tell the namespaces of attributes, so theirs keep the prefix."""
+
+    def parse_xmlelement(self, xmlelement: etree._Element, *_: Any, **__: Any) -> str | None:
+        prefix, _colon, name = (xmlelement.text or "").strip().rpartition(":")
+        namespace = xmlelement.nsmap.get(prefix or None)
+        return f"{{{namespace}}}{name}" if namespace and name else name or None
+
+
+_MIDNIGHT = re.compile(r"(.+T)?24:00:00(?:\.0+)?(Z|[-+]\d\d:\d\d)?")
+"""The end of a day, which is valid in XML Schema and no time in Python."""
+_SPECIAL: dict[type, type[_Exact]] = {
+    builtins.HexBinary: _Hex,
+    builtins.Float: _Number,
+    builtins.DateTime: _Moment,
+    builtins.Time: _Moment,
+    builtins.QName: _Name,
+    **dict.fromkeys(_PARTS_OF_DATES, _PartOfDate),
+    builtins.gMonth: _Month,
+}
 _EXACT = {
     cls: type(cls.__name__, (_SPECIAL.get(cls, _Exact), cls), {"__module__": cls.__module__})
     for cls in builtins._types
     if issubclass(cls, builtins.BuiltinType)
 }
+
+
+class _Value(CompoundValue):
+    """A structure with a field ``self``, which zeep's class cannot take as an argument."""
+
+    def __init__(self, /, *arguments: Any, **values: Any) -> None:
+        own = {name: values.pop(name) for name in ("self",) if name in values}
+        super().__init__(*arguments, **values)
+        self.__values__.update(own)
+
+
+class _WithSelf:
+    """The type of such a structure."""
+
+    def __call__(self, /, *arguments: Any, **values: Any) -> Any:
+        return self._value_class(*arguments, **values)
+
+    @cached_property
+    def _value_class(self) -> type:
+        return type(type(self).__name__, (_Value,), {"_xsd_type": self, "__module__": "zeep.objects"})
+
+
+def any_names(kinds: Iterable[Any]) -> None:
+    """Let the types, and those of their fields, have a field ``self``.
+
+    Args:
+        kinds: zeep's types, before the first value.
+    """
+    seen: set[int] = set()
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        if id(kind) in seen or not isinstance(kind, zeep.xsd.ComplexType):
+            continue
+        seen.add(id(kind))
+        fields = dict((*_elements(kind), *kind.attributes))
+        waiting.extend(getattr(one, "type", None) for one in fields.values())
+        if "self" in fields and not isinstance(kind, _WithSelf):
+            kind.__class__ = type(type(kind).__name__, (_WithSelf, type(kind)), {})
 
 
 def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
@@ -252,6 +399,9 @@ def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
         one.set(_MARK, "")  # zeep reads a structure without attributes and elements as None
     try:
         return zeep.helpers.serialize_object(element.parse(body, schema), dict)
+    except _Unreadable as error:
+        error.message = f"{_place(body, error.value)}: {error.message}"
+        raise
     finally:
         for one in marked:  # the value of xs:any is the element itself
             del one.attrib[_MARK]
@@ -259,3 +409,14 @@ def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
 
 def _is_present_and_empty(one: etree._Element) -> bool:
     return not len(one) and one.text is None and _NIL not in one.attrib
+
+
+def _place(body: etree._Element, value: str) -> str:
+    """Return the name of the first element or attribute with a value, or with a list that has it."""
+    for one in body.iter(etree.Element):
+        if value == one.text or value in (one.text or "").split():
+            return str(etree.QName(one).localname)
+        for name, text in one.items():
+            if value == text or value in text.split():
+                return str(etree.QName(name).localname)
+    return str(etree.QName(body).localname)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_operation import one_operation
 from order_service import WSDL, Orders
 
 from holdfast import ConfigurationError, Destination, Message, PeerFault, Source
@@ -217,3 +218,30 @@ async def test_empty_texts_and_empty_bodies_are_values_and_not_none(serve: Any) 
         assert await source.call("Ping") == {}
         assert await source.call("Drop", text="a") == {}
     assert taken == ["", "", "a"]
+
+
+ODD_NAMES = """<xs:element name="In"><xs:complexType><xs:sequence>
+  <xs:element name="self" type="xs:int"/><xs:element name="claim-kind" type="xs:string"/>
+  <xs:element name="class" type="xs:string"/></xs:sequence></xs:complexType></xs:element>"""
+
+
+async def test_a_field_may_have_a_name_that_is_none_in_python(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=one_operation(ODD_NAMES).encode())
+
+    @app.operation("Do")
+    def do(**values: Any) -> dict[str, Any]:
+        return values
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        values = {"self": 1, "claim-kind": "", "class": "b"}
+        assert await source.call("Do", **values) == values
+
+
+def test_the_remedy_for_such_a_name_is_python() -> None:
+    app = Destination(":memory:", wsdl=one_operation(ODD_NAMES).encode())
+    with pytest.raises(ConfigurationError, match=r"does not take self, claim-kind, class") as caught:
+        app.operation("Do")(lambda x: None)
+    assert caught.value.remedy.startswith("Write def <lambda>(self, **values).")
+    code = caught.value.remedy.split(".")[0].removeprefix("Write ").replace("<lambda>", "do")
+    compile(f"{code}: pass", "advice", "exec")

@@ -6,6 +6,7 @@ This module owns the checks of such a handler, and its conversions. ``holdfast.w
 from __future__ import annotations
 
 import inspect
+import keyword
 import typing
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,8 @@ class OperationHandler:
             name for name, one in named.items() if name not in self._fields and one.default is inspect.Parameter.empty
         ]
         if missing or unknown:
+            plain = [name for name in self._fields if name.isidentifier() and not keyword.iskeyword(name)]
+            values = ["**values"] * (len(plain) < len(self._fields))
             raise ConfigurationError(
                 f"The arguments of the handler {self._name} are not the fields of the operation "
                 f"{self._operation.name}: "
@@ -136,5 +139,6 @@ class OperationHandler:
                     [f"it does not take {', '.join(missing)}"] * bool(missing)
                     + [f"the operation has no {', '.join(unknown)}"] * bool(unknown)
                 ),
-                remedy=f"Write def {self._name}({', '.join(self._fields)}).",
+                remedy=f"Write def {self._name}({', '.join([*plain, *values])})."
+                + " Fields without a Python name are in values." * len(values),
             )
