@@ -184,10 +184,17 @@ class Discarded:
 
 @dataclass(slots=True)
 class Unanswered:
-    """The destination has the request with that MessageID, of the outbox ``key``, and will send no reply."""
+    """The destination has the request with that MessageID, of the outbox ``key``, and no reply will arrive.
+
+    Args:
+        key: The outbox.
+        message_id: Of the request.
+        too_large: Why the reply cannot be received; "" if the destination sends none.
+    """
 
     key: str
     message_id: str
+    too_large: str = ""
 
 
 @dataclass(slots=True)

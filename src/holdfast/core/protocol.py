@@ -316,7 +316,14 @@ class RMProtocol:
         self.hearing.answers(answers, now)
 
     def failed(
-        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+        self,
+        sent: Transmit,
+        now: float,
+        unreachable: str = "",
+        *,
+        has_left: bool = True,
+        not_accepted: str = "",
+        is_too_large: bool = False,
     ) -> None:
         """Process a transmission that received no answer, or one that this side does not accept.
 
@@ -325,10 +332,14 @@ class RMProtocol:
                 answer that is not a SOAP message. Empty for an answer that is not accepted.
             has_left: Whether the destination may have received it; False without a connection.
             not_accepted: The reason for an answer that is not accepted, if there is one.
+            is_too_large: Whether the reason is its size. The message is not repeated: AckRequested asks about it, and
+                a request that arrived has no reply.
         """
         # The exchange ends before its failure is processed: a retransmission may follow at once.
         self.outbound.exchanges.ended(sent, now)
-        self.outbound.exchanges.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
+        self.outbound.exchanges.failed(
+            sent, now, unreachable, has_left=has_left, not_accepted=not_accepted, is_too_large=is_too_large
+        )
         self.acknowledging.failed(sent, now)
         self.outbound.context.pollers.failed(sent, now)
 

@@ -19,12 +19,16 @@ class TransportError(HoldfastError):
         connected: False when the request surely was not sent; True when the peer may have got and processed it.
         status: The HTTP status code if there was an answer, else 0.
         remedy: What to do about it.
+        is_too_large: Whether the answer exceeds a limit of this side, so that it can never be read.
     """
 
-    def __init__(self, message: str, *, connected: bool, status: int = 0, remedy: str = "") -> None:
+    def __init__(
+        self, message: str, *, connected: bool, status: int = 0, remedy: str = "", is_too_large: bool = False
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.connected = connected
         self.status = status
+        self.is_too_large = is_too_large
 
 
 class Streamed(Protocol):

@@ -295,3 +295,14 @@ def test_what_is_not_the_destinations_doing_opens_nothing() -> None:
 def test_a_circuit_that_begins_slower_than_it_ends_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="above cap"):
         CircuitPolicy(first=10.0, cap=1.0)
+
+
+def test_answers_that_are_too_large_show_that_the_destination_is_there() -> None:
+    fleet = Fleet(1)
+    fleet.fill(1)
+    fleet.settle()
+    sent = fleet.sent.pop()
+    fleet.protocol.failed(sent, fleet.now, "no answer")
+    assert fleet.circuit.failures == 1
+    fleet.protocol.failed(sent, fleet.now, not_accepted="17 MB", is_too_large=True)
+    assert (fleet.circuit.state, fleet.circuit.failures) == (CircuitState.CLOSED, 0)

@@ -156,6 +156,34 @@ def test_a_request_whose_reply_is_on_its_way_to_the_store_is_not_sent_again() ->
     assert sending.wait(LONG) == []
 
 
+@pytest.mark.parametrize("wants_reply", [True, False])
+def test_an_answer_that_is_too_large_is_not_requested_again(wants_reply: bool) -> None:
+    """A repeat would bring it again. An acknowledgement is small, so the source asks for that, and goes on."""
+    sending, outbox, (request,) = asked("1", wants_reply=wants_reply)
+    sending.protocol.failed(request, sending.now, not_accepted="17 MB", is_too_large=True)
+    (question,) = sending.wait(STEADY.cap)
+    assert isinstance(question.envelope.control, RequestAcknowledgement)
+    assert not question.envelope.body
+    sending.submit(outbox, "2", **({"wants_reply": True} if wants_reply else {}))
+    assert numbers(sending.take()) == [2], "others do not wait"
+    sending.answer(question, control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s", ((1, 1),)),))
+    told = [effect.too_large for effect in sending.told if isinstance(effect, Unanswered)]
+    assert told == (["17 MB"] if wants_reply else [])
+    assert 1 not in [one.number for one in sending.wait(LONG)]
+
+
+def test_a_message_that_did_not_arrive_leaves_again_after_an_answer_too_large() -> None:
+    sending, _, (request,) = asked("1")
+    for _ in range(3):
+        sending.protocol.failed(request, sending.now, not_accepted="17 MB", is_too_large=True)
+        (question,) = sending.wait(STEADY.cap)
+        assert isinstance(question.envelope.control, RequestAcknowledgement)
+        end_with_another_acknowledgement(sending, question)
+        (request,) = sending.wait(STEADY.cap)
+        assert request.envelope.body
+    assert unanswered(sending) == []
+
+
 # --- slow services ----------------------------------------------------------------------------------------------------
 
 

@@ -63,9 +63,16 @@ class Recorder:
         self.times_told += 1
 
     def failed(
-        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+        self,
+        sent: Transmit,
+        now: float,
+        unreachable: str = "",
+        *,
+        has_left: bool = True,
+        not_accepted: str = "",
+        is_too_large: bool = False,
     ) -> None:
-        self.told.append("failed")
+        self.told.append("too large" if is_too_large else "failed")
 
     def pause(self, to: str, seconds: float, now: float) -> float:
         self.pauses.append(seconds)
@@ -143,6 +150,15 @@ async def test_a_page_in_place_of_a_message_is_a_failure_that_names_the_status(s
     assert told == "failed"
     (problem,) = problems
     assert f"HTTP {status}" in problem
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_an_answer_beyond_a_limit_is_too_large_only_if_it_is_a_success(status: int) -> None:
+    beyond = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, "urn:r", headers=(b"<h xmlns='urn:h'/>" * 100,))
+    for body in (encode(beyond), b"<a>" + b"x" * 16 * 1024 * 1024 + b"</a>"):
+        told, problems = await outcome(lambda e, b=body: e.respond(status, b, b"application/soap+xml"))
+        assert told == ("too large" if status == 200 else "failed")
+        assert ("mtom=True" in problems[0]) == (status == 200)
 
 
 async def test_a_create_sequence_answered_with_an_error_page_is_refused_or_retried() -> None:

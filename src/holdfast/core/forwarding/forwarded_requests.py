@@ -22,6 +22,10 @@ from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
 _NO_REPLY = no_reply("The service received the request and sent no reply.")
+_TOO_LARGE = no_reply(
+    "The service received the request, but its reply is larger than the broker accepts. The service must return large "
+    "values as attachments (MTOM)."
+)
 
 
 def tell_requesters(
@@ -119,9 +123,11 @@ class ForwardedRequests:
             return  # it is requested again in the next Sequence
         if self.has(outbox, number, partial(self.unanswered, outbox, number)):
             request = outbox.records.here[outbox.records.offset_of(number)]
+            entry = source.flight.get(number)
+            reason = entry.too_large if entry is not None else ""
             outbox.receive_reply(number)
-            detail = {"action": request.action, "forwarder": outbox.key}
+            detail = {"action": request.action, "forwarder": outbox.key} | ({"reason": reason} if reason else {})
             told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)
             self._registry.effects.append(told)
-            fault = self._tell(request, _NO_REPLY, self._replies.addressing_of(request))
+            fault = self._tell(request, _TOO_LARGE if reason else _NO_REPLY, self._replies.addressing_of(request))
             self._replies.reply(request, fault, now)

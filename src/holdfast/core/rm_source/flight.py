@@ -62,6 +62,8 @@ class InFlight:
     """Transmissions that the destination dropped for that reason."""
     is_begun_again: bool = False
     """Whether the number was in flight before and removed: it may have left before ``first_sent_at``."""
+    too_large: str = ""
+    """Why the latest answer could not be read, if it was too large; "" for any other answer."""
     is_parked: bool = False
     """Whether the number is not retransmitted before :meth:`Flight.release`."""
 
@@ -260,6 +262,12 @@ class Flight(dict[int, InFlight]):
         entry = self.get(number)
         if entry is not None:
             entry.untaken += 1
+
+    def answered_too_large(self, number: int, reason: str) -> None:
+        """Record why the answer to ``number`` cannot be read; "": a later answer could be read."""
+        entry = self.get(number)
+        if entry is not None:
+            entry.too_large = reason
 
     def may_be_untaken(self, number: int) -> bool:
         """Whether the peer accepted no transmission of ``number`` among those with an ended exchange."""

@@ -258,9 +258,12 @@ class RMSource(OutboundSequence):
         """Whether AckRequested alone must be sent instead of message ``number``.
 
         That is a LastMessage (WS-RM 1.0 3.2) that was repeated and answered with a fault. Metro faults each repeat of a
-        LastMessage that it has.
+        LastMessage that it has. It is also a message with an answer that was too large: a repeat would bring that
+        answer again, but an acknowledgement is small.
         """
         entry = self.flight[number]
+        if entry.too_large:
+            return True
         return number == self.numbers.last and entry.faults > 0 and entry.attempts > 1
 
     def leave_last_message(self, number: int) -> None:

@@ -89,6 +89,9 @@ class Exchanges:
         outbox.last_answer = NOT_GRANTED if is_ungranted else ""
         source.transmissions.answered(sent.number, now, in_answers=is_anonymous, is_reply=outbox.is_for_replies)
         is_question = isinstance(sent.envelope.control, RequestAcknowledgement)
+        # It has not acknowledged the message even now, so the message itself leaves again.
+        if is_question:
+            source.flight.answered_too_large(sent.number, "")
         if is_question and was_empty and source.doubt.is_silent(in_answers=is_anonymous):
             doubt_remains(outbox, source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
@@ -98,7 +101,14 @@ class Exchanges:
         outbox.ready()
 
     def failed(
-        self, sent: Transmit, now: float, unreachable: str = "", *, has_left: bool = True, not_accepted: str = ""
+        self,
+        sent: Transmit,
+        now: float,
+        unreachable: str = "",
+        *,
+        has_left: bool = True,
+        not_accepted: str = "",
+        is_too_large: bool = False,
     ) -> None:
         """Record a message that got no answer. See :meth:`RMProtocol.failed`."""
         found = self._find(sent)
@@ -112,6 +122,10 @@ class Exchanges:
         # Never on the wire, so not in doubt.
         if not has_left:
             source.flight.not_taken(sent.number)
+        # It is here, and may have processed the message: each repeat would bring the same answer.
+        if is_too_large:
+            self._context.circuits.answered(sent.to, now)
+            source.flight.answered_too_large(sent.number, not_accepted)
         source.not_delivered(sent.number, now)
         if has_left and not unreachable:
             refused(outbox, source, sent.number, now, not_accepted)

@@ -210,8 +210,15 @@ class RunningDestination:
         handling, table = self.engine.protocol.handling, settings.table
         if handling is not None:
             self.check_transactions(table.handlers)
-            tracing = self._envelopes.tracing
-            self.dispatcher = Dispatcher(self.engine, handling, table.handlers, table.reply_actions, tracing)
+            envelopes = self._envelopes
+            self.dispatcher = Dispatcher(
+                self.engine,
+                handling,
+                table.handlers,
+                table.reply_actions,
+                envelopes.tracing,
+                lambda: envelopes.limits,
+            )
             handling.start(self.engine.clock())
         # Before the first turn: forwarders need their outboxes before anything is sent.
         settings.on_recovered(self)

@@ -284,6 +284,11 @@ class Envelopes:
         else:
             answered(read)
 
+    @property
+    def limits(self) -> Limits:
+        """The limits of one envelope."""
+        return self._decoder.limits
+
     def use(self, limits: Limits) -> None:
         self._decoder.use(limits)
 

@@ -29,6 +29,7 @@ from holdfast.endpoint.handling.handlers import InvalidBody, wants_connection
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
+from holdfast.wire.limits import DEFAULT, Limits
 
 Returned = Body | WithAttachments | None
 Result = Awaitable[Returned] | Returned
@@ -56,6 +57,7 @@ class Dispatcher:
         handlers: Action -> handler; "" handles any other action.
         reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.
         tracing: Traces the end of handlers; None without tracing.
+        limits: Returns the endpoint's limits of envelopes, which its peers are assumed to have at least.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Dispatcher:
         handlers: dict[str, Handler],
         reply_actions: Mapping[str, str],
         tracing: Tracing | None = None,
+        limits: Callable[[], Limits] = lambda: DEFAULT,
     ):
         self.handling = handling
         self._reply_actions = reply_actions
@@ -78,6 +81,7 @@ class Dispatcher:
         self._is_closed = False
         self._changed: asyncio.Event | None = None
         self._tracing = tracing
+        self._limits = limits
         self.last_failure = ""
         """What a handler raised last, in one line; "" if none has failed."""
 
@@ -226,12 +230,25 @@ class Dispatcher:
             content = result.body if isinstance(result, WithAttachments) else result
             # A .NET client fails without a reply, also to an operation that returns nothing.
             body = empty_response(record.body) if content is None else body_bytes(content)
+            self._check_size(body)
             if isinstance(result, WithAttachments):
                 attachments = encode_attachments(result.attachments, body, create=self._engine.store.create_content)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
         return Record("", 0, action, body, record.received_at, soap=record.soap, attachments=attachments)
+
+    def _check_size(self, body: bytes) -> None:
+        """Refuse a body that clients cannot receive: its requester would ask for it without end."""
+        limits = self._limits()
+        # With its headers, it must fit the limit of the envelope. A low limit for requests is none for replies.
+        most = max(limits.max_bytes, DEFAULT.max_bytes) - DEFAULT.max_header_bytes
+        if len(body) > most:
+            raise EnvelopeError(
+                f"its body has {len(body):,} bytes, and clients accept {most:,}. Return large values as "
+                "attachments: set DestinationHTTP(mtom=True), or return WithAttachments. If all clients accept more, "
+                "raise max_bytes in DestinationHTTP(envelopes=Limits(...))"
+            )
 
     def _raised(self, handle: Handle, error: BaseException) -> None:
         if isinstance(error, ApplicationFault):

@@ -19,7 +19,14 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
-from holdfast.exceptions import EnvelopeError, HoldfastError, MessageFlowError, ProcessorError, clause
+from holdfast.exceptions import (
+    EnvelopeError,
+    HoldfastError,
+    LimitExceeded,
+    MessageFlowError,
+    ProcessorError,
+    clause,
+)
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError
 from holdfast.wire import action_of, http_headers, pack
@@ -33,6 +40,11 @@ PAUSING_STATUS = (429, 503)
 
 RETIRED_FOR = 300.0
 """Seconds that a replaced transport has to finish its requests in flight."""
+TOO_LARGE_REMEDY = (
+    "Ask the service's operator to return large values as attachments (MTOM); a service "
+    "on Holdfast does so with DestinationHTTP(mtom=True)."
+)
+"""What to do about an answer beyond a limit of this side."""
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
@@ -263,12 +275,22 @@ class Sender:
         self._engine.protocol.outbound.exchanges.unsendable(sent, reason, self._engine.clock())
         self._engine.touch()
 
-    def _failed(self, sent: Transmit, reason: str, *, is_unreachable: bool = True, has_left: bool = True) -> None:
+    def _failed(
+        self,
+        sent: Transmit,
+        reason: str,
+        *,
+        is_unreachable: bool = True,
+        has_left: bool = True,
+        is_too_large: bool = False,
+    ) -> None:
         log.debug("transmission.failed", to=sent.to, message_number=sent.number, reason=reason)
         self._on_transport_error(sent, reason)
-        unreachable, not_accepted = (reason, "") if is_unreachable else ("", reason)
+        unreachable, not_accepted = (reason, "") if is_unreachable and not is_too_large else ("", reason)
         protocol, now = self._engine.protocol, self._engine.clock()
-        protocol.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted)
+        if is_too_large:
+            log.warning("answer.too_large", to=sent.to, message_number=sent.number, reason=reason)
+        protocol.failed(sent, now, unreachable, has_left=has_left, not_accepted=not_accepted, is_too_large=is_too_large)
 
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         wait = self._wait_of(sent, response)
@@ -339,8 +361,10 @@ class Sender:
                 continue
             self._take_in(answers)
             answers = []
-            reason = f"{clause(what.message)}. {what.remedy}" if what.remedy else what.message
-            self._failed(sent, reason, has_left=what.connected)
+            is_too_large = what.is_too_large and 200 <= what.status < 300
+            remedy = TOO_LARGE_REMEDY if is_too_large else what.remedy
+            reason = f"{clause(what.message)}. {remedy}" if remedy else what.message
+            self._failed(sent, reason, has_left=what.connected, is_too_large=is_too_large)
             # It left, and the connection broke off: the destination may have created a Sequence.
             if isinstance(sent.envelope.control, CreateSequence) and what.connected and not what.status:
                 self._engine.protocol.outbound.creation.cut(sent, self._engine.clock())
@@ -379,7 +403,10 @@ class Sender:
             envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
             self._come(sent, envelope)
         else:
-            self._failed(sent, f"{sent.to} answered with HTTP {response.status} and {reason}", has_left=has_left)
+            is_too_large = is_success and has_left and isinstance(error, LimitExceeded)
+            said = f"{sent.to} answered with HTTP {response.status} and {reason}"
+            said = f"{clause(said)}. {TOO_LARGE_REMEDY}" if is_too_large else said
+            self._failed(sent, said, has_left=has_left, is_too_large=is_too_large)
             self._engine.touch()
 
     async def stop(self) -> None:

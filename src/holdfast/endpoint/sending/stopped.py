@@ -26,6 +26,7 @@ from holdfast.exceptions import (
     StoreDamaged,
     StoreError,
     StoreFailed,
+    clause,
 )
 from holdfast.store import IN_MEMORY
 
@@ -250,6 +251,12 @@ def log_stopped(stopped: Stopped) -> None:
 
 def unanswered_error(unanswered: Unanswered, to: str) -> DeliveryError:
     """Return the error for callers that wait for a reply that will not arrive."""
+    if unanswered.too_large:
+        return DeliveryError(
+            f"{to} has the request {unanswered.message_id}, but its reply is too large: {clause(unanswered.too_large)}",
+            remedy="The operation was executed and the request is done. Before you repeat it with a new MessageID, "
+            "check what it changed.",
+        )
     return DeliveryError(
         f"{to} has the request {unanswered.message_id} but sent no reply to it",
         remedy="The service treats this action as one-way: use send(). If it should reply, check its handler.",

@@ -73,9 +73,12 @@ class Call:
             self.is_over = True
             self._done(outcome)
 
-    def fail(self, message: str, *, connected: bool, status: int = 0, remedy: str = "") -> None:
+    def fail(
+        self, message: str, *, connected: bool, status: int = 0, remedy: str = "", is_too_large: bool = False
+    ) -> None:
         """Report the failure of the call."""
-        self.end(TransportError(message, connected=connected, status=status, remedy=remedy))
+        error = TransportError(message, connected=connected, status=status, remedy=remedy, is_too_large=is_too_large)
+        self.end(error)
 
 
 class OriginAnswers:
@@ -179,12 +182,12 @@ class ClientConnection(asyncio.Protocol):
             if self._streaming is asyncio.current_task():  # not that of the next request
                 self._streaming = None
 
-    def fail(self, message: str, *, status: int = 0, remedy: str = "") -> None:
+    def fail(self, message: str, *, status: int = 0, remedy: str = "", is_too_large: bool = False) -> None:
         """End the call in progress with an error, and close the connection, since its later bytes are unpredictable."""
         call, self.call = self.call, None
         self.abort()
         if call is not None:
-            call.fail(message, connected=True, status=status, remedy=remedy)
+            call.fail(message, connected=True, status=status, remedy=remedy, is_too_large=is_too_large)
 
     def abort(self) -> None:
         """Close it at once."""
@@ -419,8 +422,8 @@ class ClientConnection(asyncio.Protocol):
 
     def _too_large(self) -> None:
         assert self.call is not None
-        message = f"{self.call.url} responded with {self._status} and more than {self._limit} bytes"
-        self.fail(message, status=self._status)
+        message = f"{self.call.url} responded with {self._status} and more than {self._limit:,} bytes"
+        self.fail(message, status=self._status, is_too_large=True)
 
 
 def _first_words(error: Any) -> str:

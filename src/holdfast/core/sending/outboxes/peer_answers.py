@@ -248,5 +248,6 @@ def acknowledged_alone(outbox: Outbox, ack: SequenceAcknowledgement, number: int
     if outbox.forwarding is not None:
         outbox.hooks.forwarders.unanswered(outbox, number, now)
         return
-    outbox.context.effects.append(Unanswered(outbox.key, source.waiting.unreplied[number]))
+    reason = entry.too_large if entry is not None else ""
+    outbox.context.effects.append(Unanswered(outbox.key, source.waiting.unreplied[number], reason))
     outbox.replied(source, number, now)
