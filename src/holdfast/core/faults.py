@@ -183,7 +183,7 @@ def refusal(envelope: Envelope) -> Fault | None:
     return addressing_fault(addressing_code(code, envelope.addressing or Addressing.V2005_08), reason, header="Action")
 
 
-_WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
+WS_SECURITY = "{http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd}Security"
 _WS_TRUST = ("http://schemas.xmlsoap.org/ws/2005/02/trust/", "http://docs.oasis-open.org/ws-sx/ws-trust/")
 _NO_MESSAGE_SECURITY = (
     "This endpoint does not support WS-Security, unless its operator sets it up (a broker: [security] in its file). "
@@ -199,7 +199,7 @@ _HOW_TO_ENABLE = (
 def not_understood(names: tuple[str, ...]) -> Fault:
     """Return MustUnderstand for headers that this side does not know (SOAP 1.2 part 1, 5.4.8)."""
     reason = f"This endpoint does not understand the mandatory header {' '.join(names)}."
-    if _WS_SECURITY in names:
+    if WS_SECURITY in names:
         reason = f"{reason} {_NO_MESSAGE_SECURITY}"
     return Fault(MUST_UNDERSTAND, reason, not_understood=names)
 
