@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, Self, Unpack
 from lxml import etree
 
 from holdfast import sync
-from holdfast.core.faults import WS_SECURITY
 from holdfast.endpoint.arguments import check_class, check_store
 from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
