@@ -39,6 +39,8 @@ API: list[tuple[str, str, list[str]]] = [
                 "SamlTokenValidator",
                 "SymmetricBinding",
                 "SymmetricBindingValidator",
+                "EndorsedSymmetricBinding",
+                "EndorsingCertificates",
             ),
             *("X509", "Encryption"),
         ],

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
-    from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
+    from holdfast.security.symmetric.endorsement import EndorsingCertificates
+    from holdfast.security.symmetric.symmetric_binding import EndorsedSymmetricBinding, SymmetricBinding
     from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
     from holdfast.security.x509 import X509, Encryption
@@ -66,6 +67,8 @@ __all__ = [
     "DestinationHTTP",
     "DestinationPolicy",
     "Encryption",
+    "EndorsedSymmetricBinding",
+    "EndorsingCertificates",
     "Enqueued",
     "EnvelopeError",
     "HandlingPolicy",
@@ -116,6 +119,8 @@ _HOMES = {
     "Destination": "endpoint.destination.destination",
     "DestinationHTTP": "endpoint.destination.http_settings",
     "DestinationPolicy": "core.policy",
+    "EndorsedSymmetricBinding": "security.symmetric.symmetric_binding",
+    "EndorsingCertificates": "security.symmetric.endorsement",
     "HandlingPolicy": "core.handling.handler_cursor",
     "JournalPolicy": "endpoint.journal.policy",
     "Message": "endpoint.envelopes.message",

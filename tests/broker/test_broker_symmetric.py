@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,25 @@ import pytest
 import secured_broker
 import symmetric_messages
 from secured_broker import BASE, ECHO, HASTY, Start, Witness
-from signers import Files, Issued, issue
+from signers import Files, Issued, authority, issue
 from symmetric_messages import ALICE, KEY, creation, protected
 from waiting import until
 
 import holdfast
-from holdfast import Destination, Message, Processor, SecureConversation, SymmetricBinding
+from holdfast import Destination, EndorsedSymmetricBinding, Message, Processor, SecureConversation, SymmetricBinding
 from holdfast.broker.message_security import HopProtection
 from holdfast.endpoint.envelopes.chain import REFUSED
-from holdfast.security.certificates import Certificate
+from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.encryption import write_encrypted_key
 from holdfast.security.header import Token, write_timestamp, write_token
 from holdfast.security.names import WSSE, WSU
+from holdfast.security.symmetric.endorsement import Endorsing
 from holdfast.testing.proxy import Faults, LossyProxy
 
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 BROKER, SHOP, OTHER = symmetric_messages.SHOP, issue("CN=service,O=Example"), symmetric_messages.OTHER
+ANNE, BILL = issue("CN=anne,O=Example", authority()), issue("CN=bill,O=Example", authority())
+OWN = issue("CN=forwarder,O=Example", authority())
 
 
 class Shop(secured_broker.Shop):
@@ -88,6 +92,30 @@ def security(content: str) -> str:
 
 def source(url: str, *processors: Processor) -> holdfast.Source:
     return holdfast.Source(url, ":memory:", processors=list(processors), policy=HASTY)
+
+
+def endorsed_listener(directory: Path, more: str = "") -> str:
+    own, trusted = BROKER.files(directory), authority().files(directory).certificate
+    key = f'certificate = "{own.certificate}"\nkey = "{own.key}"\ntrusted = "{trusted}"\n{more}\n'
+    return f"[security.symmetric]\n{key}"
+
+
+def endorsing_forwarder(directory: Path, url: str) -> str:
+    own, peer = OWN.files(directory), SHOP.files(directory).certificate
+    return (
+        f'[forwarders.shop]\nqueue = "orders"\nto = "{url}"\n[forwarders.shop.security.symmetric]\n'
+        f'certificate = "{peer}"\nown_certificate = "{own.certificate}"\nown_key = "{own.key}"\n'
+    )
+
+
+def endorser(directory: Path, one: Issued) -> EndorsedSymmetricBinding:
+    return EndorsedSymmetricBinding(*one.files(directory), BROKER.files(directory).certificate)
+
+
+def endorsed(directory: Path, by: Issued, data: bytes, **changed: Any) -> bytes:
+    """A request that a certificate endorses, protected now for the broker."""
+    endorsing = Endorsing(Credential(*by.files(directory)), "Basic256Sha256")
+    return fresh(data, **{"user": None, "endorsing": endorsing, **changed})
 
 
 async def post(url: str, data: bytes) -> httpx.Response:
@@ -307,3 +335,104 @@ async def test_a_broker_publishes_that_it_demands_a_symmetric_key(
     made = SecureConversation("alice", "secret", certificate=certificate) if conversation else sender(tmp_path)
     async with await holdfast.Source.from_wsdl(url, ":memory:", processors=[made]) as alice:
         await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+# --- endorsing certificates ---------------------------------------------------------------------------------------
+
+
+async def test_a_certificate_endorses_messages_on_each_leg(start: Start, run_service: Any, tmp_path: Path) -> None:
+    witness = Witness()
+    accepts = holdfast.EndorsingCertificates(authority().files(tmp_path).certificate)
+    shop = secured_broker.Shop(holdfast.SymmetricBindingValidator(*SHOP.files(tmp_path), users=accepts), witness)
+    service = await run_service(shop.app)
+    async with LossyProxy(service.url, BAD, seed=1) as behind:
+        broker = await start(BASE + endorsed_listener(tmp_path) + endorsing_forwarder(tmp_path, behind.url))
+        sent = endorser(tmp_path, ANNE)
+        async with LossyProxy(broker.service.url, BAD, seed=2) as before, source(before.url, sent) as anne:
+            for number in range(10):
+                await anne.send(f"<n>{number}</n>", action="urn:note")
+            assert (await anne.request("<n>10</n>", action=ECHO, timeout=240)).body.text == "10"
+            await anne.flush(60)
+        await until(lambda: len(shop.got) == 11)
+        assert behind.counts.lost > 0
+    assert sorted(int(text or "") for text in shop.texts) == list(range(11))
+    assert {message.user for message in shop.got} == {"CN=forwarder,O=Example"}
+    assert all(b"anne" not in data and data.count(b"<wsse:Security ") <= 1 for data in witness.data)
+
+
+UNENDORSED: dict[str, Callable[[Path], bytes]] = {
+    "unprotected": lambda _: creation(),
+    "no endorsement": lambda _: fresh(creation(), user=None),
+    "a user name": lambda _: fresh(creation()),
+    "a user name, too": lambda directory: endorsed(directory, ANNE, creation(), user=ALICE),
+    "a stranger": lambda directory: endorsed(directory, OTHER, creation()),
+    "another owner": lambda directory: endorsed(directory, BILL, creation()),
+    "for another certificate": lambda directory: endorsed(directory, ANNE, creation(), token=token_for(OTHER)),
+    "to the destination of a forwarder": lambda _: creation().replace(b"http://shop/", b"http://127.0.0.1:1/next"),
+}
+
+
+@pytest.mark.parametrize("what", UNENDORSED)
+async def test_nothing_is_stored_that_no_certificate_has_endorsed(start: Start, tmp_path: Path, what: str) -> None:
+    listening = endorsed_listener(tmp_path, 'subjects = "CN=anne,O=Example"')
+    broker = await start(BASE + endorsing_forwarder(tmp_path, "http://127.0.0.1:1/next") + listening)
+    answer = await post(broker.service.url, UNENDORSED[what](tmp_path))
+    assert answer.status_code in (400, 500)
+    assert broker.destination.incidents[REFUSED] == 1
+    assert not broker.destination.running.engine.protocol.inbound.destinations
+    assert (await post(broker.service.url, endorsed(tmp_path, ANNE, creation()))).status_code == 200
+
+
+async def test_an_endorsed_message_counts_once_also_after_a_reload_and_a_restart(start: Start, tmp_path: Path) -> None:
+    text = BASE + endorsed_listener(tmp_path)
+    broker = await start(text)
+    request = endorsed(tmp_path, ANNE, creation())
+    assert (await post(broker.service.url, request)).status_code == 200
+    for more in ("", "signed = false"):
+        assert (await post(broker.service.url, request)).status_code == 503
+        (tmp_path / "broker.toml").write_text(BASE + endorsed_listener(tmp_path, more))
+        broker.reload()
+    assert (await post(broker.service.url, request)).status_code == 503
+    await broker.service.close(0.5)
+    broker = await start(text)
+    assert (await post(broker.service.url, request)).status_code == 503
+
+
+async def test_a_reload_may_name_other_certificates_of_senders(start: Start, tmp_path: Path) -> None:
+    """They count from the next message."""
+    broker = await start(BASE + endorsed_listener(tmp_path))
+    for text, accepted in (("", True), ('subjects = "CN=bill,O=Example"', False)):
+        (tmp_path / "broker.toml").write_text(BASE + endorsed_listener(tmp_path, text))
+        broker.reload()
+        status = (await post(broker.service.url, endorsed(tmp_path, ANNE, creation()))).status_code
+        assert (status == 200) is accepted
+        assert (await post(broker.service.url, endorsed(tmp_path, BILL, creation()))).status_code == 200
+
+
+async def test_a_route_may_depend_on_the_owner_of_a_certificate(start: Start, tmp_path: Path) -> None:
+    routes = '[[routes]]\nuser = "CN=bill,*"\nqueues = "other"\n'
+    broker = await start(BASE + routes + endorsed_listener(tmp_path))
+    for one in (ANNE, BILL):
+        async with source(broker.service.url, endorser(tmp_path, one)) as sent:
+            await sent.send(f"<n>{one.found.subject.rfc4514_string()[:7]}</n>", action="urn:note")
+            await sent.flush(60)
+    store = broker.destination.running.store
+    for queue, content in (("orders", b">CN=anne</n>"), ("other", b">CN=bill</n>")):
+        parts = range(len(broker.destination.running.queues[queue].partitions))
+        (record,) = [data for part in parts for _, data in store.read_encoded(queue, part, 0, 9)]
+        assert content in record
+        assert b"SignatureValue" not in record
+
+
+async def test_a_broker_publishes_that_a_certificate_must_endorse(start: Start, tmp_path: Path) -> None:
+    for more, kind in (("", "SignedEndorsing"), ("signed = false", "Endorsing")):
+        broker = await start(BASE + endorsed_listener(tmp_path, more))
+        url = f"{broker.service.url}?wsdl"
+        async with httpx.AsyncClient() as http:
+            assert f"<sp:{kind}SupportingTokens" in (await http.get(url)).text
+        with pytest.raises(holdfast.ConfigurationError, match="EndorsedSymmetricBinding"):
+            await holdfast.Source.from_wsdl(url, ":memory:")
+        sent = endorser(tmp_path, ANNE)
+        async with await holdfast.Source.from_wsdl(url, ":memory:", processors=[sent]) as anne:
+            await (await anne.send("<n/>", action="urn:note")).acknowledged(60)
+        await broker.service.close(0.5)

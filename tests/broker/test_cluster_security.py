@@ -221,3 +221,21 @@ async def test_sources_with_symmetric_keys_do_not_notice_that_a_broker_is_killed
         return holdfast.SymmetricBinding("alice", "secret", own.certificate)
 
     await call_while_one_is_killed(brokers, got, sender)
+
+
+@pytest.mark.nightly
+async def test_sources_with_endorsing_certificates_do_not_notice_that_a_broker_is_killed(
+    run_service: Any, start: Start, tmp_path: Path
+) -> None:
+    """On both legs. The nodes share the signatures that they remember."""
+    shop, own, alice = (one.files(tmp_path / "keys") for one in (SHOP, BROKER, ALICE))
+    trusted = authority().files(tmp_path / "keys").certificate
+    accepts = holdfast.EndorsingCertificates(trusted)
+    url, got = await shop_in(run_service, [holdfast.SymmetricBindingValidator(*shop, users=accepts)])
+    tables = (
+        f'[forwarders.next.security.symmetric]\ncertificate = "{shop.certificate}"\n'
+        f'own_certificate = "{alice.certificate}"\nown_key = "{alice.key}"\n'
+        f'[security.symmetric]\ncertificate = "{own.certificate}"\nkey = "{own.key}"\ntrusted = "{trusted}"\n'
+    )
+    brokers = await start(url, tables)
+    await call_while_one_is_killed(brokers, got, lambda: holdfast.EndorsedSymmetricBinding(*alice, own.certificate))

@@ -1,7 +1,7 @@
 """Configuration files: whatever is wrong in them is said at once, with line, key and mend; and no secret ever is.
 
-Covers broker/config.py, broker/config_checks.py, broker/destinations.py, broker/signature_config.py, config/tables.py,
-config/unreadable.py, config/values.py and exceptions.py.
+Covers broker/config.py, broker/config_checks.py, broker/security_checks.py, broker/destinations.py,
+broker/signature_config.py, config/tables.py, config/unreadable.py, config/values.py and exceptions.py.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ FORWARDER = '[queues.orders]\n[forwarders.a]\nqueue = "orders"\nto = "https://pa
 SIGNATURE = "security.signature = {certificate = 'own.pem', key = 'own.key', trusted = ['other.pem']}"
 SYMMETRIC = "security.symmetric = {certificate = 'own.pem', key = 'own.key'}"
 KEYED = "security = {username = 'u', password_env = 'HOME', symmetric = {certificate = 'own.pem'}"
+ENDORSED = "security.symmetric = {certificate = 'own.pem', key = 'own.key', trusted = ['other.pem']}"
+ENDORSING = "security.symmetric = {certificate = 'other.pem', own_certificate = 'own.pem', own_key = 'own.key'}"
 ROUTE = "[queues.a]\n[queues.b]\n"
 
 
@@ -292,6 +294,61 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ),
         (SYMMETRIC, "security", "'users' is missing", "Write users"),
         (f"{SIGNATURE}\n{SYMMETRIC}", "security.symmetric", "names a user", "remove the other table"),
+        (f"{ENDORSED}\nsecurity.users = 'users.txt'", "security.users", "endorses each message", "Remove one"),
+        (f"{ENDORSED}\n{SIGNATURE}", "security.signature", "a certificate endorses each", "Remove one"),
+        (
+            ENDORSED.replace("]}", "], conversation = true}"),
+            "security.symmetric.conversation",
+            "requested with a user name",
+            "Remove conversation, or write users",
+        ),
+        (ENDORSED.replace("other.pem", "own.key"), "security.symmetric", "no certificate in PEM", "openssl x509"),
+        (
+            "security.users = 'users.txt'\n" + SYMMETRIC.replace("}", ", signed = false}"),
+            "security.symmetric.signed",
+            "'trusted' is missing",
+            "Write trusted",
+        ),
+        (
+            "security.users = 'users.txt'\n" + SYMMETRIC.replace("}", ", subjects = ['CN=a']}"),
+            "security.symmetric.subjects",
+            "'trusted' is missing",
+            "Write trusted",
+        ),
+        (
+            f"{FORWARDER}{ENDORSING}\nsecurity.username = 'u'",
+            "forwarders.a.security.username",
+            "a certificate endorses each message instead",
+            "Remove one",
+        ),
+        (
+            f"{FORWARDER}{ENDORSING}\nsecurity.conversation = true",
+            "forwarders.a.security.conversation",
+            "is requested with a user name",
+            "Remove one",
+        ),
+        (f"{FORWARDER}{ENDORSING}\nsecurity.digest = true", "forwarders.a.security.digest", "have none", "Remove dig"),
+        (
+            FORWARDER + ENDORSING.replace(", own_key = 'own.key'", ""),
+            "forwarders.a.security.symmetric",
+            "has no key",
+            "both own_certificate and own_key",
+        ),
+        (
+            FORWARDER + ENDORSING.replace(", own_certificate = 'own.pem'", "") + "  # own.pem",
+            "forwarders.a.security.symmetric",
+            "has no key",
+            "both own_certificate and own_key",
+        ),
+        (
+            FORWARDER
+            + ENDORSING.replace("own_certificate = 'own.pem'", "own_certificate = 'other.pem'")
+            + "  # own.pem",
+            "forwarders.a.security.symmetric",
+            "is not the private key of",
+            "Name the key",
+        ),
+        (f"{FORWARDER}{ENDORSING}\naddress = 'http://b:8080/'", "forwarders.a.address", "the key of", "poll = true"),
         (f"{FORWARDER}{KEYED}}}\naddress = 'http://broker:8080/'", "forwarders.a.address", "the key of", "poll = true"),
         (f"{FORWARDER}{KEYED}, digest = true}}", "forwarders.a.security.digest", "is encrypted", "Remove digest"),
         (f"{FORWARDER}{KEYED}, timestamp = false}}", "forwarders.a.security.timestamp", "is encrypted", "Remove tim"),

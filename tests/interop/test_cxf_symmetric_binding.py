@@ -7,6 +7,7 @@ CXF's service has that policy, too. Attacks are in tests/security/symmetric.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -43,9 +44,10 @@ from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF")]
 every_version = pytest.mark.parametrize("versions", [holdfast.Versions(*one) for one in SIX], ids=map(" ".join, SIX))
-Proof = Literal["user name", "conversation"]
-every_proof = pytest.mark.parametrize("proof", get_args(Proof))
-"""What proves a client: a user name in each message, or in the request for a token."""
+Proof = Literal["user name", "conversation", "certificate", "unsigned certificate"]
+every_proof = pytest.mark.parametrize("proof", get_args(Proof)[:3])
+"""What proves a client: a user name in each message, or in the request for a token; or an endorsing certificate, which
+the signature with the symmetric key is over, or not."""
 HARD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
 _ASSERTIONS = {
     RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
@@ -61,7 +63,9 @@ _ADDRESSING = {
 
 
 def validator(directory: Path, proof: Proof, *, confirm: bool = True) -> holdfast.SymmetricBindingValidator:
-    users = holdfast.UsernameTokenValidator({"alice": "secret"})
+    users: Any = holdfast.UsernameTokenValidator({"alice": "secret"})
+    if "certificate" in proof:
+        users = holdfast.EndorsingCertificates(CXF.files(directory).certificate, signed=proof == "certificate")
     files, has_token = OURS.files(directory), proof == "conversation"
     return holdfast.SymmetricBindingValidator(*files, users=users, conversation=has_token, confirm=confirm)
 
@@ -129,6 +133,8 @@ async def test_cxf_obeys_the_symmetric_binding_through_a_bad_network(
 
 def client(directory: Path, proof: Proof) -> holdfast.Processor:
     certificate = CXF.files(directory).certificate
+    if "certificate" in proof:
+        return holdfast.EndorsedSymmetricBinding(*OURS.files(directory), certificate)
     if proof == "conversation":
         return holdfast.SecureConversation("alice", "secret", certificate=certificate)
     return holdfast.SymmetricBinding("alice", "secret", certificate)
@@ -178,10 +184,16 @@ async def test_a_broker_between_two_cxf_has_symmetric_keys_on_each_leg(
     service = await served(cxf, tmp_path / "log", **demanding(tmp_path, versions, proof))
     has_token = proof == "conversation"
     listener = SymmetricConfig(str(own.certificate), str(own.key), conversation=has_token, confirm=False)
-    (tmp_path / "users").write_text("carol:different\nalice:secret\n")
-    users = Users(tmp_path / "users")
-    password, symmetric = Secret("secret", "a test"), ForwarderSymmetricConfig(theirs)
-    security = MessageCredentialsConfig("alice", password, conversation=has_token, symmetric=symmetric)
+    users: Users | None = None
+    if proof == "certificate":
+        listener = replace(listener, trusted=(theirs,))
+        endorsing = ForwarderSymmetricConfig(theirs, own_certificate=str(own.certificate), own_key=str(own.key))
+        security = MessageCredentialsConfig(symmetric=endorsing)
+    else:
+        (tmp_path / "users").write_text("carol:different\nalice:secret\n")
+        users = Users(tmp_path / "users")
+        password, symmetric = Secret("secret", "a test"), ForwarderSymmetricConfig(theirs)
+        security = MessageCredentialsConfig("alice", password, conversation=has_token, symmetric=symmetric)
     said: Any = {**forwarder_words(versions), "security": security, "offer": False}
     async with (
         LossyProxy(service.url, HARD, seed=7) as behind,
@@ -202,3 +214,19 @@ async def test_a_broker_between_two_cxf_has_symmetric_keys_on_each_leg(
         assert before.counts.lost > 0
         assert behind.counts.lost > 0
     assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+@pytest.mark.parametrize("proof", ["unsigned certificate"])
+@cell(role=("source", "destination"), pattern="request/reply", rm="1.1", addressing="2005/08", soap="1.2")
+async def test_cxf_endorses_without_signing_its_certificate(cxf: JavaPeer, tmp_path: Path, proof: Proof) -> None:
+    """``EndorsingSupportingTokens``, as client and as service."""
+    versions = holdfast.Versions("1.1", "2005/08", "1.2")
+    shop = Shop(tmp_path / "inbox", processors=[validator(tmp_path, proof)])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **await obedient(tmp_path, url, versions))
+        await caller.call(1, COUNT, is_the_end=True)
+    assert shop.numbers == list(range(1, COUNT + 1))
+    service = await served(cxf, tmp_path / "log", **demanding(tmp_path, versions, proof))
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=[client(tmp_path, proof)]) as source:
+        await exchange(source, "echo", range(1, 4))
+    assert service.delivered("echo") == [1, 2, 3]

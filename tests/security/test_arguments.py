@@ -64,8 +64,11 @@ WRONG: dict[str, list[Any]] = {
     "derived_keys": SWITCHES,
     "conversation": SWITCHES,
     "confirm": SWITCHES,
+    "signed": SWITCHES,
     "certificate": FILES,
     "key": [None, *FILES],
+    "own_certificate": [None, *FILES],
+    "own_key": [None, *FILES],
     "trusted": [None, [], [3], *(one for one in FILES if not isinstance(one, list))],
     "attesters": FILES,
     "nonces": FILES,
@@ -87,6 +90,7 @@ def wrongs() -> list[Any]:
     classes: list[type] = [holdfast.UsernameToken, holdfast.UsernameTokenValidator, holdfast.SecureConversation]
     classes += [holdfast.SamlToken, holdfast.SamlTokenValidator, holdfast.X509]
     classes += [holdfast.SymmetricBinding, holdfast.SymmetricBindingValidator]
+    classes += [holdfast.EndorsedSymmetricBinding, holdfast.EndorsingCertificates]
     return [
         pytest.param(cls, name, wrong, id=f"{cls.__name__}-{name}-{number}")
         for cls in classes
@@ -99,6 +103,7 @@ def valid(cls: type, directory: Path) -> dict[str, Any]:
     """Arguments with which a class can be made."""
     files = CERTIFICATE.files(directory)
     found: dict[str, Any] = {"name": "alice", "password": "secret", "certificate": files.certificate, "key": files.key}
+    found |= {"own_certificate": files.certificate, "own_key": files.key}
     found |= {"trusted": PEER.files(directory).certificate, "issuers": {"i": files.certificate}, "audience": "urn:shop"}
     found |= {"assertion": "assertion.xml", "users": holdfast.UsernameTokenValidator({"alice": "secret"})}
     if cls is holdfast.UsernameTokenValidator:
@@ -145,7 +150,7 @@ def test_what_is_no_collection_of_texts_is_refused(wrong: Any) -> None:
     assert check_texts("allow_imports", iter(["a", "b"])) == ("a", "b")
 
 
-SENDING = ("UsernameToken", "SecureConversation", "SamlToken", "SymmetricBinding")
+SENDING = ("UsernameToken", "SecureConversation", "SamlToken", "SymmetricBinding", "EndorsedSymmetricBinding")
 CHECKING = ("UsernameTokenValidator", "SamlTokenValidator", "SymmetricBindingValidator")
 
 

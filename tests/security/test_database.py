@@ -30,6 +30,10 @@ def x509(directory: Path, **options: Any) -> Any:
     return holdfast.X509(*shop.files(directory), trusted=[authority().files(directory).certificate], **options)
 
 
+def endorsing(directory: Path, **options: Any) -> Any:
+    return holdfast.EndorsingCertificates(authority().files(directory).certificate, **options)
+
+
 def conversation(directory: Path, **options: Any) -> Any:
     return holdfast.SecureConversation("alice", "secret", **options)
 
@@ -38,6 +42,7 @@ MAKERS: dict[tuple[str, str], Callable[..., Any]] = {
     ("UsernameTokenValidator", "nonces"): users,
     ("SamlTokenValidator", "nonces"): saml,
     ("X509", "nonces"): x509,
+    ("EndorsingCertificates", "nonces"): endorsing,
     ("SecureConversation", "tokens"): conversation,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,18 @@ from typing import Any, Final
 import served_destination
 from signers import issue
 
-from holdfast import Destination, Message, Processor, SymmetricBindingValidator, UsernameTokenValidator
+from holdfast import (
+    Destination,
+    EndorsingCertificates,
+    Message,
+    MessageContext,
+    Processor,
+    SymmetricBindingValidator,
+    UsernameTokenValidator,
+)
+from holdfast.core.messages import Envelope, Fault
 from holdfast.core.versions import SOAP
-from holdfast.security.certificates import Certificate
+from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.encryption import key_in_message, write_encrypted_key
 from holdfast.security.header import Token
 from holdfast.security.names import CIPHERS, CONVERSATION_1_3
@@ -38,13 +48,22 @@ class Served(served_destination.Served):
 
     Args:
         directory: For its files.
+        clock: Seconds since 1970.
+        clients: Whose certificates endorse messages; None: user names.
         options: Of the SymmetricBindingValidator.
     """
 
-    def __init__(self, directory: Path, *, clock: Callable[[], float] = lambda: NOW, **options: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Callable[[], float] = lambda: NOW,
+        clients: EndorsingCertificates | None = None,
+        **options: Any,
+    ) -> None:
         self.users = UsernameTokenValidator({"alice": "secret", "bob": "hidden"}, clock=clock)
         self.files = SHOP.files(directory)
-        self.validator = SymmetricBindingValidator(*self.files, users=self.users, **options)
+        self.validator = SymmetricBindingValidator(*self.files, users=clients or self.users, **options)
         processors: list[Processor] = [self.validator]
         super().__init__(Destination(directory / "inbox", processors=processors), "application/soap+xml")
 
@@ -92,3 +111,40 @@ def signature_of(data: bytes) -> bytes:
     found = re.search(rb"SignatureValue>([^<]+)<", data)
     assert found is not None
     return found[1]
+
+
+class Exchange:
+    """A request of a source, and what it says of an answer.
+
+    Args:
+        directory: For the files of the shop.
+        processor: Of the source, for the certificate of the shop.
+    """
+
+    def __init__(self, directory: Path, processor: Processor) -> None:
+        self.processor = processor
+        self.notes: dict[str, Any] = {}
+        context = self._context("outbound", is_answer=False)
+        self.processor.outbound(context)
+        self.request = self.processor.encoded(context, plain())
+        (wrapped, *_) = re.findall(rb"CipherValue>([^<]+)<", self.request)
+        self.wrapped = base64.b64decode(wrapped)
+        self.key = Credential(*SHOP.files(directory)).unwrap(self.wrapped, 16, 32)
+        self.signatures = tuple(map(base64.b64decode, re.findall(rb"SignatureValue>([^<]+)<", self.request)))
+
+    def _context(self, direction: Any, *, is_answer: bool, fault: bool = False) -> MessageContext:
+        envelope = Envelope(SOAP.V1_2)
+        if fault:
+            envelope.fault = Fault("Receiver", "told by nobody")
+        return MessageContext(envelope, direction, "source", self.notes, is_answer=is_answer, to="http://shop/")
+
+    def answer(self, data: bytes = b"", **changed: Any) -> bytes:
+        """An answer of the service, or of somebody else."""
+        settings = {"key": self.key, "confirms": self.signatures, **changed}
+        return answer_to(self.wrapped, data or plain("<taken/>"), **settings)
+
+    def take(self, answer: bytes, *, fault: bool = False) -> bytes:
+        context = self._context("inbound", is_answer=True, fault=fault)
+        data = self.processor.received(context, answer)
+        self.processor.inbound(context)
+        return data

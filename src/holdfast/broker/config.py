@@ -138,8 +138,8 @@ class SecurityConfig:
         skew: How far a sender's clock may be ahead or behind.
         signature: Messages signed by certificates. With it, the broker refuses every request without a valid signature,
             and signs its answers.
-        symmetric: Messages that are signed and encrypted with a symmetric key. With it and ``users``, the broker
-            refuses every other request.
+        symmetric: Messages that are signed and encrypted with a symmetric key. With it, the broker refuses every other
+            request. The table names certificates of senders, or ``users`` has their names.
         assertions: SAML assertions. With it, the broker refuses every request without a valid one.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
             for all workers; the directory with its name and ``-nonces``, next to it, has nonces and signatures. The

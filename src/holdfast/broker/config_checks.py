@@ -7,7 +7,6 @@ a check that needs it ends (``config.unreadable``). There is one check for each 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from holdfast.broker.cluster_config import SHORTEST_SECRET
 from holdfast.broker.config import (
@@ -16,12 +15,10 @@ from holdfast.broker.config import (
     BrokerConfig,
     ForwarderConfig,
     ListenConfig,
-    MessageCredentialsConfig,
     RouteConfig,
-    SecurityConfig,
     resolved_policy,
 )
-from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
+from holdfast.broker.security_checks import checks_of_credentials, checks_of_senders, one_secret
 from holdfast.broker.xpath import check_name, parse_xpath, qualified
 from holdfast.config.lines import KeyPath
 from holdfast.config.patterns import matches
@@ -33,13 +30,11 @@ from holdfast.core.versions import RM, RM_OF_NAME
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.username_token import UsernameTokenValidator
 from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
-_NO_USERS = "'users' is missing: each message with a symmetric key names a user"
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -75,7 +70,7 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
         _of_the_token(config),
         _of_server_tls(config, "listen"),
         _of_server_tls(config, "admin"),
-        _of_users(config),
+        checks_of_senders(config),
         _of_the_number_of_queues(config),
         _of_the_default_queue(config),
         _of_the_last_route(config),
@@ -99,7 +94,7 @@ def not_there(name: str, names: list[str]) -> tuple[str, str]:
 
 def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
     passwords = [key for key in ("store_password_file", "store_password_env") if is_given(config, key)]
-    yield from _one_secret((), passwords, "the database password")
+    yield from one_secret((), passwords, "the database password")
     store = config.store
     if passwords and "://" not in store:
         yield (passwords[0],), "the store is a directory, and directories have no password", "Remove this key."
@@ -140,7 +135,7 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
         what = "a node of a cluster runs one process for each of its partitions"
         yield ("workers",), what, "Remove workers, and the option --workers."
     given = [key for key in ("secret_file", "secret_env") if is_given(cluster, key)]
-    yield from _one_secret(("cluster",), given, "the secret of the nodes")
+    yield from one_secret(("cluster",), given, "the secret of the nodes")
     if not given:
         yield ("cluster",), "the secret that the nodes share is missing", "Write secret_file or secret_env there."
     elif len(given) == 1 and len(getattr(cluster, given[0]).reveal()) < SHORTEST_SECRET:
@@ -177,7 +172,7 @@ def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
     if not admin.enabled:
         return
     tokens = [key for key in ("token_file", "token_env") if is_given(admin, key)]
-    yield from _one_secret(("admin",), tokens, "the token")
+    yield from one_secret(("admin",), tokens, "the token")
     if len(tokens) == 1:
         yield from _of_a_token(("admin", tokens[0]), getattr(admin, tokens[0]))
 
@@ -192,57 +187,6 @@ def _of_tls(path: KeyPath, one: ListenConfig | AdminConfig | ForwarderConfig) ->
             one.tls.context()
     except ConfigurationError as error:
         yield path, error.message, error.remedy
-
-
-def _of_users(config: BrokerConfig) -> Iterator[Wrong]:
-    security = config.security
-    given = [key for key in ("users", "signature", "assertions") if is_given(security, key)]
-    if not given:
-        if security != SecurityConfig():
-            yield ("security",), "'users' is missing: without it, everybody may send", "Write users = … there."
-        return
-    if len(given) > 1:
-        what = "a message has a user name, a signature or an assertion, not several of them"
-        yield ("security", given[1]), what, "Remove one of them."
-    if is_given(security, "symmetric") and not is_given(security, "users"):
-        yield ("security", "symmetric"), _NO_USERS, "Write users = … in [security], and remove the other table."
-    yield from _of_a_signature(("security", "signature"), security.signature)
-    yield from _of_symmetric_messages(security)
-    yield from _of_assertions(("security", "assertions"), security.assertions)
-    is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
-    if not is_shared:
-        what = "several workers need one file to remember nonces in, and this store has no directory"
-        yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'
-
-
-def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False) -> Iterator[Wrong]:
-    try:
-        if one is not None and not one.processor().has_receiver and is_forwarder:
-            what = "the certificate of the destination is not known: 'trusted' has only issuers, or several"
-            yield (*path, "encryption"), what, 'Write certificate = "destination.pem" there.'
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
-
-
-def _of_symmetric_messages(security: SecurityConfig) -> Iterator[Wrong]:
-    try:
-        if security.symmetric is not None:
-            security.symmetric.processor(UsernameTokenValidator({}))
-    except ConfigurationError as error:
-        yield ("security", "symmetric"), error.message, error.remedy
-
-
-def _of_assertions(path: KeyPath, one: AssertionsConfig | None) -> Iterator[Wrong]:
-    try:
-        if one is not None:
-            one.processor()
-    except ConfigurationError as error:
-        yield path, error.message, error.remedy
-
-
-def _one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
-    if len(keys) > 1:
-        yield (*path, keys[1]), f"{told} is set twice, by {' and '.join(keys)}", "Remove one of them."
 
 
 def _of_a_token(path: KeyPath, token: Secret) -> Iterator[Wrong]:
@@ -346,7 +290,7 @@ def _of_a_header(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Ite
 
 def _of_a_user(path: KeyPath, route: RouteConfig, config: BrokerConfig) -> Iterator[Wrong]:
     users = config.security.users
-    proofs = ("signature", "assertions")
+    proofs = ("signature", "symmetric", "assertions")
     if route.user and users is None and not any(is_given(config.security, key) for key in proofs):
         yield (*path, "user"), "no message has a user, because [security] names none", "Set security.users."
     elif users is not None and route.user and not any(matches(one, user) for one in route.user for user in users):
@@ -400,7 +344,7 @@ def _of_forwarders(config: BrokerConfig) -> Iterator[Wrong]:
             _of_tls((*path, "tls"), one),
             _of_a_proxy((*path, "proxy"), one),
             _of_credentials((*path, "credentials"), one),
-            _of_message_credentials((*path, "security"), one),
+            checks_of_credentials((*path, "security"), one),
         )
 
 
@@ -483,7 +427,7 @@ def _of_a_proxy(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:
     if proxy is None:
         return
     passwords = [key for key in ("password_file", "password_env") if is_given(proxy, key)]
-    yield from _one_secret(path, passwords, "the password")
+    yield from one_secret(path, passwords, "the password")
     if passwords and not proxy.username:
         yield path, "a password is set, but no username", "Add username = … to this table."
     if proxy.username and not passwords:
@@ -496,8 +440,8 @@ def _of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong
         return
     passwords = [key for key in ("password_file", "password_env") if is_given(one, key)]
     tokens = [key for key in ("token_file", "token_env") if is_given(one, key)]
-    yield from _one_secret(path, passwords, "the password")
-    yield from _one_secret(path, tokens, "the token")
+    yield from one_secret(path, passwords, "the password")
+    yield from one_secret(path, tokens, "the token")
     if tokens and (passwords or one.username):
         yield (*path, tokens[0]), "a token and a user are both set", ("Remove one of them: a request carries only one.")
     elif tokens:
@@ -511,58 +455,6 @@ def _of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong
         )
     elif ":" in one.username:
         yield (*path, "username"), "a username must not contain a colon (RFC 7617)", "Remove the colon."
-
-
-def _of_message_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator[Wrong]:
-    one = forwarder.security
-    if one is None:
-        return
-    if is_given(one, "signature") or is_given(one, "assertion"):
-        keys = ("username", "password_file", "password_env", "symmetric", "signature")
-        others = [key for key in keys if is_given(one, key)]
-        if is_given(one, "signature"):
-            others = [key for key in (*others, "assertion") if key != "signature" and is_given(one, key)]
-        if others:
-            what = "a message has a user name, a signature or an assertion, not several of them"
-            yield (*path, others[0]), what, "Remove one of them."
-        elif one.conversation:
-            yield (
-                (*path, "conversation"),
-                "a token is requested with a user name",
-                "Remove one of them.",
-            )
-        yield from _of_a_signature((*path, "signature"), one.signature, is_forwarder=True)
-        return
-    if not is_given(one, "username"):
-        yield path, "'username' is missing", "Write username = … there, or a table signature."
-    passwords = [key for key in ("password_file", "password_env") if is_given(one, key)]
-    yield from _one_secret(path, passwords, "the password")
-    if not passwords:
-        yield path, "the password is missing", "Add password_file = … or password_env = … to this table."
-    key = "conversation" if one.conversation else "symmetric"
-    if is_given(one, key) and (one.digest or not one.timestamp):
-        name = "digest" if one.digest else "timestamp"
-        why = {
-            "conversation": "a token is requested with the password itself, and each message has a Timestamp",
-            "symmetric": "the password itself is encrypted, and each message has a Timestamp",
-        }
-        yield (*path, name), why[key], f"Remove {name}, or remove {key}."
-    yield from _of_a_symmetric_key(path, one)
-
-
-def _of_a_symmetric_key(path: KeyPath, one: MessageCredentialsConfig) -> Iterator[Wrong]:
-    symmetric = one.symmetric
-    if symmetric is None:
-        return
-    usual = {field.name: field.default for field in fields(symmetric)}
-    for key in ("reference", "derived_keys") if one.conversation else ():
-        if getattr(symmetric, key) != usual[key]:
-            what = "a token of WS-SecureConversation decides this"
-            yield (*path, "symmetric", key), what, f"Remove {key}, or remove conversation."
-    try:
-        symmetric.processor("name", "password")
-    except ConfigurationError as error:
-        yield (*path, "symmetric"), error.message, error.remedy
 
 
 def _of_what_may_be_sent_to(config: BrokerConfig) -> Iterator[Wrong]:

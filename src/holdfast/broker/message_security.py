@@ -22,6 +22,7 @@ from holdfast.store import is_remote
 
 if TYPE_CHECKING:
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
+    from holdfast.security.symmetric.endorsement import EndorsingCertificates
     from holdfast.security.x509 import X509
 
     SentToken = UsernameToken | SecureConversation | SamlToken
@@ -67,9 +68,16 @@ class MessageSecurity:
         }
         if config.security.signature is not None:
             self._hops[_LISTENER] = _signer(config.security.signature, config, nonces, before.get(_LISTENER))
-        elif config.security.symmetric is not None:
-            assert self._validator is not None  # config_checks saw to it
-            self._hops[_LISTENER] = config.security.symmetric.processor(self._validator)
+        self._senders: EndorsingCertificates | None = None
+        symmetric = config.security.symmetric
+        if symmetric is not None and symmetric.trusted:
+            self._senders = symmetric.senders(nonces=nonces, life=config.security.life, skew=config.security.skew)
+            if running is not None and running._senders is not None:
+                self._senders.remember_with(running._senders)
+        if symmetric is not None:
+            senders = self._senders or self._validator
+            assert senders is not None  # config_checks saw to it
+            self._hops[_LISTENER] = symmetric.processor(senders)
         self._protection = HopProtection(self._hops, {one.to for one in config.forwarders}) if self._hops else None
         self._tokens = ForwarderTokens(self._sending) if self._sending else None
         self._checks_users = self._validator is not None and config.security.symmetric is None
@@ -247,6 +255,8 @@ def _of_hop(
     if config.signature is not None:
         return _signer(config.signature, broker, nonces, before)
     assert config.symmetric is not None
+    if config.username is None:
+        return config.symmetric.endorsing(life=broker.security.life, skew=broker.security.skew)
     name, password = _user(config)
     times = {"life": broker.security.life, "skew": broker.security.skew}
     if not config.conversation:

@@ -17,7 +17,8 @@ from holdfast.settings import File
 if TYPE_CHECKING:
     from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.saml.saml_token import SamlTokenValidator
-    from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
+    from holdfast.security.symmetric.endorsement import EndorsingCertificates
+    from holdfast.security.symmetric.symmetric_binding import EndorsedSymmetricBinding, SymmetricBinding
     from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
     from holdfast.security.x509 import X509, Encryption
 
@@ -132,7 +133,9 @@ class SignatureConfig:
 
 @dataclass(frozen=True)
 class SymmetricConfig:
-    """Messages of senders that are signed and encrypted with a symmetric key, and name one of ``users``.
+    """Messages of senders that are signed and encrypted with a symmetric key.
+
+    They name one of ``users``; or, with ``trusted``, a certificate of their sender endorses them.
 
     Args:
         certificate: PEM file with the broker's certificate, for which senders encrypt their keys.
@@ -141,6 +144,10 @@ class SymmetricConfig:
         cipher: How messages are encrypted. The broker accepts "aes256-gcm", too.
         conversation: Issue tokens of WS-SecureConversation, and demand in the policy that senders request one.
         confirm: Confirm the signature of the request in each answer. Write false for clients of CXF.
+        trusted: PEM files with the certificates of senders, or of their issuers, instead of ``users``.
+        subjects: Distinguished names of the senders to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
+            sender with a trusted certificate.
+        signed: Demand that the signature with the symmetric key is over the certificate of the sender, too.
     """
 
     certificate: File
@@ -149,12 +156,30 @@ class SymmetricConfig:
     cipher: Annotated[str, _CIPHER] = "aes256-cbc"
     conversation: bool = False
     confirm: bool = True
+    trusted: tuple[File, ...] = ()
+    subjects: tuple[str, ...] = ()
+    signed: bool = True
 
-    def processor(self, users: UsernameTokenValidator) -> SymmetricBindingValidator:
+    def senders(
+        self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW
+    ) -> EndorsingCertificates:
+        """Return the certificates of senders.
+
+        Raises:
+            ConfigurationError: A subject is not a distinguished name, or the extra ``x509`` is not installed.
+        """
+        from holdfast.security.symmetric.endorsement import EndorsingCertificates
+
+        subjects = self.subjects or None
+        return EndorsingCertificates(
+            self.trusted, subjects=subjects, signed=self.signed, nonces=nonces, life=life, skew=skew
+        )
+
+    def processor(self, users: UsernameTokenValidator | EndorsingCertificates) -> SymmetricBindingValidator:
         """Return the processor that checks messages and protects their answers.
 
         Args:
-            users: Checks the user names.
+            users: Checks the user names, or has the certificates of senders.
 
         Raises:
             ConfigurationError: A file has no usable certificate or key, or the extra ``x509`` is not installed.
@@ -174,7 +199,7 @@ class SymmetricConfig:
 
 @dataclass(frozen=True)
 class ForwarderSymmetricConfig:
-    """Sign and encrypt each message with a symmetric key, for a destination whose certificate the broker knows.
+    """Messages to a destination that are signed and encrypted with a symmetric key.
 
     Args:
         certificate: PEM file with the certificate of the destination.
@@ -183,6 +208,8 @@ class ForwarderSymmetricConfig:
         reference: How messages name the certificate. With ``conversation``, they name it by its thumbprint.
         derived_keys: Sign and encrypt with keys that are derived from the key of a message (``RequireDerivedKeys``).
             With ``conversation``, leave it out: the token decides.
+        own_certificate: PEM file with the broker's certificate, which endorses messages instead of a user name.
+        own_key: PEM file with its private key, without a password.
     """
 
     certificate: File
@@ -190,6 +217,33 @@ class ForwarderSymmetricConfig:
     cipher: Annotated[str, _CIPHER] = "aes256-cbc"
     reference: Annotated[str, _KNOWN_REFERENCE] = "thumbprint"
     derived_keys: bool = False
+    own_certificate: File | None = None
+    own_key: File | None = None
+
+    def endorsing(self, *, life: float = LIFE, skew: float = SKEW) -> EndorsedSymmetricBinding:
+        """Return the processor that makes a key for each message, and endorses it with the broker's certificate.
+
+        Raises:
+            ConfigurationError: A file has no usable certificate or key, or one of the own two is missing.
+        """
+        from holdfast.security.symmetric.symmetric_binding import EndorsedSymmetricBinding
+
+        if self.own_certificate is None or self.own_key is None:
+            raise ConfigurationError(
+                "a certificate that endorses messages has no key, or the key no certificate",
+                remedy="Write both own_certificate and own_key.",
+            )
+        return EndorsedSymmetricBinding(
+            self.own_certificate,
+            self.own_key,
+            self.certificate,
+            suite=cast(SymmetricSuiteName, self.suite),
+            cipher=cast(CipherName, self.cipher),
+            reference=cast(Reference, self.reference),
+            derived_keys=self.derived_keys,
+            life=life,
+            skew=skew,
+        )
 
     def processor(self, name: str, password: str, *, life: float = LIFE, skew: float = SKEW) -> SymmetricBinding:
         """Return the processor that makes a key for each message.

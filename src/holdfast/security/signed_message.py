@@ -166,13 +166,20 @@ def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
     return SecuredMessage(envelope, header, body, security)
 
 
-def find_signature(message: SecuredMessage) -> tuple[SignedMessage, etree._Element]:
+def find_signature(
+    message: SecuredMessage, signature: etree._Element | None = None
+) -> tuple[SignedMessage, etree._Element]:
     """Find the signature of a message, before it is checked, and the reference to the key that made it.
+
+    Args:
+        message: The message.
+        signature: Which signature of its Security header; None: the only one.
 
     Raises:
         Invalid: It has none, or another shape.
     """
-    signature = only(message.security.element, DS, "Signature")
+    if signature is None:
+        signature = only(message.security.element, DS, "Signature")
     _, _, key_info = children(signature, "SignedInfo", "SignatureValue", "KeyInfo")
     (named,) = children(key_info, "SecurityTokenReference", namespace=WSSE)
     return SignedMessage(message.envelope, message.header, message.body, message.security, signature), named
@@ -272,7 +279,8 @@ def check_part(message: SignedMessage, part: etree._Element, suite: SuiteName) -
         Invalid: It is not.
         Unproven: The part was changed.
     """
-    found = [one for one in signed_info(message)[2:] if part.get(ID) and one.get("URI") == f"#{part.get(ID)}"]
+    name = part.get(ID) or part.get("Id")
+    found = [one for one in signed_info(message)[2:] if name and one.get("URI") == f"#{name}"]
     if not found:
         raise Invalid(f"{etree.QName(part).localname} is not signed")
     _check_reference(found[0], part, ACCEPTED[suite][1])

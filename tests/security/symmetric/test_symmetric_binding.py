@@ -5,7 +5,6 @@ Covers security/symmetric/client_protection.py and security/symmetric/binding_po
 
 from __future__ import annotations
 
-import base64
 import re
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from symmetric_messages import KEY, NOW, OTHER, SHOP, Served, answer_to, plain, signature_of
+from symmetric_messages import KEY, NOW, OTHER, SHOP, Exchange, Served, plain
 
 from holdfast import (
     ConfigurationError,
@@ -30,7 +29,6 @@ from holdfast.core.messages import Envelope, Fault
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import SOAP
-from holdfast.security.certificates import Credential
 from holdfast.security.conversation.secure_conversation import MOST_UNPROVEN
 from holdfast.security.names import CIPHERS, INVALID_SECURITY, WSSE
 from holdfast.wire import encode
@@ -132,43 +130,13 @@ async def test_a_wrong_password_stops_the_source(tmp_path: Path) -> None:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-class Exchange:
-    """A request of a source, and what it says of an answer."""
-
-    def __init__(self, directory: Path, **options: Any) -> None:
-        self.processor = SymmetricBinding(
-            "alice", "secret", SHOP.files(directory).certificate, clock=lambda: NOW, **options
-        )
-        self.notes: dict[str, Any] = {}
-        context = self._context("outbound", is_answer=False)
-        self.processor.outbound(context)
-        self.request = self.processor.encoded(context, plain())
-        wrapped = re.findall(rb"CipherValue>([^<]+)<", self.request)[0]
-        self.wrapped = base64.b64decode(wrapped)
-        own = SHOP.files(directory)
-        self.key = Credential(own.certificate, own.key).unwrap(self.wrapped, 16, 32)
-        self.signature = base64.b64decode(signature_of(self.request))
-
-    def _context(self, direction: Any, *, is_answer: bool, fault: bool = False) -> MessageContext:
-        envelope = Envelope(SOAP.V1_2)
-        if fault:
-            envelope.fault = Fault("Receiver", "told by nobody")
-        return MessageContext(envelope, direction, "source", self.notes, is_answer=is_answer, to="http://shop/")
-
-    def answer(self, data: bytes = b"", **changed: Any) -> bytes:
-        """An answer of the service, or of somebody else."""
-        settings = {"key": self.key, "confirms": self.signature, **changed}
-        return answer_to(self.wrapped, data or plain("<taken/>"), **settings)
-
-    def take(self, answer: bytes, *, fault: bool = False) -> bytes:
-        context = self._context("inbound", is_answer=True, fault=fault)
-        data = self.processor.received(context, answer)
-        self.processor.inbound(context)
-        return data
+def exchange_of(directory: Path) -> Exchange:
+    binding = SymmetricBinding("alice", "secret", SHOP.files(directory).certificate, clock=lambda: NOW)
+    return Exchange(directory, binding)
 
 
 def test_the_answer_of_the_service_is_decrypted(tmp_path: Path) -> None:
-    exchange = Exchange(tmp_path)
+    exchange = exchange_of(tmp_path)
     assert b"order" not in exchange.request.partition(b"<s:Body")[2]
     assert b"secret" not in exchange.request
     answer = exchange.answer()
@@ -180,8 +148,8 @@ def test_the_answer_of_the_service_is_decrypted(tmp_path: Path) -> None:
 FORGED: dict[str, tuple[Callable[[Exchange], bytes], str]] = {
     "not protected": (lambda one: plain("<taken/>"), "no Security header"),
     "with another key": (lambda one: one.answer(key=KEY), "another key"),
-    "for another request": (lambda one: one.answer(confirms=b"other"), "does not confirm"),
-    "for no request": (lambda one: one.answer(confirms=None), "does not confirm"),
+    "for another request": (lambda one: one.answer(confirms=(b"other",)), "does not confirm"),
+    "for no request": (lambda one: one.answer(confirms=()), "does not confirm"),
     "old": (lambda one: one.answer(now=NOW - 1000), "compare the clocks"),
     "of the request itself": (
         # The reference to the key is not signed: an attacker can make it one of an answer.
@@ -205,7 +173,7 @@ def test_an_answer_that_is_not_the_services_counts_as_lost(
     tmp_path: Path, forged: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     make, why = FORGED[forged]
-    exchange = Exchange(tmp_path)
+    exchange = exchange_of(tmp_path)
     with pytest.raises(ProcessingError):
         exchange.take(make(exchange))
     assert why in caplog.text
@@ -214,7 +182,7 @@ def test_an_answer_that_is_not_the_services_counts_as_lost(
 def test_a_fault_that_is_not_protected_is_told_and_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    exchange = Exchange(tmp_path)
+    exchange = exchange_of(tmp_path)
     with pytest.raises(ProcessingError):
         exchange.take(plain("<fault/>"), fault=True)
     assert "told by nobody" in caplog.text

@@ -246,7 +246,7 @@ async def test_a_user_name_that_is_not_signed_is_refused(tmp_path: Path) -> None
 
 async def test_an_answer_that_is_sent_back_is_no_request(tmp_path: Path) -> None:
     async with Served(tmp_path) as served:
-        answer = await served.post(protected(creation(), confirms=b"signature"))
+        answer = await served.post(protected(creation(), confirms=(b"signature",)))
         assert code_of(answer.content) == INVALID_SECURITY
         assert not served.sequences
 

@@ -23,6 +23,7 @@ from holdfast.wire.policy.assertions import (
     ENCRYPTED_FIRST,
     ENCRYPTED_SIGNATURES,
     ENCRYPTION,
+    ENDORSEMENT,
     HTTPS,
     LISTENER,
     OWN_ENCRYPTION_CERTIFICATE,
@@ -35,6 +36,7 @@ from holdfast.wire.policy.assertions import (
     SECURITY,
     SEQUENCE_TOKEN,
     SIGNATURES,
+    SYMMETRIC_KEY,
     TIMESTAMP,
     TOKEN_IN_MESSAGE,
     TOKEN_NOT_IN_MESSAGE,
@@ -240,6 +242,38 @@ def test_a_certificate_is_in_the_message_or_known_to_the_service(version: str) -
     for include in ("Never", "AlwaysToInitiator"):
         assert refusal(binding(initiator(include), **names), referring) == ""
         assert "'issuer-serial', or 'thumbprint'" in refusal(binding(initiator(include), **names), SIGNER)
+
+
+SYMMETRIC = "<sp:SymmetricBinding><wsp:Policy/></sp:SymmetricBinding>"
+
+
+def endorsing(include: str = "AlwaysToRecipient", *, signed: bool = True, form: str = "WssX509V3Token11") -> str:
+    kind = f"{'Signed' * signed}EndorsingSupportingTokens"
+    token = f"<sp:X509Token sp:IncludeToken='urn:sp/IncludeToken/{include}'><wsp:Policy><sp:{form}/></wsp:Policy>"
+    return f"<sp:{kind}><wsp:Policy>{token}</sp:X509Token></wsp:Policy></sp:{kind}>"
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("version", SECURITY)
+def test_a_certificate_endorses_messages_only_with_a_symmetric_key(version: str, signed: bool) -> None:
+    """WS-SecurityPolicy 1.2, 8.3. With another binding, it would sign the Timestamp, or an asymmetric signature."""
+
+    def told(inside: str, *lacking: Ability) -> str:
+        able = {SYMMETRIC_KEY, SIGNATURES, HTTPS, TIMESTAMP, ENDORSEMENT} - {*lacking}
+        return refusal(f"<wsp:All xmlns:sp='{version}'>{inside}</wsp:All>", able)
+
+    for include in ("AlwaysToRecipient", "Always", "Once"):
+        assert told(SYMMETRIC + endorsing(include, signed=signed)) == ""
+    assert "holdfast.EndorsedSymmetricBinding(" in told(SYMMETRIC + endorsing(signed=signed), ENDORSEMENT)
+    assert "a reference to the endorsing cert" in told(SYMMETRIC + endorsing("Never", signed=signed))
+    assert "which Holdfast does not support" in told(SYMMETRIC + endorsing(signed=signed, form="WssX509Pkcs7Token11"))
+    asymmetric = "<sp:AsymmetricBinding><wsp:Policy/></sp:AsymmetricBinding>"
+    for other in (TRANSPORT, asymmetric):
+        assert "X509Token (a certificate that signs the Timestamp" in told(other + endorsing(signed=signed))
+    inside = f"<wsp:Policy xmlns:sp='{version}'>{endorsing(signed=signed)}</wsp:Policy>"
+    policy = normal(f"<subject>{inside}</subject>")
+    with pytest.raises(ConfigurationError, match="does not support"):
+        choose(policy, {ENDORSEMENT, HTTPS}, "the operation", is_transport=True)
 
 
 @pytest.mark.parametrize(

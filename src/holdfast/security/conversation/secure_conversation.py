@@ -166,7 +166,7 @@ class SecureConversation(Processor):
             from holdfast.security.symmetric.client_protection import ClientProtection
 
             self._messages = ClientProtection(certificate, suite, cipher, "thumbprint", "", life, skew, clock)
-            self.abilities = symmetric_abilities(suite, cipher, derived_keys=False, conversation=True)
+            self.abilities = symmetric_abilities(suite, cipher, proof=(SECURE_CONVERSATION,))
         self._life = life
         self._skew = skew
         self._clock = clock

@@ -7,13 +7,12 @@ from typing import Final
 from holdfast.security.names import CipherName, SymmetricSuiteName
 from holdfast.security.protection.encryption_settings import Encryption
 from holdfast.security.protection.written_policy import signed_parts, suite_name, suites
-from holdfast.security.username_token import SECURITY_POLICY, supporting
+from holdfast.security.username_token import SECURITY_POLICY
 from holdfast.wire.policy.assertions import (
     DERIVED_KEYS,
     ENCRYPTION,
     PASSWORD,
     PROTECTED_TOKENS,
-    SECURE_CONVERSATION,
     SIGNATURES,
     SYMMETRIC_KEY,
     TIMESTAMP,
@@ -32,14 +31,14 @@ _TRUST: Final = (
 
 
 def written_symmetric(
-    suite: SymmetricSuiteName, cipher: CipherName, user_token: str, *, conversation: bool, confirms: bool
+    suite: SymmetricSuiteName, cipher: CipherName, proof: str, *, conversation: bool, confirms: bool
 ) -> str:
     """Return the assertions of messages with a symmetric key (SecurityPolicy 1.2, section 7.4).
 
     Args:
         suite: Algorithms.
         cipher: How messages are encrypted.
-        user_token: The assertion of the user name.
+        proof: The assertion of what proves the client: a user name, or a certificate.
         conversation: Whether the key is that of a token of WS-SecureConversation, and only the request for the token
             has a user name.
         confirms: Whether answers confirm the signatures of their requests.
@@ -51,9 +50,7 @@ def written_symmetric(
         "<sp:WssX509V3Token11/></wsp:Policy></sp:X509Token>"
     )
     parts = f"{signed_parts()}<sp:EncryptedParts {_SPACE}><sp:Body/></sp:EncryptedParts>"
-    by_certificate = (
-        f"{_binding(certificate, algorithms)}{supporting('SignedEncryptedSupportingTokens', user_token)}{options}"
-    )
+    by_certificate = f"{_binding(certificate, algorithms)}{proof}{options}"
     if not conversation:
         return by_certificate + parts
     bootstrap = f"<wsp:Policy>{by_certificate}{_TRUST}{parts}</wsp:Policy>"
@@ -66,13 +63,23 @@ def written_symmetric(
 
 
 def symmetric_abilities(
-    suite: SymmetricSuiteName, cipher: CipherName, *, derived_keys: bool, conversation: bool
+    suite: SymmetricSuiteName,
+    cipher: CipherName,
+    *,
+    derived_keys: bool = False,
+    proof: tuple[Ability, ...] = (PASSWORD, PROTECTED_TOKENS),
 ) -> tuple[Ability, ...]:
-    """Return the demands of a policy that a source with these settings meets."""
-    more = (SECURE_CONVERSATION,) if conversation else (PASSWORD, PROTECTED_TOKENS)
+    """Return the demands of a policy that a source with these settings meets.
+
+    Args:
+        suite: Algorithms.
+        cipher: How messages are encrypted.
+        derived_keys: Whether keys are derived from the key of a message.
+        proof: What proves the client: by default, a user name in the message.
+    """
     derives = (DERIVED_KEYS,) if derived_keys else ()
     found = suites(suite, Encryption(cipher=cipher))
-    return (SYMMETRIC_KEY, SIGNATURES, ENCRYPTION, TIMESTAMP, *found, *more, *derives)
+    return (SYMMETRIC_KEY, SIGNATURES, ENCRYPTION, TIMESTAMP, *found, *proof, *derives)
 
 
 def _binding(token: str, algorithms: str) -> str:

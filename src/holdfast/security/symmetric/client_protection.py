@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import ConfigurationError, ProcessingError
-from holdfast.security.certificates import read_certificates
+from holdfast.security.certificates import Credential, read_certificates
 from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
 from holdfast.security.header import Invalid, Token, Unproven
 from holdfast.security.names import (
@@ -25,6 +25,7 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.signed_message import check_part, encoded, read_secured
+from holdfast.security.symmetric.endorsement import Endorsing
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name
 from holdfast.security.symmetric.protected_message import (
     SAFEST,
@@ -70,11 +71,11 @@ class _Sent:
 
     Attributes:
         names: What its answer may name the key -> the key.
-        signature: The value of its signature, in base64, which the answer confirms.
+        signatures: The values of its signatures, in base64, which the answer confirms.
     """
 
     names: Mapping[str, bytes]
-    signature: str
+    signatures: list[str]
 
 
 class ClientProtection:
@@ -120,6 +121,7 @@ class ClientProtection:
         self._life = life
         self._skew = skew
         self._clock = clock
+        self._endorsing: Endorsing | None = None
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -129,6 +131,17 @@ class ClientProtection:
         if context.envelope.attachments:
             raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
         context.remove_header(SECURITY)
+
+    def endorse(self, own: tuple[str | Path, str | Path]) -> None:
+        """Let a certificate sign the signature of each request that has a new key.
+
+        Args:
+            own: Its file in PEM, and that of its private key.
+
+        Raises:
+            ConfigurationError: A file has no usable certificate or key.
+        """
+        self._endorsing = Endorsing(Credential(*own), self._suite)
 
     def protect(self, context: MessageContext, data: bytes, user: Token | None, shared: SharedKey | None) -> bytes:
         """Return a request signed and encrypted: with a new key, or with a shared one.
@@ -153,8 +166,8 @@ class ClientProtection:
                 derives_in=shared.namespace,
                 user=user,
             )
-        written, value = protect(data, context.envelope.soap, protecting, self._clock(), must_understand=True)
-        context.notes[_SENT] = _Sent(names, encoded(value))
+        written, values = protect(data, context.envelope.soap, protecting, self._clock(), must_understand=True)
+        context.notes[_SENT] = _Sent(names, sorted(map(encoded, values)))
         return written
 
     def _with_new_key(self, user: Token | None) -> tuple[Protecting, dict[str, bytes]]:
@@ -169,6 +182,7 @@ class ClientProtection:
             token=write_encrypted_key(self._certificate, self._reference, wrapped, mark),
             derives_in=self._derives_in,
             user=user,
+            endorsing=self._endorsing,
         )
         return protecting, {sha1_name(hashlib.sha1(wrapped).digest()): key}
 
@@ -200,11 +214,10 @@ class ClientProtection:
         if not is_body_encrypted(sealed) and context.envelope.fault is None:
             raise Invalid("the Body is not encrypted")
         opened = open_sealed(sealed, data, context.envelope.soap, self._suite)
-        if confirmations_in(opened.message) != [sent.signature]:
+        if sorted(confirmations_in(opened.message)) != sent.signatures:
             raise Invalid("it does not confirm the signature of the request: see RequireSignatureConfirmation")
-        confirmation = opened.message.security.element.find(SIGNATURE_CONFIRMATION)
-        assert confirmation is not None
-        check_part(opened.message, confirmation, self._suite)
+        for confirmation in opened.message.security.element.findall(SIGNATURE_CONFIRMATION):
+            check_part(opened.message, confirmation, self._suite)
         return opened
 
     def check(self, context: MessageContext) -> None:

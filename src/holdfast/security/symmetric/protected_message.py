@@ -40,13 +40,13 @@ from holdfast.security.signed_message import (
     check_parts,
     elements_of,
     encoded,
-    find_signature,
     header_of,
     parts_to_sign,
     read_secured,
     signed_info,
     unsigned_headers,
 )
+from holdfast.security.symmetric.endorsement import Endorsing, find_primary
 from holdfast.security.symmetric.message_keys import MessageKeys, write_derived
 from holdfast.wire import parse_element
 
@@ -93,6 +93,7 @@ class Opened:
         suite: The algorithms of its signature.
         cipher: URI of the cipher, "" if nothing was encrypted.
         unsigned: Names of header blocks that are not signed.
+        endorsing: A signature by a certificate, which is not checked; None without one.
     """
 
     message: SignedMessage
@@ -100,6 +101,7 @@ class Opened:
     suite: Suite
     cipher: str
     unsigned: set[str]
+    endorsing: etree._Element | None
 
 
 def check_sealed(
@@ -119,7 +121,7 @@ def check_sealed(
         Unproven: The signature was made with another key.
     """
     keys.derive(secured.security.element)
-    message, named = find_signature(secured)
+    message, named, _ = find_primary(secured)
     form, method, *_ = signed_info(message)
     mac, digest = algorithm(method, _MACS)
     wanted = hmac.digest(keys.find(named), canonical_as(message.signature[0], form), digest)
@@ -161,12 +163,12 @@ def open_sealed(sealed: Sealed, data: bytes, soap: SOAP, suite: SymmetricSuiteNa
         Unproven: A part makes no sense after decryption, or was changed.
     """
     if not sealed.parts:
-        message = sealed.message
+        message, _, endorsing = find_primary(sealed.message)
         used = Suite(sealed.mac, check_parts(message, suite))
-        return Opened(message, data, used, "", unsigned_headers(message))
+        return Opened(message, data, used, "", unsigned_headers(message), endorsing)
     decrypted = _decrypt(sealed)
     try:
-        message, _ = find_signature(read_secured(decrypted.data, soap))
+        message, _, endorsing = find_primary(read_secured(decrypted.data, soap))
         used = Suite(sealed.mac, check_parts(message, suite))
     except (Invalid, Unproven):
         if decrypted.is_right:
@@ -174,7 +176,7 @@ def open_sealed(sealed: Sealed, data: bytes, soap: SOAP, suite: SymmetricSuiteNa
         raise Unproven(_NO_SENSE) from None
     if not decrypted.is_right:
         raise Unproven(_NO_SENSE)
-    return Opened(message, decrypted.data, used, sealed.cipher, unsigned_headers(message))
+    return Opened(message, decrypted.data, used, sealed.cipher, unsigned_headers(message), endorsing)
 
 
 def _decrypt(sealed: Sealed) -> Decrypted:
@@ -209,7 +211,8 @@ class Protecting:
         token: The token of the key, "" if the message has none.
         derives_in: Namespace of WS-SecureConversation if signature and encryption have keys derived from it, else "".
         user: The user name.
-        confirms: In an answer, the signature of the request (SOAP Message Security 1.1, section 8.5).
+        confirms: In an answer, the signatures of the request (SOAP Message Security 1.1, section 8.5).
+        endorsing: How a certificate signs the signature.
     """
 
     key: bytes
@@ -220,13 +223,14 @@ class Protecting:
     token: str = ""
     derives_in: str = ""
     user: Token | None = None
-    confirms: bytes | None = None
+    confirms: tuple[bytes, ...] = ()
+    endorsing: Endorsing | None = None
 
 
 def protect(
     data: bytes, soap: SOAP, protecting: Protecting, now: float, *, must_understand: bool
-) -> tuple[bytes, bytes]:
-    """Return a message signed and encrypted, and the value of its signature (SecurityPolicy 1.2, section 7.4).
+) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return a message signed and encrypted, and the values of its signatures (SecurityPolicy 1.2, section 7.4).
 
     The receiver processes the Security header from its beginning (SOAP Message Security 1.1, section 5), so the keys
     precede the list of encrypted parts, and that precedes the signature.
@@ -247,7 +251,10 @@ def protect(
     security.extend(elements_of(write_timestamp(now, protecting.life, f"{mark}-t") + tokens))
     end_of_keys = len(security)
     user = "" if protecting.user is None else write_token(protecting.user, f"{mark}-u")
-    security.extend(elements_of(user + _confirmation(protecting.confirms, mark)))
+    endorsing = protecting.endorsing
+    security.extend(elements_of(user + _confirmations(protecting.confirms, mark)))
+    if endorsing is not None:
+        security.extend(elements_of(endorsing.token(mark)))
     digest = _MACS[protecting.suite.signature][1]
     value = add_signature(
         security,
@@ -256,12 +263,13 @@ def protect(
         to_signing,
         lambda content: hmac.digest(signing, content, digest),
     )
+    values = (value,) if endorsing is None else (value, endorsing.add(security, mark))
     replacing = Replacing(protecting.cipher, encrypting, to_encrypting, mark)
     replacing.body(envelope, soap)
     if user:
         replacing.element(security[end_of_keys], "token")
     security[end_of_keys:end_of_keys] = elements_of(replacing.list())
-    return etree.tostring(envelope, encoding="utf-8", xml_declaration=False), value
+    return etree.tostring(envelope, encoding="utf-8", xml_declaration=False), values
 
 
 def _keys(protecting: Protecting, mark: str) -> tuple[tuple[bytes, str], tuple[bytes, str], str]:
@@ -275,8 +283,9 @@ def _keys(protecting: Protecting, mark: str) -> tuple[tuple[bytes, str], tuple[b
     return (signing, to_signing), (encrypting, to_encrypting), protecting.token + first + second
 
 
-def _confirmation(value: bytes | None, mark: str) -> str:
-    if value is None:
-        return ""
+def _confirmations(values: tuple[bytes, ...], mark: str) -> str:
     space = f'xmlns:wsse11="{WSSE11}"'
-    return f'<wsse11:SignatureConfirmation {space} wsu:Id="{mark}-v" Value="{encoded(value)}"/>'
+    return "".join(
+        f'<wsse11:SignatureConfirmation {space} wsu:Id="{mark}-v{number}" Value="{encoded(value)}"/>'
+        for number, value in enumerate(values)
+    )

@@ -1,4 +1,4 @@
-"""SymmetricBinding: a source that signs and encrypts with a symmetric key, and proves a user name."""
+"""Sources that sign and encrypt with symmetric keys, and prove a user name or a certificate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,40 @@ from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
+from holdfast.wire.policy.assertions import ENDORSEMENT
 
 
-class SymmetricBinding(Processor):
+class _Client(Processor):
+    """Protects requests, each with a new key, and checks their answers."""
+
+    understands = (SECURITY,)
+    owns = (SECURITY,)
+    roles = ("source",)
+    counterpart = "SymmetricBindingValidator"
+    _protection: ClientProtection
+
+    def _user(self) -> Token | None:
+        """Return the user name for a request, None if it has none."""
+        raise NotImplementedError
+
+    def outbound(self, context: MessageContext) -> None:
+        """Refuse what cannot be protected, and remove the Security header of another hop."""
+        self._protection.prepare(context)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Sign and encrypt a request. An answer can only be a fault: requests to a source do not count."""
+        return data if context.is_answer else self._protection.protect(context, data, self._user(), None)
+
+    def received(self, context: MessageContext, data: bytes) -> bytes:
+        """Decrypt an answer."""
+        return self._protection.received(context, data)
+
+    def inbound(self, context: MessageContext) -> None:
+        """Refuse an answer that the service did not protect, and remove its Security header."""
+        self._protection.check(context)
+
+
+class SymmetricBinding(_Client):
     """Signs and encrypts each request, with a user name: ``Source(url, processors=[SymmetricBinding(…)])``.
 
     This is a ``SymmetricBinding`` in the words of WS-SecurityPolicy, with the certificate of the service as its token
@@ -44,11 +75,6 @@ class SymmetricBinding(Processor):
         ConfigurationError: The name is empty, or the file has no usable certificate.
     """
 
-    understands = (SECURITY,)
-    owns = (SECURITY,)
-    roles = ("source",)
-    counterpart = "SymmetricBindingValidator"
-
     def __init__(
         self,
         name: str,
@@ -69,25 +95,59 @@ class SymmetricBinding(Processor):
         self._password = password
         derives_in = CONVERSATION_1_3 if derived_keys else ""
         self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
-        self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys, conversation=False)
+        self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys)
 
     def __repr__(self) -> str:
         return f"SymmetricBinding({self.name!r}, …)"
 
-    def outbound(self, context: MessageContext) -> None:
-        """Refuse what cannot be protected, and remove the Security header of another hop."""
-        self._protection.prepare(context)
+    def _user(self) -> Token:
+        return Token(self.name, self._password, is_digest=False)
 
-    def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Sign and encrypt a request. An answer can only be a fault: requests to a source do not count."""
-        if context.is_answer:
-            return data
-        return self._protection.protect(context, data, Token(self.name, self._password, is_digest=False), None)
 
-    def received(self, context: MessageContext, data: bytes) -> bytes:
-        """Decrypt an answer."""
-        return self._protection.received(context, data)
+class EndorsedSymmetricBinding(_Client):
+    """Signs and encrypts each request, and endorses it with the client's certificate.
 
-    def inbound(self, context: MessageContext) -> None:
-        """Refuse an answer that the service did not protect, and remove its Security header."""
-        self._protection.check(context)
+    ``Source(url, processors=[EndorsedSymmetricBinding("alice.pem", "alice.key", "shop.pem")])``. It is as
+    :class:`holdfast.SymmetricBinding`, but instead of a user name, the client's certificate signs the signature of each
+    request (``EndorsingSupportingTokens``). Each request contains the certificate, and the signature with the symmetric
+    key is over the certificate, too (``SignedEndorsingSupportingTokens``).
+
+    Args:
+        own_certificate: A file in PEM with the certificate of the client, for an RSA key of at least 2048 bits.
+        own_key: A file in PEM with its private key, without a password.
+        certificate: A file in PEM with the certificate of the service.
+        suite: Algorithms, as for :class:`holdfast.SymmetricBinding`. The certificate signs with rsa-sha1, as CXF and
+            Metro understand both suites.
+        cipher: How messages are encrypted. Answers may have "aes256-gcm", too.
+        reference: How messages name the certificate of the service.
+        derived_keys: Sign and encrypt with keys that are derived from the key (``RequireDerivedKeys``).
+        life: Seconds for which a message is valid.
+        skew: Seconds that the peer's clock may be ahead or behind.
+        clock: Returns the seconds since 1970.
+
+    Raises:
+        ConfigurationError: A file has no usable certificate or key.
+    """
+
+    def __init__(
+        self,
+        own_certificate: str | Path,
+        own_key: str | Path,
+        certificate: str | Path,
+        *,
+        suite: SymmetricSuiteName = "Basic256Sha256",
+        cipher: CipherName = "aes256-cbc",
+        reference: Kind = "thumbprint",
+        derived_keys: bool = False,
+        life: Seconds = LIFE,
+        skew: SecondsOrZero = SKEW,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        check_arguments(EndorsedSymmetricBinding, locals())
+        derives_in = CONVERSATION_1_3 if derived_keys else ""
+        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
+        self._protection.endorse((own_certificate, own_key))
+        self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys, proof=(ENDORSEMENT,))
+
+    def _user(self) -> None:
+        return None

@@ -32,8 +32,16 @@ from holdfast.security.names import (
 )
 from holdfast.security.sessions import named_token
 from holdfast.security.signature import ID, check_named_token
-from holdfast.security.signed_message import SecuredMessage, SignedMessage, check_part, read_secured
+from holdfast.security.signed_message import (
+    SecuredMessage,
+    SignedMessage,
+    check_part,
+    find_signature,
+    read_key_reference,
+    read_secured,
+)
 from holdfast.security.symmetric.binding_policy import written_symmetric
+from holdfast.security.symmetric.endorsement import EndorsementCheck, EndorsingCertificates
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name, to_encrypted_key
 from holdfast.security.symmetric.protected_message import (
     SAFEST,
@@ -46,7 +54,7 @@ from holdfast.security.symmetric.protected_message import (
     protect,
 )
 from holdfast.security.trust import FORMS, read_request, write_reference
-from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, tell_refusal
+from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, supporting, tell_refusal
 from holdfast.settings import check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
@@ -76,7 +84,9 @@ class _Proof:
 
 
 class SymmetricBindingValidator(Processor):
-    """Accepts only requests that are signed and encrypted with a symmetric key, with a user name and its password.
+    """Accepts only requests that are signed and encrypted with a symmetric key, and prove who sends them.
+
+    They have a user name and its password, or a certificate of the client signs their signature.
 
     This is a ``SymmetricBinding`` in the words of WS-SecurityPolicy, as CXF's client obeys it: https is not needed.
     Each client knows the destination's certificate. For each message it makes a key, encrypts it for the certificate,
@@ -94,12 +104,14 @@ class SymmetricBindingValidator(Processor):
     Args:
         certificate: A file in PEM with the destination's certificate, for an RSA key of at least 2048 bits.
         key: A file in PEM with its private key, without a password.
-        users: Checks the user names. Its ``life``, ``skew``, ``clock`` and ``nonces`` count for the messages, too.
+        users: Checks the user names; or :class:`holdfast.EndorsingCertificates`, the certificates of clients. Its
+            ``life``, ``skew``, ``clock`` and ``nonces`` count for the messages, too.
         suite: Algorithms. "Basic256Sha256": SHA-256 digests. "Basic256": SHA-1 digests, too. The signature is an HMAC
             with SHA-1 or SHA-256. Answers have the algorithms of the request.
         cipher: The cipher to accept besides "aes256-gcm"; that of answers is the one of the request.
         conversation: Issue tokens of WS-SecureConversation to clients that ask for them, and state in the policy that
-            clients must. Their keys then protect all other messages, and a Sequence belongs to its token.
+            clients must. Their keys then protect all other messages, and a Sequence belongs to its token. With user
+            names only.
         confirm: Confirm the signature of the request in each answer, and state that in the policy
             (``RequireSignatureConfirmation``). A :class:`holdfast.SymmetricBinding` demands it. False for clients of
             CXF: they refuse the answers to messages that they sent again, because they do not remember the signatures.
@@ -118,20 +130,32 @@ class SymmetricBindingValidator(Processor):
         certificate: str | Path,
         key: str | Path,
         *,
-        users: UsernameTokenValidator,
+        users: UsernameTokenValidator | EndorsingCertificates,
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
         conversation: bool = False,
         confirm: bool = True,
     ) -> None:
-        if not isinstance(users, UsernameTokenValidator):
+        if not isinstance(users, UsernameTokenValidator | EndorsingCertificates):
             raise ConfigurationError(
                 f"SymmetricBindingValidator.users cannot be of the type {type(users).__name__}",
-                remedy="It may be a UsernameTokenValidator: users=UsernameTokenValidator({'alice': '…'}).",
+                remedy="It may be a UsernameTokenValidator or EndorsingCertificates: "
+                "users=UsernameTokenValidator({'alice': '…'}).",
             )
         check_arguments(SymmetricBindingValidator, locals())
         self._credential = Credential(certificate, key)
-        self._users = users
+        self._users: UsernameTokenValidator | None = None
+        self._endorsements: EndorsementCheck | None = None
+        if isinstance(users, UsernameTokenValidator):
+            self._users = users
+        else:
+            self._endorsements = EndorsementCheck(users, self._credential.certificate, suite)
+        if self._users is None and conversation:
+            raise ConfigurationError(
+                "conversation=True needs user names: tokens are issued for passwords",
+                remedy="Give users=UsernameTokenValidator(…), or remove conversation.",
+            )
+        self._clients = users
         self._suite: SymmetricSuiteName = suite
         self._cipher: CipherName = cipher
         self._ciphers = {CIPHERS[cipher], SAFEST}
@@ -145,7 +169,11 @@ class SymmetricBindingValidator(Processor):
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for messages with a symmetric key, and a user name."""
         options = {"conversation": self._conversation, "confirms": self._confirm}
-        return written_symmetric(self._suite, self._cipher, self._users.user_token(), **options)
+        if isinstance(self._clients, EndorsingCertificates):
+            proof = self._clients.written()
+        else:
+            proof = supporting("SignedEncryptedSupportingTokens", self._clients.user_token())
+        return written_symmetric(self._suite, self._cipher, proof, **options)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -165,28 +193,29 @@ class SymmetricBindingValidator(Processor):
         A signature counts once, also if the content was changed after it was signed. So an attacker cannot try out how
         changes of the content are answered.
         """
-        now, soap, users = self._users.clock(), context.envelope.soap, self._users
+        now, soap, clients = self._clients.clock(), context.envelope.soap, self._clients
         if context.envelope.attachments:
             raise Invalid("the attachments are not signed")
         secured = read_secured(data, soap)
         assert secured.security.timestamp is not None
-        check_timestamp(secured.security.timestamp, now, users.life, users.skew)
+        check_timestamp(secured.security.timestamp, now, clients.life, clients.skew)
         keys, session, root, named = self._root(secured)
         try:
             sealed = check_sealed(secured, keys, self._suite, self._ciphers)
         except Unproven:
-            if secured.security.context is not None:  # then it tells the log why, if the token is the reason
-                users.sessions.check_valid(session, now, is_signature_right=False)
+            if secured.security.context is not None and self._users is not None:
+                # It tells the log why, if the token is the reason.
+                self._users.sessions.check_valid(session, now, is_signature_right=False)
             raise
-        if secured.security.context is not None:
-            users.sessions.check_valid(session, now, is_signature_right=True)
+        if secured.security.context is not None and self._users is not None:
+            self._users.sessions.check_valid(session, now, is_signature_right=True)
         if confirmations_in(secured):
             raise Invalid("it confirms a signature, as only answers do")
         if not is_body_encrypted(sealed):
             raise Invalid("the Body is not encrypted")
-        if users.nonces.knows(*_key(sealed.message)):
+        if clients.nonces.knows(*_key(sealed.message)):
             raise _Repeated
-        value, derives_in = sealed.message.value, keys.derives_in
+        derives_in = keys.derives_in
         with self._remembering(sealed.message, now):
             opened = open_sealed(sealed, data, soap, self._suite)
             if confirmations_in(opened.message):
@@ -197,9 +226,9 @@ class SymmetricBindingValidator(Processor):
             named,
             opened.suite,
             opened.cipher,
-            users.life,
+            clients.life,
             derives_in=derives_in,
-            confirms=value if self._confirm else None,
+            confirms=_values(opened) if self._confirm else (),
         )
         return _Proof(opened, session, answer)
 
@@ -210,7 +239,7 @@ class SymmetricBindingValidator(Processor):
         """
         security, token = secured.security.element, secured.security.context
         if token is not None:
-            session = self._users.sessions.find(token)
+            session = None if self._users is None else self._users.sessions.find(token)
             key = secrets.token_bytes(32) if session is None else session.key
             names = {token.identifier: key, f"#{token.element.get(ID, '')}": key}
             return MessageKeys(names), session, key, _to_token(token)
@@ -232,7 +261,8 @@ class SymmetricBindingValidator(Processor):
             raise
 
     def _is_new(self, at: float, digest: bytes, now: float) -> bool:
-        return self._users.nonces.is_new(at, digest, at + self._users.life + self._users.skew, now)
+        clients = self._clients
+        return clients.nonces.is_new(at, digest, at + clients.life + clients.skew, now)
 
     def inbound(self, context: MessageContext) -> None:
         """Check who sent a request, and remove its Security header. Answer a request for a token."""
@@ -242,7 +272,7 @@ class SymmetricBindingValidator(Processor):
                 raise self._repeated(context)
             if not isinstance(proof, _Proof):
                 raise proof or Invalid("no Security header")
-            self._accept(context, proof, self._users.clock())
+            self._accept(context, proof, self._clients.clock())
         except Invalid as error:
             raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
         except Unproven as error:
@@ -264,14 +294,25 @@ class SymmetricBindingValidator(Processor):
         if not self._is_new(*_key(message), now):
             raise self._repeated(context)
         context.notes[_ANSWER] = proof.answer
+        for name in (*proof.opened.unsigned, SECURITY):
+            context.remove_header(name)
+        if self._endorsements is not None:
+            _accept_owner(context, proof.opened, self._endorsements, now)
+        elif proof.opened.endorsing is not None:
+            raise Invalid("a certificate endorses it: see EndorsingCertificates")
+        else:
+            self._accept_user(context, message, session, now)
+
+    def _accept_user(
+        self, context: MessageContext, message: SignedMessage, session: SecurityContext | None, now: float
+    ) -> None:
+        assert self._users is not None
         asked = read_request(context)
         user = ""
         if session is None or message.security.token is not None:
             user = self._users.authenticate_token(context, message.security, now).name
         if session is not None and user not in ("", session.user):
             raise Unproven("the token and the password are of two users")
-        for name in (*proof.opened.unsigned, SECURITY):
-            context.remove_header(name)
         proven = "" if session is None else session.identifier
         if asked is not None:
             if not self._conversation:
@@ -284,7 +325,9 @@ class SymmetricBindingValidator(Processor):
         context.session = proven
 
     def _repeated(self, context: MessageContext) -> MessageFlowError:
-        full = "too many signatures are remembered" if self._users.nonces.is_full else "the message was received before"
+        full = (
+            "too many signatures are remembered" if self._clients.nonces.is_full else "the message was received before"
+        )
         tell_refusal(context, full, "")
         return MessageFlowError("The message was received before. Sign it again.")
 
@@ -308,12 +351,12 @@ class SymmetricBindingValidator(Processor):
             if context.envelope.fault is None:
                 raise ProcessingError("An answer cannot be protected: its request had no key.")
             return data
-        now = self._users.clock()
-        written, signature = protect(data, context.envelope.soap, answer, now, must_understand=False)
+        now = self._clients.clock()
+        written, signatures = protect(data, context.envelope.soap, answer, now, must_understand=False)
         if not self._confirm:  # then nothing else tells an answer from a request, if it is sent back
             found = read_secured(written, context.envelope.soap).security.timestamp
             assert found is not None and found.created is not None
-            self._is_new(found.created, hashlib.sha256(signature).digest(), now)
+            self._is_new(found.created, hashlib.sha256(signatures[0]).digest(), now)
         return written
 
 
@@ -329,6 +372,27 @@ def _key(message: SignedMessage) -> tuple[float, bytes]:
     timestamp = message.security.timestamp
     assert timestamp is not None and timestamp.created is not None
     return timestamp.created, hashlib.sha256(message.value).digest()
+
+
+def _accept_owner(context: MessageContext, opened: Opened, endorsements: EndorsementCheck, now: float) -> None:
+    """Take the owner of a certificate for the user of a message: no other speaks for its Sequence (WS-RM 6.1)."""
+    message = opened.message
+    if message.security.token is not None or message.security.context is not None:
+        raise Invalid("it has a user name or a token besides the certificate")
+    endorsed = endorsements.check(message, opened.endorsing, now)
+    if isinstance(context.envelope.control, CreateSequence):
+        security, certificate = message.security.element, endorsed.certificate
+        check_named_token(
+            message.envelope, lambda reference: certificate.is_named_by(read_key_reference(reference, security))
+        )
+    context.user, context.session = endorsed.owner.subject, endorsed.owner.issued_by
+
+
+def _values(opened: Opened) -> tuple[bytes, ...]:
+    """Return the values of the signatures of a message."""
+    if opened.endorsing is None:
+        return (opened.message.value,)
+    return opened.message.value, find_signature(opened.message, opened.endorsing)[0].value
 
 
 def _check_user_name(sealed: SecuredMessage, opened: Opened, suite: SymmetricSuiteName) -> None:

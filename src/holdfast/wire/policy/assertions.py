@@ -134,6 +134,15 @@ SYMMETRIC_KEY = Ability(
     "Use holdfast.UsernameToken(name, password) instead of holdfast.SymmetricBinding, or SecureConversation without "
     "certificate=.",
 )
+ENDORSEMENT = Ability(
+    "a signature of the client's certificate over the signature of each message",
+    "Use processors=[holdfast.EndorsedSymmetricBinding(own_certificate, own_key, certificate)].",
+)
+ENDORSING_REFERENCE = Ability(
+    "a reference to the endorsing certificate instead of the certificate itself",
+    "Ask the service's owner for IncludeToken/AlwaysToRecipient: holdfast.EndorsedSymmetricBinding sends the "
+    "certificate.",
+)
 DERIVED_KEYS = Ability("keys derived from the key of a message", "Use holdfast.SymmetricBinding(…, derived_keys=True).")
 PROTECTED_TOKENS = Ability(
     "https, or messages with a symmetric key",
@@ -312,6 +321,12 @@ def _of_initiator_token(assertion: Assertion, _nested: Alternative) -> tuple[Abi
     return (TOKEN_NOT_IN_MESSAGE,) if kind in ("Never", "AlwaysToInitiator") else (TOKEN_IN_MESSAGE,)
 
 
+def _of_endorsing_certificate(assertion: Assertion, nested: Alternative) -> tuple[Ability, ...]:
+    """The message has the certificate that endorses it (SecurityPolicy 1.2, 8.3)."""
+    is_met = _of_initiator_token(assertion, nested) == (TOKEN_IN_MESSAGE,)
+    return (ENDORSEMENT,) if is_met else (ENDORSEMENT, ENDORSING_REFERENCE)
+
+
 def encrypted_header(name: str) -> Ability:
     """Return what a Source must do if a policy demands that a header block is encrypted.
 
@@ -461,13 +476,22 @@ _SYMMETRIC_CONVERSATION = rows(
         },
     ),
 )
+_ENDORSING_CERTIFICATE = rows(SECURITY, X509Token=Row(needs=_of_endorsing_certificate, within=_X509_FORMS))
+
+
+def _of_endorsing(_assertion: Assertion, nested: Alternative) -> tuple[Ability, ...]:
+    return () if any(one.local_name == "X509Token" for one in nested) else (HTTPS,)
+
+
 _SECURITY = {
     **_TRANSPORT,
     **_OPTIONS,
     **rows(
         SECURITY,
-        # With TransportBinding only: the token signs the Timestamp (SecurityPolicy 1.2, 8.3).
-        EndorsingSupportingTokens=Row(needs=(HTTPS,), within=_CONVERSATION_TOKEN),
+        # With SymmetricBinding, a certificate signs the signature (SecurityPolicy 1.2, 8.3); WITHOUT_SYMMETRIC_KEY has
+        # what holds with other bindings. A source signs its certificate in either case.
+        EndorsingSupportingTokens=Row(needs=_of_endorsing, within={**_CONVERSATION_TOKEN, **_ENDORSING_CERTIFICATE}),
+        SignedEndorsingSupportingTokens=Row(within=_ENDORSING_CERTIFICATE),
         SupportingTokens=Row(within=_TOKENS),
         # The transport, or a symmetric key, signs and encrypts them (SecurityPolicy 1.2, 8).
         SignedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
@@ -501,6 +525,17 @@ _OTHERS = {
 
 TABLE: Table = {**_RM, **_ADDRESSING, **_SECURITY, **_OTHERS}
 """The assertions that may be in an alternative, by qualified name."""
+
+_TIMESTAMP_BY_CERTIFICATE = lacking(
+    "a certificate that signs the Timestamp, or several signatures", SECURITY, "X509Token"
+)
+WITHOUT_SYMMETRIC_KEY: Table = rows(
+    SECURITY,
+    # With TransportBinding, the key of a token signs the Timestamp (SecurityPolicy 1.2, 8.3).
+    EndorsingSupportingTokens=Row(needs=(HTTPS,), within={**_CONVERSATION_TOKEN, **_TIMESTAMP_BY_CERTIFICATE}),
+    SignedEndorsingSupportingTokens=Row(within=_TIMESTAMP_BY_CERTIFICATE),
+)
+"""What replaces rows of :data:`TABLE` if the endpoint has another binding than SymmetricBinding."""
 
 
 def words_of_unknown(name: str) -> str:

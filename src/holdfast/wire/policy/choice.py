@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import (
+    BASIC_256_SHA_256,
+    ENCRYPTION,
+    ENDORSEMENT,
     MET,
     NET_HTTP,
     SECURITY,
     SIGNATURES,
     SYMMETRIC_KEY,
     TABLE,
+    WITHOUT_SYMMETRIC_KEY,
     Ability,
     Row,
     rows,
@@ -32,6 +36,7 @@ _UNKNOWN_REMEDY = (
 
 _TRANSPORT_BINDING = frozenset(rows(SECURITY, TransportBinding=MET))
 _BINDING = frozenset(rows(SECURITY, AsymmetricBinding=MET, SymmetricBinding=MET))
+_OTHER_BINDINGS = frozenset(rows(SECURITY, TransportBinding=MET, AsymmetricBinding=MET))
 _BY_TRANSPORT = frozenset(
     rows(
         SECURITY,
@@ -77,6 +82,8 @@ class _Demands:
         """Return the demands of an alternative whose assertions have their rows in the table."""
         if has_transport_binding(alternative) or (self._is_transport and table is TABLE):
             alternative = tuple(one for one in alternative if one.name not in _BY_TRANSPORT)
+        if table is TABLE and (self._is_transport or not _OTHER_BINDINGS.isdisjoint(one.name for one in alternative)):
+            table = {**table, **WITHOUT_SYMMETRIC_KEY}
         return [need for assertion in alternative for need in self._of_assertion(assertion, table, is_open)]
 
     def unmet(self, needs: list[Need]) -> list[Need]:
@@ -206,6 +213,7 @@ def check_excess(
 
 
 def _unmet(needs: list[Need], alternatives: int, owner: str) -> ConfigurationError:
+    """Return the error about unmet needs. It recommends no X509 beside a class that signs with a symmetric key."""
     hopeless = [need for need in needs if need.ability is None]
     told: dict[tuple[str, str], list[str]] = {}
     for need in hopeless or needs:
@@ -213,7 +221,11 @@ def _unmet(needs: list[Need], alternatives: int, owner: str) -> ConfigurationErr
     listed = "; ".join(
         f"{', '.join(dict.fromkeys(names))} ({words}), {place}" for (words, place), names in told.items()
     )
-    remedies = dict.fromkeys(need.remedy for need in hopeless or needs)
+    demanded = {need.ability for need in needs}
+    implied: set[Ability | None] = {SIGNATURES, ENCRYPTION, BASIC_256_SHA_256} if SYMMETRIC_KEY in demanded else set()
+    if ENDORSEMENT in demanded:
+        implied.add(SYMMETRIC_KEY)
+    remedies = dict.fromkeys(need.remedy for need in hopeless or needs if need.ability not in implied)
     which = ", which Holdfast does not support" if hopeless else ""
     others = f" None of its {alternatives} alternatives can be met; this is the nearest." if alternatives > 1 else ""
     return ConfigurationError(
