@@ -436,3 +436,31 @@ async def test_a_broker_publishes_that_a_certificate_must_endorse(start: Start, 
         async with await holdfast.Source.from_wsdl(url, ":memory:", processors=[sent]) as anne:
             await (await anne.send("<n/>", action="urn:note")).acknowledged(60)
         await broker.service.close(0.5)
+
+
+@pytest.mark.parametrize("conversation", [False, True], ids=["certificates", "tokens"])
+async def test_each_leg_may_name_what_its_sequences_belong_to(
+    start: Start, run_service: Any, tmp_path: Path, conversation: bool
+) -> None:
+    users: Any = holdfast.EndorsingCertificates(authority().files(tmp_path).certificate)
+    sender: EndorsedSymmetricBinding | SecureConversation = endorser(tmp_path, ANNE)
+    binds = "bind_sequences = true\n"
+    if conversation:
+        users = holdfast.UsernameTokenValidator({"broker": "inner"})
+        sender = SecureConversation("alice", "secret", certificate=BROKER.files(tmp_path).certificate)
+    checks = holdfast.SymmetricBindingValidator(*SHOP.files(tmp_path), users=users, conversation=conversation)
+    shop = secured_broker.Shop(checks.bind_sequences())
+    url = (await run_service(shop.app)).url
+    tables = endorsed_listener(tmp_path, binds) + endorsing_forwarder(tmp_path, url) + binds
+    if conversation:
+        said = "conversation = true\n"
+        tables = listener(tmp_path, said + binds) + forwarder(tmp_path, url, said, binds)
+    broker = await start(BASE + tables)
+    async with source(broker.service.url, sender) as unbound:
+        with pytest.raises(holdfast.PeerFault, match="InvalidSecurity"):
+            await (await unbound.send("<n>0</n>", action="urn:note")).acknowledged(60)
+    if conversation:
+        sender = SecureConversation("alice", "secret", certificate=BROKER.files(tmp_path).certificate)
+    async with source(broker.service.url, sender.bind_sequences()) as bound:
+        assert (await bound.request("<n>1</n>", action=ECHO, timeout=60)).body.text == "1"
+    assert shop.texts == ["1"]

@@ -294,6 +294,18 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         ),
         (SYMMETRIC, "security", "'users' is missing", "Write users"),
         (f"{SIGNATURE}\n{SYMMETRIC}", "security.symmetric", "names a user", "remove the other table"),
+        (
+            "security.users = 'users.txt'\n" + SYMMETRIC.replace("}", ", bind_sequences = true}"),
+            "security.symmetric.bind_sequences",
+            "cannot be bound to the user name",
+            "conversation = true",
+        ),
+        (
+            FORWARDER + KEYED.replace("own.pem'", "own.pem', bind_sequences = true") + "}",
+            "forwarders.a.security.symmetric",
+            "cannot be bound to the user name",
+            "Remove bind_sequences",
+        ),
         (f"{ENDORSED}\nsecurity.users = 'users.txt'", "security.users", "endorses each message", "Remove one"),
         (f"{ENDORSED}\n{SIGNATURE}", "security.signature", "a certificate endorses each", "Remove one"),
         (

@@ -12,7 +12,7 @@ from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.username_token import UsernameTokenValidator
+from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
 
 _SEVERAL: Final = "a message has a user name, a signature or an assertion, not several of them"
 _NO_USERS: Final = "each message with a symmetric key names a user, or a certificate endorses it"
@@ -71,6 +71,10 @@ def _of_symmetric_messages(security: SecurityConfig) -> Iterator[Wrong]:
     if one.trusted and one.conversation:
         what = "a token is requested with a user name, and 'trusted' has certificates instead"
         yield (*path, "conversation"), what, "Remove conversation, or write users = … in [security] instead of trusted."
+        return
+    if one.bind_sequences and not one.trusted and not one.conversation:
+        what = "a Sequence cannot be bound to the user name of a message"
+        yield (*path, "bind_sequences"), what, "Remove it, or write conversation = true, or trusted = …."
         return
     try:
         one.processor(one.senders() if one.trusted else UsernameTokenValidator({}))
@@ -154,6 +158,9 @@ def _of_a_symmetric_key(path: KeyPath, one: MessageCredentialsConfig) -> Iterato
             what = "a token of WS-SecureConversation decides this"
             yield (*path, "symmetric", key), what, f"Remove {key}, or remove conversation."
     try:
-        symmetric.processor("name", "password")
+        if one.conversation:
+            symmetric.conversation("name", "password", tokens=None, life=LIFE, skew=SKEW)
+        else:
+            symmetric.processor("name", "password")
     except ConfigurationError as error:
         yield (*path, "symmetric"), error.message, error.remedy

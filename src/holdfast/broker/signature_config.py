@@ -148,6 +148,7 @@ class SymmetricConfig:
         subjects: Distinguished names of the senders to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
             sender with a trusted certificate.
         signed: Demand that the signature with the symmetric key is over the certificate of the sender, too.
+        bind_sequences: Demand that CreateSequence names that certificate, or the token of the conversation.
     """
 
     certificate: File
@@ -159,6 +160,7 @@ class SymmetricConfig:
     trusted: tuple[File, ...] = ()
     subjects: tuple[str, ...] = ()
     signed: bool = True
+    bind_sequences: bool = False
 
     def senders(
         self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW
@@ -186,7 +188,7 @@ class SymmetricConfig:
         """
         from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
 
-        return SymmetricBindingValidator(
+        found = SymmetricBindingValidator(
             self.certificate,
             self.key,
             users=users,
@@ -195,6 +197,7 @@ class SymmetricConfig:
             conversation=self.conversation,
             confirm=self.confirm,
         )
+        return found.bind_sequences() if self.bind_sequences else found
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ class ForwarderSymmetricConfig:
             With ``conversation``, leave it out: the token decides.
         own_certificate: PEM file with the broker's certificate, which endorses messages instead of a user name.
         own_key: PEM file with its private key, without a password.
+        bind_sequences: Name that certificate in CreateSequence, or the token of the conversation.
     """
 
     certificate: File
@@ -219,6 +223,7 @@ class ForwarderSymmetricConfig:
     derived_keys: bool = False
     own_certificate: File | None = None
     own_key: File | None = None
+    bind_sequences: bool = False
 
     def endorsing(self, *, life: float = LIFE, skew: float = SKEW) -> EndorsedSymmetricBinding:
         """Return the processor that makes a key for each message, and endorses it with the broker's certificate.
@@ -233,7 +238,7 @@ class ForwarderSymmetricConfig:
                 "a certificate that endorses messages has no key, or the key no certificate",
                 remedy="Write both own_certificate and own_key.",
             )
-        return EndorsedSymmetricBinding(
+        found = EndorsedSymmetricBinding(
             self.own_certificate,
             self.own_key,
             self.certificate,
@@ -244,15 +249,22 @@ class ForwarderSymmetricConfig:
             life=life,
             skew=skew,
         )
+        return found.bind_sequences() if self.bind_sequences else found
 
     def processor(self, name: str, password: str, *, life: float = LIFE, skew: float = SKEW) -> SymmetricBinding:
         """Return the processor that makes a key for each message.
 
         Raises:
-            ConfigurationError: The file has no usable certificate, or the extra ``x509`` is not installed.
+            ConfigurationError: The file has no usable certificate, the extra ``x509`` is not installed, or a Sequence
+                would be bound to the user name.
         """
         from holdfast.security.symmetric.symmetric_binding import SymmetricBinding
 
+        if self.bind_sequences:
+            raise ConfigurationError(
+                "a Sequence cannot be bound to the user name of a message",
+                remedy="Remove bind_sequences, or write conversation = true, or own_certificate and own_key.",
+            )
         return SymmetricBinding(
             name,
             password,
@@ -271,7 +283,7 @@ class ForwarderSymmetricConfig:
         """Return the processor that requests tokens, and protects messages with their keys. Errors as above."""
         from holdfast.security.conversation.secure_conversation import SecureConversation
 
-        return SecureConversation(
+        found = SecureConversation(
             name,
             password,
             tokens=tokens,
@@ -281,6 +293,7 @@ class ForwarderSymmetricConfig:
             life=life,
             skew=skew,
         )
+        return found.bind_sequences() if self.bind_sequences else found
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from holdfast import (
     SymmetricBinding,
     SymmetricBindingValidator,
 )
+from holdfast.core.versions import Versions
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.names import DS, HMAC_SHA1, WSSE, WSU
 from holdfast.security.signature import token_reference
@@ -109,6 +110,28 @@ async def test_a_sequence_belongs_to_the_owner_of_the_certificate(tmp_path: Path
             message = plain(headers=f"<r:Sequence>{inside}</r:Sequence>").replace(b"urn:m:1", b"urn:m:%d" % number)
             assert (await served.post(endorsed(message, tmp_path, who))).status_code == status
         assert [message.user for message in served.got] == ["CN=alice,O=Example"] * 2
+
+
+@pytest.mark.parametrize("versions", [Versions("1.0", "2005/08", "1.1"), Versions("1.1", "2005/08", "1.2")], ids=str)
+async def test_a_source_names_its_certificate_and_a_destination_may_demand_it(
+    tmp_path: Path, versions: Versions
+) -> None:
+    """CreateSequence contains a reference to the certificate (WS-RM 6.1)."""
+    async with Served(tmp_path, clients=clients(tmp_path, clock=time.time)) as served:
+        served.validator.bind_sequences()
+        async with Source(served.url, ":memory:", processors=[client(tmp_path)], versions=versions) as source:
+            with pytest.raises(PeerFault, match="InvalidSecurity"):
+                await source.request("<order/>", action="urn:shop/order", timeout=240)
+        binding = [client(tmp_path).bind_sequences()]
+        async with Source(served.url, ":memory:", processors=binding, versions=versions) as source:
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+        assert [message.user for message in served.got] == ["CN=alice,O=Example"]
+        url = f"{served.url}?wsdl"
+        assert "SequenceSTR" in (await served.client.get(url)).text
+        with pytest.raises(ConfigurationError, match=r"bind_sequences\(\)"):
+            await Source.from_wsdl(url, ":memory:", processors=[client(tmp_path)])
+        async with await Source.from_wsdl(url, ":memory:", processors=binding) as source:
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
 
 
 async def test_a_certificate_that_is_not_trusted_stops_the_source(tmp_path: Path) -> None:

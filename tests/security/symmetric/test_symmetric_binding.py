@@ -28,7 +28,7 @@ from holdfast import (
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.versions import SOAP
+from holdfast.core.versions import SOAP, Versions
 from holdfast.security.conversation.secure_conversation import MOST_UNPROVEN
 from holdfast.security.names import CIPHERS, INVALID_SECURITY, WSSE
 from holdfast.wire import encode
@@ -66,6 +66,33 @@ async def test_a_conversation_ends_with_its_sequence_and_keeps_its_token_until_t
             assert tokens() == 1
             await source.end(timeout=240)
             assert tokens() == 0
+
+
+@pytest.mark.parametrize("versions", [Versions("1.0", "2005/08", "1.1"), Versions("1.1", "2005/08", "1.2")], ids=str)
+async def test_a_create_sequence_names_its_token_if_the_destination_demands_it(
+    tmp_path: Path, versions: Versions
+) -> None:
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        served.validator.bind_sequences()
+        for binds in (False, True):
+            conversation = SecureConversation("alice", "secret", certificate=served.files.certificate)
+            processors = [conversation.bind_sequences() if binds else conversation]
+            async with Source(served.url, ":memory:", processors=processors, versions=versions) as source:
+                if binds:
+                    await source.request("<order/>", action="urn:shop/order", timeout=240)
+                    continue
+                with pytest.raises(PeerFault, match="InvalidSecurity"):
+                    await source.request("<order/>", action="urn:shop/order", timeout=240)
+        assert [message.user for message in served.got] == ["alice"]
+        wsdl = f"{served.url.rstrip('/')}/?wsdl"
+        async with await Source.from_wsdl(wsdl, ":memory:", processors=processors) as source:
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+
+
+async def test_a_sequence_cannot_be_bound_to_a_user_name(tmp_path: Path) -> None:
+    async with Served(tmp_path) as served:
+        with pytest.raises(ConfigurationError, match="cannot be bound to the user name"):
+            served.validator.bind_sequences()
 
 
 class Forging(Processor):

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from holdfast.core.faults import REFUSES_CREDENTIALS
 from holdfast.core.messages import (
@@ -184,6 +184,18 @@ class SecureConversation(Processor):
         if hmac.compare_digest(ours, others):
             self._tokens = other._tokens
 
+    def bind_sequences(self) -> Self:
+        """Name the token in CreateSequence also with ``certificate``, with the header ``UsesSequenceSTR`` (WS-RM 6.1).
+
+        Without ``certificate``, the source always does. CXF refuses the header.
+
+        Returns:
+            The processor.
+        """
+        self.binds_sequences = True
+        self.abilities = tuple(dict.fromkeys((*self.abilities, SEQUENCE_TOKEN)))
+        return self
+
     # --- out ------------------------------------------------------------------------------------------------------
 
     def outbound(self, context: MessageContext) -> None:
@@ -249,7 +261,7 @@ class SecureConversation(Processor):
         address = creation.acks_to.address
         if address.startswith(MC_ANONYMOUS) and self._tokens.find(address, self._clock()) is None:
             self._tokens.use(address, token.identifier)  # the service gives it to the token that names it first
-        if self._messages is None:
+        if self._messages is None or self.binds_sequences:
             context.notes[_CREATES] = write_reference(form, token.identifier, token.instance)
             demand_named_token(context.envelope)
 

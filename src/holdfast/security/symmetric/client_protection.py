@@ -132,16 +132,9 @@ class ClientProtection:
             raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
         context.remove_header(SECURITY)
 
-    def endorse(self, own: tuple[str | Path, str | Path]) -> None:
-        """Let a certificate sign the signature of each request that has a new key.
-
-        Args:
-            own: Its file in PEM, and that of its private key.
-
-        Raises:
-            ConfigurationError: A file has no usable certificate or key.
-        """
-        self._endorsing = Endorsing(Credential(*own), self._suite)
+    def endorse(self, own: Credential) -> None:
+        """Let a certificate sign the signature of each request that has a new key."""
+        self._endorsing = Endorsing(own, self._suite)
 
     def protect(self, context: MessageContext, data: bytes, user: Token | None, shared: SharedKey | None) -> bytes:
         """Return a request signed and encrypted: with a new key, or with a shared one.

@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final, Self
 
+from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.security.certificates import Credential
 from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
+from holdfast.security.signature import demand_named_token, name_in_creation, token_reference
+from holdfast.security.signed_message import write_key_reference
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
-from holdfast.wire.policy.assertions import ENDORSEMENT
+from holdfast.wire.policy.assertions import ENDORSEMENT, SEQUENCE_TOKEN
+
+_CREATES: Final = "holdfast.security.symmetric.creates"
+"""Note with the token that a CreateSequence names."""
 
 
 class _Client(Processor):
@@ -146,8 +154,30 @@ class EndorsedSymmetricBinding(_Client):
         check_arguments(EndorsedSymmetricBinding, locals())
         derives_in = CONVERSATION_1_3 if derived_keys else ""
         self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
-        self._protection.endorse((own_certificate, own_key))
+        own = Credential(own_certificate, own_key)
+        self._protection.endorse(own)
+        # The name must be valid after this message, so it cannot refer to the token that only this message has.
+        self._named = token_reference(write_key_reference(own.certificate, "thumbprint")[0])
         self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys, proof=(ENDORSEMENT,))
+
+    def bind_sequences(self) -> Self:
+        """Bind each Sequence explicitly to the certificate, as :meth:`holdfast.X509.bind_sequences` does."""
+        self.binds_sequences = True
+        self.abilities = (*self.abilities, SEQUENCE_TOKEN)
+        return self
+
+    def outbound(self, context: MessageContext) -> None:
+        """Refuse what cannot be protected. Prepare a CreateSequence that names the certificate."""
+        super().outbound(context)
+        if self.binds_sequences and not context.is_answer and isinstance(context.envelope.control, CreateSequence):
+            context.notes[_CREATES] = self._named
+            demand_named_token(context.envelope)
+
+    def encoded(self, context: MessageContext, data: bytes) -> bytes:
+        """Name the certificate in a CreateSequence. Sign, encrypt and endorse a request."""
+        if not context.is_answer and _CREATES in context.notes:
+            data = name_in_creation(data, context.notes[_CREATES])
+        return super().encoded(context, data)
 
     def _user(self) -> None:
         return None

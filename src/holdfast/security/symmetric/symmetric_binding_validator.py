@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from lxml import etree
 
@@ -175,6 +175,26 @@ class SymmetricBindingValidator(Processor):
             proof = supporting("SignedEncryptedSupportingTokens", self._clients.user_token())
         return written_symmetric(self._suite, self._cipher, proof, **options)
 
+    def bind_sequences(self) -> Self:
+        """Demand that CreateSequence names the token that the Sequence then belongs to (WS-RM 6.1).
+
+        This is the certificate that endorses it, or the token of its conversation. The policy has ``SequenceSTR``, and
+        offers only RM 1.1. CXF's clients do not meet it.
+
+        Returns:
+            The processor.
+
+        Raises:
+            ConfigurationError: Clients have only user names, which no later message could refer to.
+        """
+        if self._users is not None and not self._conversation:
+            raise ConfigurationError(
+                "a Sequence cannot be bound to the user name of a message",
+                remedy="Give conversation=True, or users=EndorsingCertificates(…).",
+            )
+        self.binds_sequences = True
+        return self
+
     # --- in -------------------------------------------------------------------------------------------------------
 
     def received(self, context: MessageContext, data: bytes) -> bytes:
@@ -297,7 +317,7 @@ class SymmetricBindingValidator(Processor):
         for name in (*proof.opened.unsigned, SECURITY):
             context.remove_header(name)
         if self._endorsements is not None:
-            _accept_owner(context, proof.opened, self._endorsements, now)
+            self._accept_owner(context, proof.opened, self._endorsements, now)
         elif proof.opened.endorsing is not None:
             raise Invalid("a certificate endorses it: see EndorsingCertificates")
         else:
@@ -320,9 +340,28 @@ class SymmetricBindingValidator(Processor):
             self._users.sessions.answer(context, asked, user, proven, now)
             return
         if isinstance(context.envelope.control, CreateSequence):
-            check_named_token(message.envelope, lambda reference: named_token(reference) == proven)
+            check_named_token(
+                message.envelope, lambda one: named_token(one) == proven, is_demanded=self.binds_sequences
+            )
         context.user = session.user if session is not None else user
         context.session = proven
+
+    def _accept_owner(
+        self, context: MessageContext, opened: Opened, endorsements: EndorsementCheck, now: float
+    ) -> None:
+        """Take the owner of a certificate for the user of a message: no other speaks for its Sequence (WS-RM 6.1)."""
+        message = opened.message
+        if message.security.token is not None or message.security.context is not None:
+            raise Invalid("it has a user name or a token besides the certificate")
+        endorsed = endorsements.check(message, opened.endorsing, now)
+        if isinstance(context.envelope.control, CreateSequence):
+            security, certificate = message.security.element, endorsed.certificate
+            check_named_token(
+                message.envelope,
+                lambda reference: certificate.is_named_by(read_key_reference(reference, security)),
+                is_demanded=self.binds_sequences,
+            )
+        context.user, context.session = endorsed.owner.subject, endorsed.owner.issued_by
 
     def _repeated(self, context: MessageContext) -> MessageFlowError:
         full = (
@@ -372,20 +411,6 @@ def _key(message: SignedMessage) -> tuple[float, bytes]:
     timestamp = message.security.timestamp
     assert timestamp is not None and timestamp.created is not None
     return timestamp.created, hashlib.sha256(message.value).digest()
-
-
-def _accept_owner(context: MessageContext, opened: Opened, endorsements: EndorsementCheck, now: float) -> None:
-    """Take the owner of a certificate for the user of a message: no other speaks for its Sequence (WS-RM 6.1)."""
-    message = opened.message
-    if message.security.token is not None or message.security.context is not None:
-        raise Invalid("it has a user name or a token besides the certificate")
-    endorsed = endorsements.check(message, opened.endorsing, now)
-    if isinstance(context.envelope.control, CreateSequence):
-        security, certificate = message.security.element, endorsed.certificate
-        check_named_token(
-            message.envelope, lambda reference: certificate.is_named_by(read_key_reference(reference, security))
-        )
-    context.user, context.session = endorsed.owner.subject, endorsed.owner.issued_by
 
 
 def _values(opened: Opened) -> tuple[bytes, ...]:

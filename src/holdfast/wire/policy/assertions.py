@@ -86,7 +86,7 @@ SAML_TOKEN = Ability(
 )
 SEQUENCE_TOKEN = Ability(
     "Sequences that name a security token",
-    "Use holdfast.SecureConversation(name, password), or holdfast.X509(…).bind_sequences().",
+    "Use holdfast.SecureConversation(name, password), or bind_sequences() of X509 or EndorsedSymmetricBinding.",
 )
 SIGNATURES = Ability(
     "messages signed by a certificate",
