@@ -73,6 +73,10 @@ WORK = {
 }
 
 
+_OF_CXF = ("Failed to send RM protocol message", "Could not send Message", '"writer" is null')
+"""What CXF raises in a call if it could not send an acknowledgement, or if its timer sends the message meanwhile."""
+
+
 class Caller:
     """A client of the peer's."""
 
@@ -89,21 +93,27 @@ class Caller:
         )
         self.overtaken += int(told)
 
-    async def call_on(self, delivered: Callable[[], list[int]], first: int, last: int) -> None:
-        """Make the calls, and continue after a call that failed because CXF could not send an acknowledgement.
+    async def call_on(
+        self, delivered: Callable[[], list[int]], first: int, last: int, *, is_the_end: bool = True
+    ) -> None:
+        """Make the calls, and continue after a call that failed for a reason of CXF's.
 
-        CXF does not send that acknowledgement again, and raises it in the call that is under way. Its messages are not
-        concerned.
+        CXF does not send an acknowledgement again that it could not send, and raises it in the call that is under way.
+        If a call takes longer than the retransmission interval, CXF's timer sends the same message meanwhile, with
+        the same writer and connection, and the call may fail. Its message is sent again either way.
 
         Args:
             delivered: Returns the numbers that arrived.
+            first: Number of the first call.
+            last: Number of the last call.
+            is_the_end: Whether the Sequence ends after it.
         """
         while first <= last:
             try:
-                await self.call(first, last, is_the_end=True)
+                await self.call(first, last, is_the_end=is_the_end)
                 return
             except RuntimeError as error:
-                if "Failed to send RM protocol message" not in str(error):
+                if not any(one in str(error) for one in _OF_CXF):
                     raise
                 await self.settle()
                 first = max(delivered()) + 1
