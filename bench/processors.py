@@ -1,22 +1,27 @@
 """The cost of the path of envelopes for a message: without processors, with an idle one, with one that adds a header,
-and with the user names of WS-Security at a destination and at a source.
+and with the user names, certificates and symmetric keys of WS-Security at a destination and at a source.
 
-    python bench/processors.py [--rounds 300] [--json]
+    python bench/processors.py [--rounds 300] [--json] [--keys]
 
 The benchmark decodes the same envelope, and encodes its acknowledgement, in one thread without sockets: by the wire's
 two functions alone, and by ``Envelopes`` as an endpoint calls it. The ways take turns, a hundred messages each; the
 figures are CPU microseconds per message of the best round and of the median, and the differences from the wire's. A
 message with a user name has a Timestamp too; a digest has a new nonce in each message. The last rows write a message
 instead, with a new token for each; their difference is from writing one without.
+
+``--keys`` measures messages that certificates sign, or a symmetric key, instead of user names. A destination checks and
+decrypts the message, and signs and encrypts its acknowledgement.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import thread_time
@@ -113,8 +118,64 @@ class Way:
         return 1e6 * (thread_time() - begun) / MESSAGES
 
 
-def ways(data: bytes) -> dict[str, Way]:
-    """Return name -> a way to decode and answer a message, or to write one."""
+Files = tuple[Path, Path]
+
+
+def certificate(directory: Path, name: str) -> Files:
+    """Make a certificate for an RSA key of 2048 bits, and return its files."""
+    files = directory / f"{name}.pem", directory / f"{name}.key"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    words += ["-addext", "basicConstraints=critical,CA:FALSE", "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    return files
+
+
+def user_names() -> dict[str, tuple[holdfast.Processor, holdfast.Processor]]:
+    """Return name -> the processors of a source and a destination."""
+    validator = holdfast.UsernameTokenValidator({"alice": "secret"}, require_timestamp=True)
+    return {
+        "a password": (holdfast.UsernameToken("alice", "secret"), validator),
+        "a digest": (holdfast.UsernameToken("alice", "secret", digest=True), validator),
+    }
+
+
+def keys(directory: Path) -> dict[str, tuple[holdfast.Processor, holdfast.Processor]]:
+    """Return name -> the processors of a source and a destination, which have the same algorithms."""
+    (alice, her), (shop, its) = certificate(directory, "alice"), certificate(directory, "shop")
+    encrypt, suite = holdfast.Encryption(), "Basic256Sha256"
+    names = holdfast.UsernameTokenValidator({"alice": "secret"})
+    owners = holdfast.EndorsingCertificates(alice)
+    return {
+        "signed": (
+            holdfast.X509(alice, her, trusted=shop, suite=suite),
+            holdfast.X509(shop, its, trusted=alice, suite=suite),
+        ),
+        "signed, encrypted": (
+            holdfast.X509(alice, her, trusted=shop, suite=suite, encrypt=encrypt),
+            holdfast.X509(shop, its, trusted=alice, suite=suite, encrypt=encrypt),
+        ),
+        "a symmetric key": (
+            holdfast.SymmetricBinding("alice", "secret", shop, suite=suite),
+            holdfast.SymmetricBindingValidator(shop, its, users=names, suite=suite),
+        ),
+        "a derived key": (
+            holdfast.SymmetricBinding("alice", "secret", shop, suite=suite, derived_keys=True),
+            holdfast.SymmetricBindingValidator(shop, its, users=names, suite=suite),
+        ),
+        "an endorsed key": (
+            holdfast.EndorsedSymmetricBinding(alice, her, shop, suite=suite),
+            holdfast.SymmetricBindingValidator(shop, its, users=owners, suite=suite),
+        ),
+    }
+
+
+def ways(data: bytes, secured: Mapping[str, tuple[holdfast.Processor, holdfast.Processor]]) -> dict[str, Way]:
+    """Return name -> a way to decode and answer a message, or to write one.
+
+    Args:
+        data: The message.
+        secured: Name -> the processors of a source and a destination.
+    """
 
     def same() -> bytes:
         return data
@@ -144,19 +205,18 @@ def ways(data: bytes) -> dict[str, Way]:
         envelopes = Envelopes("source", Counter(), processors)
         return lambda sent: envelopes.write(sent)[0]
 
-    validator = holdfast.UsernameTokenValidator({"alice": "secret"}, require_timestamp=True)
-    password = holdfast.UsernameToken("alice", "secret")
-    digest = holdfast.UsernameToken("alice", "secret", digest=True)
+    def fresh(source: holdfast.Processor) -> Callable[[], bytes]:
+        write = writing(source)
+        return lambda: write(outgoing())
+
     return {
         FIRST: Way(wire, same),
         "no processor": Way(through(), same, FIRST),
         "one that does nothing": Way(through(Nothing()), same, FIRST),
         "one that adds a header": Way(through(Header()), same, FIRST),
-        "a password checked": Way(through(validator), lambda: writing(password)(outgoing()), FIRST),
-        "a digest checked": Way(through(validator), lambda: writing(digest)(outgoing()), FIRST),
+        **{f"{name}: checked": Way(through(to), fresh(by), FIRST) for name, (by, to) in secured.items()},
         "written": Way(writing(), outgoing),
-        "written with a password": Way(writing(password), outgoing, "written"),
-        "written with a digest": Way(writing(digest), outgoing, "written"),
+        **{f"{name}: written": Way(writing(by), outgoing, "written") for name, (by, _) in secured.items()},
     }
 
 
@@ -165,8 +225,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keys", action="store_true", help="measure certificates and symmetric keys")
     options = parser.parse_args()
-    measured = ways(message())
+    with tempfile.TemporaryDirectory() as directory:
+        measured = ways(message(), keys(Path(directory)) if options.keys else user_names())
     took: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(options.rounds):
         for name, way in measured.items():
