@@ -148,7 +148,7 @@ def _audit(
     if len(place) > 1 and is_of_several(audited.summed):
         raise ConfigurationError(
             "these are the journals of several servers",
-            remedy="Audit each server separately: the events of one say nothing about another",
+            remedy="Audit each server, or node of a cluster, separately: the events of one say nothing about another",
         )
     tell(
         f"{counted(events[0], 'event')} read in {_since(began)} s",
