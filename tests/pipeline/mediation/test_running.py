@@ -242,16 +242,16 @@ _WRONG = {
 def test_a_pipeline_that_cannot_be_computed_fails_before_it_has_a_cursor(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, wrong: str
 ) -> None:
-    from pyspark.errors import PySparkException
-
     made = told(tmp_path, orders)
     _WRONG[wrong](made)
     made.sink("out", queue="out")
     made.route("wrong" if "wrong" in made.tables.get("steps", {}) else "orders", "out")
     if wrong == "sink":
         made.tables["routes"][0]["to"] = ["other", "out"]
-    with pytest.raises((ConfigurationError, PySparkException)):
+    named = {"sink": "sink other: ", "route": "routes of orders: "}.get(wrong, "step wrong: ")
+    with pytest.raises(ConfigurationError, match=named) as caught:
         run(spark, made.plan(), available_now=True)
+    assert caught.value.remedy
     assert orders.queues["orders"].cursors == {}
 
 

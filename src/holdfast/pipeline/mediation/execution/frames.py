@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,10 +78,8 @@ class Frames:
             for table in self.plan.tables:
                 if table.name in inputs[step.name] and table.name not in self.rows:
                     self.add(table.name, (self.tables or read_table)(self.spark, table))
-            try:
+            with part(f"step {step.name}"):
                 made = self._made(step, inputs[step.name])
-            except ConfigurationError as error:
-                raise ConfigurationError(f"step {step.name}: {error.message}", remedy=error.remedy) from error
             if PROBLEMS in made.columns and can_fail(step):
                 made, wrong = split(self.keep(made))
                 self.failed.append((step.name, wrong))
@@ -142,6 +141,24 @@ class Frames:
             lenient=told.lenient,
             max_elements=told.max_elements,
         )
+
+
+@contextmanager
+def part(name: str) -> Iterator[None]:
+    """Name the part of the pipeline in errors of the block, also in Spark's about tables, columns and functions.
+
+    Raises:
+        ConfigurationError: The block raised such an error.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error.message}", remedy=error.remedy) from error
+    except AnalysisException as error:
+        told = str(error).strip().splitlines()[0].rstrip("; ")
+        raise ConfigurationError(f"{name}: {told}", remedy=f"Correct the {name.partition(' ')[0]}") from error
 
 
 def read_table(spark: SparkSession, table: TablePlan) -> DataFrame:

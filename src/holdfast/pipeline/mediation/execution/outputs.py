@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.mediation.definition.graph import Query
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan
-from holdfast.pipeline.mediation.execution.frames import Frames
+from holdfast.pipeline.mediation.execution.frames import Frames, part
 from holdfast.pipeline.mediation.execution.sinks import as_letters, as_messages, sink_name
 from holdfast.pipeline.mediation.kafka.records import as_records, identified
 from holdfast.pipeline.mediation.transformations.routing import Route, taken, with_routes
@@ -33,16 +33,21 @@ def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dic
         frames: The rows of all steps.
         query: The query with the routes.
         late: Dead letters of rows that none of these steps has processed.
+
+    Raises:
+        ConfigurationError: The rows lack what a route or a sink needs; names it.
     """
     given: dict[str, list[DataFrame]] = {}
     letters = [*late, *(as_letters(rows, step) for step, rows in frames.failed)]
     sinks = {sink.name: sink for sink in query.sinks}
     for name in dict.fromkeys(route.input for route in query.routes):
         routes = [Route(one.to, one.when, one.onwards) for one in query.routes if one.input == name]
-        decided = frames.keep(with_routes(frames.rows[name], routes))
+        with part(f"routes of {name}"):
+            decided = frames.keep(with_routes(frames.rows[name], routes))
         for sink in dict.fromkeys(one for route in routes for one in route.to):
             rows = taken(decided, sink)
-            given.setdefault(sink, []).append(_as_sent(rows, sinks[sink]))
+            with part(f"sink {sink}"):
+                given.setdefault(sink, []).append(_as_sent(rows, sinks[sink]))
         if frames.plan.dead_letters is not None and all(one.when for one in routes):
             letters.append(as_letters(taken(decided, ""), name, _no_route()))
     whole = {sink: union(rows) for sink, rows in given.items()}

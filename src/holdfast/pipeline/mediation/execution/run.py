@@ -153,7 +153,6 @@ def run(
         ConfigurationMistakes: The file has mistakes; lists all of them.
         ConfigurationError: A step cannot be computed; a table belongs to another checkpoint; there is nothing to infer
             from.
-        PySparkException: SQL names a column or a function that does not exist.
     """
     check_callable("on_batch", on_batch, 1, optional=True)
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)

@@ -113,20 +113,17 @@ def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, li
 def analyse(spark: SparkSession, plan: PipelinePlan, inferred: Mapping[str, T.StructType]) -> None:
     """Compute all outputs of a pipeline without a row, to find errors in steps, routes and sinks.
 
-    A function of the file may not expect that it gets no row. If there is one, only Spark's errors count.
+    A function of the file may not expect that it gets no row, so other errors count only without functions.
 
     Raises:
-        ConfigurationError: A step cannot be computed; names it.
-        PySparkException: SQL names a column or a function that does not exist.
+        ConfigurationError: A step, a route or a sink cannot be computed; names it.
     """
-    from pyspark.errors import PySparkException
-
     try:
         frames = sample(spark, plan, None, no_rows, inferred)
         for query in Graph(plan).queries():
             outputs(frames, query)
         frames.release()
-    except (ConfigurationError, PySparkException):
+    except ConfigurationError:
         raise
     except Exception:
         if not any(step.python for step in plan.steps):
