@@ -9,8 +9,18 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import Destination, EnvelopeError, NotAcknowledged, RetransmissionPolicy, Source, SourcePolicy
+from holdfast import (
+    Destination,
+    DestinationHTTP,
+    EnvelopeError,
+    NotAcknowledged,
+    RetransmissionPolicy,
+    Source,
+    SourceHTTP,
+    SourcePolicy,
+)
 from holdfast.endpoint.source import message_ids
+from holdfast.testing.ports import free_ports
 
 ACTION, ASK = "urn:test:submit", "urn:test:ask"
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.3))
@@ -18,7 +28,8 @@ NOWHERE = "http://127.0.0.1:9/"
 
 
 def shop(held: asyncio.Event | None = None) -> tuple[Destination, list[str]]:
-    app, seen = Destination(":memory:"), []
+    http = DestinationHTTP(allow_addresses=["http://127.0.0.1/"])
+    app, seen = Destination(":memory:", http=http), []
 
     @app.on(ACTION)
     def submit(message: Any) -> None:
@@ -154,4 +165,40 @@ async def test_a_message_id_that_was_used_names_no_other_message(serve: Any, fir
         for body, action in (("<a>2</a>", actions[then]), ("<a>1</a>", "urn:other")):
             with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1 was sent before"):
                 await getattr(source, then)(body, action=action, message_id="urn:m:1")
+    assert seen == ["1"]
+
+
+@pytest.mark.parametrize("offer", [True, False])
+@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("is_left_open", [True, False])
+async def test_a_later_process_gives_a_kept_reply_to_its_request_alone(
+    serve: Any, tmp_path: Path, offer: bool, listens: bool, is_left_open: bool
+) -> None:
+    """Also if the reply arrived in a later process than the one that sent the request, which repeated it."""
+    held = asyncio.Event()
+    app, seen = shop(held)
+    url = (await serve(app)).url
+    http = SourceHTTP(listen=("127.0.0.1", free_ports(1)[0])) if listens else SourceHTTP()
+
+    async def again(body: str, action: str = ASK) -> str:
+        source = Source(url, tmp_path / "outbox", policy=QUICK, http=http, offer=offer)
+        await source.open()
+        try:
+            text: str = (await source.request(body, action=action, message_id="urn:m:1", timeout=60)).body.text
+            return text
+        finally:
+            await source.close()  # without confirming the reply
+
+    if is_left_open:
+        asking = asyncio.ensure_future(again("<a>1</a>"))
+        await until(lambda: seen)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    held.set()
+    assert await again("<a>1</a>") == "1"
+    for _ in range(2):
+        for body, action in (("<a>2</a>", ASK), ("<a>1</a>", "urn:other")):
+            with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1 was sent before"):
+                await again(body, action)
+        assert await again("<a>1</a>") == "1"
     assert seen == ["1"]

@@ -395,6 +395,7 @@ class Acceptance:
         record = Record("", 0, envelope.action, envelope.body, incoming.now, envelope.message_id, envelope.to)
         record.relates_to = envelope.relates_to
         record.soap, record.attachments = envelope.soap.value, envelope.attachments
+        record.transport = envelope.transport
         self._inbound.take_plain(record)
 
     def _receive_plain_again(self, incoming: Incoming, now: float) -> None:

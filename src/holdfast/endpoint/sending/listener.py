@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.core.events import BackChannel
 from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.engine.engine import Engine
@@ -18,9 +20,13 @@ class Listener:
     Args:
         engine: Receives their content.
         pauses: Records who sends requests.
+        on_reply: As :attr:`Sender.on_reply`.
     """
 
-    def __init__(self, engine: Engine, envelopes: Envelopes, pauses: Pauses) -> None:
+    def __init__(
+        self, engine: Engine, envelopes: Envelopes, pauses: Pauses, on_reply: Callable[[Envelope], None]
+    ) -> None:
+        self._on_reply = on_reply
         self._engine = engine
         self._envelopes = envelopes
         self._pauses = pauses
@@ -45,6 +51,7 @@ class Listener:
         if refusal is None:
             self._pauses.heard(envelope, exchange.request.headers.get(b"user-agent", b""))
             origin = origin_of(exchange.request, envelope)
+            self._on_reply(envelope)
             protocol.receive(envelope, back_channel, self._engine.clock(), origin=origin)
         else:
             protocol.refuse(envelope, refusal, back_channel)

@@ -109,6 +109,8 @@ class Sender:
         self._came: list[tuple[Transmit, Envelope | TransportError | None, str]] = []
         self._fields: dict[tuple[Way, str, str], Mapping[str, str]] = {}
         self.pauses = Pauses()
+        self.on_reply: Callable[[Envelope], None] | None = None
+        """Called with each envelope that answers a request, before the protocol receives it; None: nothing is."""
         self._is_stopped = False
         self.transmissions = 0
         self.retransmissions: Counter[str] = Counter()
@@ -373,6 +375,11 @@ class Sender:
 
     def _take_in(self, answers: list[tuple[Transmit, Envelope | None]]) -> None:
         if answers:
+            on_reply = self.on_reply
+            if on_reply is not None:
+                for _, envelope in answers:
+                    if envelope is not None:
+                        on_reply(envelope)
             self._engine.protocol.received_together(answers, self._engine.clock())
 
     @property

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from hashlib import sha256
 
+from holdfast.core.messages import Envelope
 from holdfast.core.records import Record, own_bytes
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import EnvelopeError
 
+_MARK = b"\xc1"
+"""Begins the digest of a request in the record of its reply. The facts of a transport never begin so."""
 REMEMBERED = 10_000
 """MessageIDs that are remembered of one outbox: those of its newest messages."""
 
 
 class GivenIds:
-    """The newest MessageIDs that the program chose in this process, each with a digest of its message.
+    """The newest MessageIDs that the program chose, each with a digest of its message.
 
-    It outlives the messages, which the store deletes once they are acknowledged.
+    It outlives the messages, which the store deletes once they are acknowledged. A stored reply has the digest of its
+    request, if this process has sent that: so the next process does not give it to another request.
     """
 
     def __init__(self) -> None:
@@ -27,6 +31,17 @@ class GivenIds:
         self._digests[message_id] = digest
         if len(self._digests) > REMEMBERED:
             del self._digests[next(iter(self._digests))]
+
+    def mark(self, reply: Envelope) -> None:
+        """Let a reply be stored with the digest of its request."""
+        digest = self._digests.get(reply.relates_to or "")
+        if digest is not None:
+            reply.transport = _MARK + digest
+
+    def read_mark(self, reply: Record) -> None:
+        """Remember the digest of the request of a stored reply."""
+        if reply.relates_to is not None and reply.transport[:1] == _MARK:
+            self.add(reply.relates_to, reply.transport[1:])
 
     def check(self, record: Record) -> bytes:
         """Compare a message with the earlier one that has its MessageID, and return its digest.

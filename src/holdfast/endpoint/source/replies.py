@@ -60,6 +60,7 @@ class Replies:
         engine: The running engine.
         tell: Runs a function in the event loop, from any thread.
         came: Called with the offset and the record of each reply that arrives.
+        found: Called with the record of each reply that an earlier process stored.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class Replies:
         engine: Engine,
         tell: Callable[[Callable[[], None]], None],
         came: Callable[[int, Record], None],
+        found: Callable[[Record], None] = lambda _: None,
     ) -> None:
+        self._found = found
         self._most = most
         self._queue = queue
         self._tell = tell
@@ -100,6 +103,7 @@ class Replies:
                 if record.relates_to is not None:
                     found.pop(record.relates_to, None)  # as in put
                     found[record.relates_to] = offset
+                    self._found(record)
         self._offsets = {request: at for request, at in found.items() if request not in self._offsets} | self._offsets
 
     def delivered(self, offset: int, record: Record | None) -> None:

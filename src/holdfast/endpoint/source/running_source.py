@@ -116,6 +116,7 @@ class RunningSource:
             on_answer=self._answered,
             spooling=settings.envelopes.spooling_answers(store.create_content),
         )
+        self._sender.on_reply = self.calls.given.mark
         self._listener: Listener | None = None
         self.server: HTTPServer | None = None
         self.collecting: EnqueuedMessages | None = None
@@ -167,7 +168,7 @@ class RunningSource:
             divide=callbacks.divide,
         )
         kept = policies.of(settings.to or "", "").kept_replies
-        calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied)
+        calls.here = Replies(kept, queue, engine, self._in_the_loop, calls.replied, calls.given.read_mark)
         outbound, now = engine.protocol.outbound, engine.clock()
         calls.to = _destination_of(settings.location, settings.to, snapshot, outbound, now)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
@@ -191,7 +192,8 @@ class RunningSource:
         http = self._settings.http
         if http.listen is None:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
-        self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses)
+        mark = self.calls.given.mark
+        self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses, mark)
         spooling = self._settings.envelopes.spooling(self.store.create_content)
         self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"

@@ -393,7 +393,8 @@ class Source(OperationCalls):
 
         Returns:
             The reply. It is kept, and given again by :meth:`reply`, also in a later process, until the program says
-            that it has it: by :meth:`Reply.done`, or by leaving the block of the reply or of the source in order.
+            that it has it: by :meth:`Reply.done`, or by leaving the block of the reply or of the source in order. Until
+            then, another request with its MessageID is refused.
 
         Raises:
             NotAcknowledged: no reply in that time. The request is still stored and still tried; a reply that comes
@@ -455,6 +456,8 @@ class Source(OperationCalls):
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
             self._running.calls.asked[message_id] = lane
         if known is not None:
+            assert given is not None
+            self._running.calls.given.add(given, digest)
             return Sent(self._running.calls, lane, known, message_id)
         self._envelopes.submitting(record, engine.protocol.commit)
         offset = engine.protocol.submit(lane.outbox, record, now)
