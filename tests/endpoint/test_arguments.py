@@ -160,6 +160,25 @@ def test_a_handler_registered_without_parentheses_is_refused() -> None:
     assert not app.settings.table.handlers
 
 
+@pytest.mark.parametrize("action", ["two words", "relative", "urn:a\nb", "urn:a\0", " urn:a", "http://a/%zz"])
+def test_an_action_that_no_peer_accepts_is_refused_where_it_is_given(action: str) -> None:
+    app = Destination(":memory:")
+    refused(lambda: app.on("urn:a", reply_action=action), "reply_action cannot be used")
+    with pytest.raises(holdfast.EnvelopeError):
+        holdfast.ApplicationFault("no", action=action)
+
+
+@pytest.mark.parametrize("name", ["action", "message_id"])
+@pytest.mark.parametrize("value", ["two words", "relative", "urn:a\nb", "urn:a\0", " urn:a", "", "http://a/%zz"])
+async def test_an_iri_that_no_peer_accepts_is_refused_before_it_is_stored(name: str, value: str) -> None:
+    async with Source(URL, ":memory:") as source:
+        for send in (source.send, source.request):
+            with pytest.raises(holdfast.EnvelopeError, match=name):
+                await send("<a/>", **{"action": "urn:a", name: value})
+        assert source.progress.stored == 0
+        await source.close(0)
+
+
 def test_two_handlers_of_one_action_are_refused() -> None:
     app = Destination(":memory:")
     for action in ("urn:a", ""):

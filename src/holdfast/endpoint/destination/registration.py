@@ -13,7 +13,7 @@ from holdfast.endpoint.destination.operations import OperationHandler
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
 from holdfast.endpoint.handling.dispatcher import HandlerT
-from holdfast.endpoint.handling.handlers import check_action, check_operation_name
+from holdfast.endpoint.handling.handlers import check_action, check_operation_name, check_reply_action
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class HandlerRegistration:
                 parentheses of ``@app.on()`` are missing.
         """
         check_action(action)
-        check_action(reply_action)
+        check_reply_action(reply_action)
         if reply_action and not action:
             raise ConfigurationError(
                 "reply_action needs an action", remedy='Write @app.on("urn:orders/Price", reply_action="…").'

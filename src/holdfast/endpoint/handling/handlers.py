@@ -13,12 +13,16 @@ from typing import Any
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.endpoint.envelopes.attachments import WithAttachments
 from holdfast.endpoint.envelopes.message import BODY_TYPES
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.settings import brief_value
+from holdfast.wire import check_action as check_sent_action
 from holdfast.wire.generated_wsdl import GeneratedOperation
 
 CONNECTION = "connection"
 """The name of the argument that requests the database transaction for a handler."""
+
+
+_EXAMPLE = 'Example: @app.on("urn:orders/Price", reply_action="urn:orders/PriceReply").'
 
 
 class InvalidBody(EnvelopeError):
@@ -59,6 +63,22 @@ def check_action(action: object) -> None:
     raise ConfigurationError(
         f"an action must be text, not {brief_value(action)}", remedy='Example: @app.on("urn:orders/Submit").'
     )
+
+
+def check_reply_action(action: str) -> None:
+    """Check the action of the replies of a handler.
+
+    Raises:
+        ConfigurationError: it is no text, or not one that requesters accept.
+    """
+    check_action(action)
+    if action:
+        try:
+            check_sent_action(action)
+        except EnvelopeError as error:
+            raise ConfigurationError(
+                f"reply_action cannot be used: {clause(error.message)}", remedy=error.remedy or _EXAMPLE
+            ) from None
 
 
 def check_handler(handler: Any) -> None:
