@@ -202,7 +202,7 @@ class FileNonces:
                     minute = self._minute(name)
                     minute.refresh()
                     minute.close()  # this process may fork, and each needs its own place in a file
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: no path has a zero byte
                 raise ConfigurationError(
                     f"nonces={str(path)!r} cannot be opened: {error}",
                     remedy="Give the path of a file in a directory that exists and that this process may write to.",
