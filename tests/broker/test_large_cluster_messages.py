@@ -62,11 +62,14 @@ def peaks(leader: int) -> list[int]:
 class Cluster:
     """Three brokers before a service. Node a is drained: it owns nothing, and passes on what comes."""
 
-    def __init__(self, brokers: Brokers, service: Process, directory: Path) -> None:
-        self.brokers, self.service, self.directory = brokers, service, directory
+    def __init__(self, brokers: Brokers, service_port: int, directory: Path) -> None:
+        self.brokers, self.service_port, self.directory = brokers, service_port, directory
+        self.service: Process | None = None
         self.peaks: list[int] = []
 
-    async def start(self) -> None:
+    async def start(self, app: str) -> None:
+        place, port = self.directory / "service", self.service_port
+        self.service = Process(place, "service", port, "serve", f"{app}:app", "--port", str(port))
         await self.service.start()
         await self.brokers.start(*NAMES)
         await self.shared(*NAMES)
@@ -124,11 +127,58 @@ class Cluster:
 
     async def stop(self) -> None:
         self.brokers.clean()
-        await self.service.kill()
+        if self.service is not None:
+            await self.service.kill()
+
+
+class Gate:
+    """Passes connections on to a port. Of what comes back, each connection first passes so many bytes, and the rest
+    once the gate is opened.
+
+    Args:
+        most: The bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.port, self.url = 0, ""
+        self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
+        self._most = most
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, port: int) -> None:
+        self.port = port
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back, there = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            writer.close()
+            return
+        for task in (self._pass(reader, there, None), self._pass(back, writer, self._most)):
+            self._tasks.add(asyncio.ensure_future(task))
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int | None) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            passed = 0
+            while data := await reader.read(1 << 16):
+                passed += len(data)
+                if most is not None and passed > most:
+                    self.is_reached.set()
+                    await self.is_open.wait()
+                writer.write(data)
+                await writer.drain()
 
 
 @pytest.fixture(params=["postgresql", "kafka"])
-async def cluster(
+async def idle_cluster(
     request: pytest.FixtureRequest,
     servers: Callable[[str], Server],
     kafka_nodes: Callable[[int], Any],
@@ -136,21 +186,42 @@ async def cluster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Cluster]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    place = tmp_path / "service"
-    place.mkdir()
+    (tmp_path / "service").mkdir()
     (port,) = free_ports(1)
-    service = Process(place, "service", port, "serve", "large_attachments:app", "--port", str(port))
+    service = f"http://127.0.0.1:{port}/"
     if request.param == "kafka":
         url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-        brokers = Brokers(tmp_path, url, service.url, lease=3.0)
+        brokers = Brokers(tmp_path, url, service, lease=3.0)
     else:
-        brokers = Brokers(tmp_path, servers(request.param).new_url(), service.url)
-    made = Cluster(brokers, service, tmp_path)
+        brokers = Brokers(tmp_path, servers(request.param).new_url(), service)
+    made = Cluster(brokers, port, tmp_path)
     try:
-        await made.start()
         yield made
     finally:
         await made.stop()
+
+
+@pytest.fixture
+async def cluster(idle_cluster: Cluster) -> Cluster:
+    await idle_cluster.start("large_attachments")
+    return idle_cluster
+
+
+@pytest.fixture(params=[4, 64], ids="{} MB".format)
+async def gates(request: pytest.FixtureRequest, idle_cluster: Cluster) -> AsyncIterator[dict[str, Gate]]:
+    """Between the nodes and those that own partitions. Most of a reply of so many megabytes is still at its owner when
+    the gate is reached."""
+    size = request.param << 20
+    brokers, made = idle_cluster.brokers, {name: Gate(size // 16) for name in ("b", "c")}
+    for (name, gate), port in zip(made.items(), free_ports(2), strict=True):
+        await gate.start(port)
+        brokers.node_ports[name], brokers.environments[name] = port, {"HOLDFAST_NODE_URL": gate.url}
+    film = idle_cluster.directory / "service" / "film"
+    large_replies.write_film(film, size)
+    await idle_cluster.start("large_replies")
+    yield made
+    for gate in made.values():
+        await gate.close()
 
 
 async def send(directory: Path, url: str, film: Path, count: int) -> asyncio.subprocess.Process:
@@ -193,3 +264,31 @@ async def test_a_gigabyte_through_a_node_without_partitions(cluster: Cluster, tm
     await cluster.verify()
     while await asyncio.to_thread(cluster.left):
         await asyncio.sleep(0.1)
+
+
+@pytest.mark.crash
+async def test_the_owner_is_killed_while_another_node_gets_its_large_reply(
+    idle_cluster: Cluster, gates: dict[str, Gate], tmp_path: Path
+) -> None:
+    brokers = idle_cluster.brokers
+    program = [sys.executable, large_replies.__file__, brokers.urls["a"]]
+    source = await asyncio.create_subprocess_exec(*program, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    try:
+        reached = [asyncio.ensure_future(gate.is_reached.wait()) for gate in gates.values()]
+        done, others = await asyncio.wait(reached, timeout=300, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "the reply takes another way"
+        for one in others:
+            one.cancel()
+        owner = next(name for name, gate in gates.items() if gate.is_reached.is_set())
+        assert await asyncio.to_thread(idle_cluster.owner) == owner
+        await asyncio.to_thread(brokers.nodes[owner].kill)
+        for gate in gates.values():
+            gate.is_open.set()
+        assert source.stdout is not None
+        digest, *_ = (await source.stdout.read()).decode().split() or ["nothing"]
+        assert digest == large_replies.digest(tmp_path / "service" / "film")
+    finally:
+        if source.returncode is None:
+            source.kill()
+            await source.wait()
+    await idle_cluster.verify()
