@@ -71,7 +71,7 @@ def test_every_interleaving_within_the_bounds_keeps_every_promise(bounds: Bounds
     ("name", "bounds", "invariant", "steps"),
     [
         ("acknowledge_before_store", Bounds(messages=2, losses=0), "AcknowledgedIsStored", 12),
-        ("save_all_but_the_newest_number", Bounds(messages=1, losses=0), "AcknowledgedIsRemembered", 10),
+        ("save_all_but_the_newest_number", Bounds(messages=1, losses=0), "AcceptedIsCounted", 10),
         ("deliver_a_held_message_early", Bounds(messages=2, losses=0), "InOrder", 12),
         ("never_acknowledge_a_duplicate", Bounds(messages=1, losses=1), "Liveness", 14),
         ("acknowledge_a_request_without_its_reply", Bounds(messages=1, losses=0, requests=True), "", 14),

@@ -298,7 +298,7 @@ def take_a_duplicate_for_a_new_message(monkeypatch: pytest.MonkeyPatch) -> None:
     original = replace(monkeypatch, RMDestination, "receive", receive)
 
 
-@mutant("AcknowledgedIsRemembered")
+@mutant("AcknowledgedIsRemembered", "AcceptedIsCounted")
 def save_all_but_the_newest_number(monkeypatch: pytest.MonkeyPatch) -> None:
     def to_state(self: RMDestination) -> Any:
         accepted = self.accepted.copy()
@@ -760,3 +760,12 @@ def let_go_in_every_queue_of_what_one_forwarder_has_delivered(monkeypatch: pytes
 
     original_join = replace(monkeypatch, Queue, "join", join)
     original = replace(monkeypatch, Queue, "move_cursor", move_cursor)
+
+
+@mutant("AcceptedIsCounted")
+def forget_over_a_crash_how_many_messages_entered_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_state(cls: type[RMDestination], state: Any, *rest: Any) -> RMDestination:
+        return original(cls, {**state, "unqueued": 0}, *rest)  # type: ignore[no-any-return]
+
+    original = RMDestination.from_state.__func__  # type: ignore[attr-defined]
+    replace(monkeypatch, RMDestination, "from_state", classmethod(from_state))

@@ -192,6 +192,54 @@ def test_a_held_message_may_leave(state: dict[str, Any], change: Change) -> None
     assert audit([*whole(), held_9, write(2, 5, (held(9)[0],), change)]).problems == []
 
 
+def counted(*ranges: int, unqueued: int = 0, **state: Any) -> Change:
+    """The state of a Sequence that counts its messages for no queue."""
+    return accepted(*ranges, unqueued=unqueued, **state)
+
+
+LOST = "1 more messages of Sequence urn:s are accepted than stored: some of "
+
+
+@pytest.mark.parametrize(
+    ("writes", "problems"),
+    [
+        ([[counted()], [record(0, 1), counted(1, 1)], [record(1, 2), counted(1, 2)]], []),
+        ([[record(0, 1), counted(1, 1)], [counted(1, 2)], [record(1, 3), counted(1, 3)]], [f"2: {LOST}2-2."]),
+        ([[counted(1, 2, unqueued=1)]], [f"1: {LOST}1-2."]),
+        ([[counted(1, 1, unqueued=1)], [record(0, 2), counted(1, 2, unqueued=1)]], []),
+        ([[held(2), counted(2, 2, held=[2, 9])], [record(0, 1), record(1, 2), (held(2)[0],), counted(1, 2)]], []),
+        ([[held(2), counted(2, 2, held=[2, 9])], [(held(2)[0],), counted(2, 2, state="terminated")]], []),
+        ([[record(0, 1), counted(1, 1, unqueued=1)]], ["1: 1 messages of Sequence urn:s are stored, but count"]),
+        ([[accepted(1, 5)], [record(0, 6), counted(1, 6)], [counted(1, 7)]], [f"3: {LOST}1-5 7-7."]),
+    ],
+    ids=["stored", "lost", "one of two", "for no queue", "held", "discarded", "miscounted", "of an older version"],
+)
+def test_an_accepted_message_is_stored_or_counts_as_one_for_no_queue(
+    writes: Sequence[Sequence[Change]], problems: Sequence[str]
+) -> None:
+    log = [claim(1), write(1, 1, queue(), *writes[0])]
+    log += [write(1, serial, *changes) for serial, changes in enumerate(writes[1:], 2)]
+    found = audit(log).problems
+    assert [one.partition("record ")[2][: len(two)] for one, two in zip(found, problems, strict=True)] == problems
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_messages_that_were_deleted_before_a_copy_are_not_missing(parts: int) -> None:
+    copied = [queue(), record(4, 5), counted(1, 5, unqueued=1)]
+    changes = [record(5, 6), counted(1, 6, unqueued=1)]
+    log = [write(3, 9, *changes, copies=Copies.BEGINS | Copies.ENDS, copied=copied)]
+    if parts == 2:
+        log = [
+            write(3, 8, copies=Copies.BEGINS, copied=copied[:1]),
+            write(3, 9, *changes, copies=Copies.ENDS, copied=copied[1:]),
+        ]
+    log += [claim(4), write(4, 10, counted(1, 7, unqueued=2))]
+    assert audit(log, 100).problems == []
+    log.append(write(4, 11, counted(1, 8, unqueued=2)))
+    (problem,) = audit(log, 100).problems
+    assert LOST in problem
+
+
 def test_a_log_with_many_problems_keeps_the_first() -> None:
     log = [claim(1), write(1, 1, queue(), record(0, 1))]
     log += [write(1, serial, record(serial - 1, 1)) for serial in range(2, 300)]

@@ -244,11 +244,11 @@ def verify(cluster: str, watch: float, reads_all: bool, as_json: bool) -> int:
     On PostgreSQL: every partition has one row; no two memberships have the same incarnation; the records of each
     partition of a queue are complete; every store belongs to a partition. On Kafka, each log is read from its
     beginning: claims and writes are in order and complete; the records of queues are complete, and none repeats a
-    message number; what a Sequence accepted stays accepted, and what it holds enters a queue; and the messages of an
-    outbound Sequence keep their numbers. With --watch, also: no epoch, serial or first offset ever falls. With
-    --records, also: every record can be decoded and its body is XML, each message number of a Sequence occurs once in
-    a queue, and no cursor is behind the end of its queue; on Kafka, the caches on this machine have what their logs
-    say. The exit code is 0 if all rules hold, and 1 otherwise.
+    message number; what a Sequence accepted was stored and stays accepted, and what it holds enters a queue; and the
+    messages of an outbound Sequence keep their numbers. With --watch, also: no epoch, serial or first offset ever
+    falls. With --records, also: every record can be decoded and its body is XML, each message number of a Sequence
+    occurs once in a queue, and no cursor is behind the end of its queue; on Kafka, the caches on this machine have what
+    their logs say. The exit code is 0 if all rules hold, and 1 otherwise.
     """
     from holdfast.cluster.operating.engines import verifier_of
 

@@ -123,6 +123,8 @@ class Inbound:
                 self._look_whether_session(self._sessions, destination, envelope, is_asked)
             record = record_of(destination, envelope, is_asked, now)
             deliveries = self._place(destination, number, record, queues)
+        if not deliveries and number not in destination.held:
+            destination.unqueued += 1
         # One batch has the record, in a queue or held, and the ranges that name it. Only then is it acknowledged.
         self.commit.save(destination.identifier, destination)
         self.commit.then(partial(self._stored, destination, number, deliveries, envelope, back_channel, awaits_reply))

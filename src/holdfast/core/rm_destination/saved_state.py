@@ -64,6 +64,7 @@ class InboundSequence:
         "settling",
         "state",
         "suspended",
+        "unqueued",
         "versions",
     )
 
@@ -85,6 +86,9 @@ class InboundSequence:
         self.leaving: deque[int] = deque()
         """After its end, the held messages that have yet to enter queues, ascending."""
         self.next_in_order = 1
+        self.unqueued = 0
+        """How many accepted messages entered no queue and were never held: for no queue, too late, or an empty
+        LastMessage. With them, the store accounts for every accepted number."""
         self.marker: int | None = None
         """The number of an empty LastMessage (1.0): accepted, never delivered."""
         self.last_message_number: int | None = None
@@ -133,6 +137,8 @@ class InboundSequence:
         if self.state is not _CREATED:
             state["state"] = self.state.value
         self.replies.save(state)
+        if self.unqueued:
+            state["unqueued"] = self.unqueued
         if self.marker is not None:
             state["marker"] = self.marker
         if self.last_message_number is not None:
@@ -176,6 +182,7 @@ class InboundSequence:
             "accepted": [],
             "awaiting": [],
             "next_in_order": 1,
+            "unqueued": 0,
             "marker": None,
             "last_message_number": None,
             "replies": [],
@@ -220,6 +227,7 @@ class InboundSequence:
             self.settling = SettlingState.AWAITING if is_awaiting else SettlingState.SETTLED
         self._restore_held(held, state.get("held", []))
         self.next_in_order = state["next_in_order"]
+        self.unqueued = state.get("unqueued", 0)
         self.marker = state["marker"]
         self.last_message_number = state["last_message_number"]
         self.offered = state["offered"]

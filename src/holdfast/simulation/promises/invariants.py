@@ -106,6 +106,19 @@ class RangesNeverShrink(Invariant):
             self.broken(f"{node.name} acknowledges {now} of {identifier} after it had acknowledged {said}")
 
 
+class AcceptedIsCounted(Invariant):
+    """Every accepted number is that of a message that is or was on the disk, or counts as one for no queue."""
+
+    def stored(self, world: World, node: Node, batch: Batch) -> None:
+        disk = world.ledger.disks[node.index]
+        for identifier, state in saved_sequences(batch, "destination").items():
+            known = {number for sequence, number in disk.records if sequence == identifier}
+            accepted, unqueued = disk.accepted[identifier].count, int(str(state["unqueued"]))
+            if accepted != len(known) + unqueued:
+                what = f"{accepted} messages of {identifier}, has {sorted(known)}, and counts {unqueued} for no queue"
+                self.broken(f"{node.name} accepts {what}")
+
+
 class FinalIsFinal(Invariant):
     """After an acknowledgement with Final, the ranges stay the same and the endpoint accepts no message."""
 
@@ -365,6 +378,7 @@ ALL_INVARIANTS: tuple[type[Invariant], ...] = (
     AcknowledgedIsStored,
     AcknowledgedIsRemembered,
     RangesNeverShrink,
+    AcceptedIsCounted,
     FinalIsFinal,
     EndsAreDurable,
     ReplyBeforeAcknowledgement,

@@ -114,6 +114,16 @@ class LogAudit:
         self._numbers: dict[str, dict[str, AcknowledgementRanges]] = {}
         """Sequence -> queue -> the numbers that were appended there."""
         self._accepted: dict[str, AcknowledgementRanges] = {}
+        self._unqueued: dict[str, int] = {}
+        """Sequence -> how many accepted messages went to no queue; without those that an older version of Holdfast
+        wrote, which did not count them."""
+        self._stored: defaultdict[str, AcknowledgementRanges] = defaultdict(AcknowledgementRanges)
+        """Sequence -> the numbers that were ever in a queue, or held."""
+        self._absent: dict[str, int | None] = {}
+        """Sequence -> how many accepted messages need not be found: their records were deleted before the copy at the
+        beginning of the log, or an older version accepted them for no queue; None: unknown until the end of a write."""
+        self._is_copied = False
+        """Whether a copy of the content was read since the last check of the accepted messages."""
         self._held: defaultdict[str, _Held] = defaultdict(_Held)
         self._dropped: list[tuple[str, int]] = []
         """Sequence and number of each held message that the present write deletes."""
@@ -139,10 +149,12 @@ class LogAudit:
             found = self._replay.read(offset, record)
             self._check_epoch(offset, before, record, found)
             if isinstance(found, Written):
+                self._is_copied |= found.has_copy
                 copied, changes = decode_write(found.data, self._place)
                 self._follow(offset, copied if found.has_copy else [], is_copy=True)
                 self._follow(offset, changes, is_copy=False)
                 self._check_held(offset, changes)
+                self._check_accepted(offset, changes)
         except StoreError as error:
             self._say(error.message)
             self.is_over = True
@@ -203,6 +215,7 @@ class LogAudit:
             self._pieces.record(value)
             name, number = layout.key_name(key), layout.last_number(key)
             self._held[name].stored.add(number)
+            self._stored[name].add(number)
             # A copy repeats what arrived before.
             if not is_copy:
                 arrived.append((name, number))
@@ -223,6 +236,9 @@ class LogAudit:
             self._accepted.pop(name, None)
             self._starts.pop(name, None)
             self._held.pop(name, None)
+            self._unqueued.pop(name, None)
+            self._stored.pop(name, None)
+            self._absent.pop(name, None)
         elif tag == layout.HELD:
             name, number = layout.key_name(key), layout.last_number(key)
             self._held[name].stored.discard(number)
@@ -245,6 +261,29 @@ class LogAudit:
             for number in sorted(self._held[name].listed - self._held[name].stored):
                 self._say(f"{where}: message {number} of Sequence {name} counts as held, but is not stored.")
 
+    def _check_accepted(self, offset: int, changes: Iterable[Change]) -> None:
+        """Check that every accepted message was stored, or counts as one for no queue."""
+        if self._replay.checkpoint is None:
+            return  # the copy of the content is not read to its end
+        if self._is_copied:
+            self._absent, self._is_copied = {name: self._missing(name) for name in self._unqueued}, False
+        saved = {layout.key_name(one[0]) for one in changes if len(one) == 2 and one[0][:1] == layout.SEQUENCE}
+        for name in sorted(saved & self._unqueued.keys()):
+            missing, known = self._missing(name), self._absent.setdefault(name, 0)
+            if known is not None and missing != known:
+                among = AcknowledgementRanges(self._accepted[name].outside(self._stored[name]))
+                more = f"{missing - known} more messages of Sequence {name} are accepted than stored: some of {among}"
+                if missing < known:
+                    more = (
+                        f"{known - missing} messages of Sequence {name} are stored, but count as accepted for no queue"
+                    )
+                self._say(f"The log at {self._place}, record {offset}: {more}.")
+            self._absent[name] = missing
+
+    def _missing(self, name: str) -> int:
+        """Return how many messages of a Sequence are accepted, but neither stored nor for no queue."""
+        return self._accepted[name].count - self._stored[name].count - self._unqueued[name]
+
     def _record(self, where: str, key: bytes, value: bytes, arrived: list[tuple[str, int]]) -> None:
         queue, number, rest = layout.split_partition_key(key)
         place = f"{where}: queue {queue!r}, partition {number}"
@@ -254,11 +293,14 @@ class LogAudit:
             self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
         self._ends[queue, number] = offset + 1
         kind = self._kinds.get(queue)
-        if kind in (None, OUTBOX, DEAD_LETTERS) or queue == DEAD_LETTERS or queue.startswith(ASIDE):
+        if kind in (OUTBOX, DEAD_LETTERS) or queue == DEAD_LETTERS or queue.startswith(ASIDE):
             return
         record = layout.decode_record(value)
         if record.message_number < 1:
             return
+        self._stored[record.sequence].add(record.message_number)
+        if kind is None:
+            return  # an older version did not say whether it is an outbox
         known = self._numbers.setdefault(record.sequence, {}).setdefault(queue, AcknowledgementRanges())
         if not known.add(record.message_number):
             what = f"number {record.message_number} of Sequence {record.sequence}"
@@ -279,3 +321,7 @@ class LogAudit:
                 self._say(f"{where}: messages {lower} to {upper} of Sequence {name} count as accepted no longer.")
             self._accepted[name] = accepted
             self._held[name].see(state)
+            if "unqueued" in state:
+                if name not in self._unqueued and len(before):
+                    self._absent[name] = None
+                self._unqueued[name] = int(state["unqueued"])
