@@ -91,3 +91,13 @@ def test_a_file_that_cannot_be_written_is_a_trouble_and_no_error(tmp_path: Path)
     memory = NodeMemory(str(tmp_path / "file"), "a")
     memory.see("c1", {}, 0.0)
     assert "cannot be written" in memory.trouble and memory.cluster == "c1"
+
+
+def test_a_batch_counts_if_a_server_shows_it_twice_not_if_two_servers_show_it(tmp_path: Path) -> None:
+    memory = NodeMemory(str(tmp_path), "a")
+    memory.meet("c1", {0: (2, 10)}, 0.0)
+    memory.see("c1", {0: (2, 11)}, 1.0)
+    memory.meet("c1", {0: (2, 11)}, 2.0)
+    assert memory.lost({0: (2, 10)}) == []
+    memory.see("c1", {0: (2, 11)}, 3.0)
+    assert memory.lost({0: (2, 10)}) != []

@@ -262,7 +262,7 @@ class LeaseDatabase:
             raise self._older_copy(said)
         self._require_newest(connection)
         self._was_connected, self._is_restored = True, False
-        self._memory.see(rows[0][0], batches, time.monotonic())
+        self._memory.meet(rows[0][0], batches, time.monotonic())
 
     def _require_newest(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Check that no node has found that the database went back to an older copy."""

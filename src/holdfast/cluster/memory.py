@@ -83,6 +83,16 @@ class NodeMemory:
                 found.append(f"the epoch of cluster partition {partition} fell from {epoch} to {epoch_now}")
         return found
 
+    def meet(self, cluster: str, batches: Batches, now: float) -> None:
+        """Remember the cluster at a new connection. Another server may answer, so the batches of an earlier one do not
+        count.
+
+        Args:
+            cluster, batches, now: As in :meth:`see`.
+        """
+        self._seen = {}
+        self.see(cluster, batches, now)
+
     def see(self, cluster: str, batches: Batches, now: float) -> None:
         """Remember the cluster, and of other nodes what the database had at the previous call, if it has that or more
         now: what was visible for a moment may not have been durable everywhere.
