@@ -1,6 +1,7 @@
 """``holdfast receive`` and ``holdfast send``, with each other: files and lines, interruptions, refusals.
 
-Covers cli/program.py, cli/running/message_files.py, cli/running/receive.py, cli/running/send.py and core/versions.py.
+Covers cli/program.py, cli/running/message_files.py, cli/running/printed_answers.py, cli/running/receive.py,
+cli/running/send.py and core/versions.py.
 """
 
 from __future__ import annotations
@@ -181,6 +182,59 @@ def test_a_fault_of_the_service_is_a_sentence_that_names_the_file(run: Any, serv
     result = run("send", "--to", served.url, "--action", "urn:fault", "--request", *orders(tmp_path, 1))
     assert result.code == 1
     assert "holdfast: the service answered orders/000.xml with a fault: out of stock" in result.err
+
+
+@pytest.mark.parametrize("is_one_batch", [True, False])
+def test_a_fault_hides_no_reply_and_is_named_with_its_line(
+    run: Any, served: Any, tmp_path: Path, is_one_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_one_batch:
+        monkeypatch.setattr("holdfast.cli.running.message_files.TOGETHER", 1)
+    actions = ["urn:fault", "urn:price", "urn:fault", "urn:price"]
+    lines = [{"body": f"<order>{number}</order>", "action": action} for number, action in enumerate(actions)]
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = run("send", "--to", served.url, "--request", "--jsonl", "orders.jsonl")
+    assert result.code == 1
+    assert result.out.splitlines() == ["<price>1</price>", "<price>3</price>"]
+    told = [line for line in result.err.splitlines() if "with a fault" in line]
+    assert told == [f"the service answered orders.jsonl, line {n} with a fault: out of stock" for n in (1, 3)]
+    assert "holdfast: the service answered 2 of 4 requests with faults" in result.err
+    result = run("send", "--resume", "--request")
+    assert (result.code, result.out) == (0, ""), "and each is printed once"
+
+
+SHOP = """import holdfast
+app = holdfast.Destination(':memory:')
+@app.on('urn:price')
+def price(message) -> str:
+    return message.body_bytes.replace(b'order', b'price')
+@app.on('urn:fault')
+def fault(message) -> str:
+    raise holdfast.ApplicationFault('out of stock')
+"""
+
+
+def test_replies_that_come_after_the_command_are_printed_by_the_command_it_names(
+    start: Any, run: Any, run_out_of_time: Any, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    lines = [{"body": f"<order>{n}</order>", "action": "urn:fault" if n == 1 else "urn:price"} for n in range(3)]
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    url = f"http://127.0.0.1:{port}/"
+    result = run_out_of_time("send", "--to", url, "--request", "--jsonl", "orders.jsonl", what="3 stored, 0 ack")
+    assert "may not be stored" not in result.err
+    command = re.search(r"To continue: holdfast (.*)", result.err)
+    assert command is not None, result.err
+    (tmp_path / "shop.py").write_text(SHOP)
+    assert start("serve", "shop:app", "--port", str(port)).line()
+    asked, silent = command[1].split(), [word for word in command[1].split() if word != "--request"]
+    result = run(*silent)
+    assert (result.code, result.out) == (0, "")
+    assert f"3 replies are in the store. To print and delete: {command[0][13:]}" in result.err
+    result = run(*asked)
+    assert result.code == 1
+    assert result.out.splitlines() == ["<price>0</price>", "<price>2</price>"]
+    assert re.search(r"the service answered the request urn:uuid:\S+ with a fault: out of stock", result.err)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +435,6 @@ def test_a_key_that_is_stopped_does_not_keep_the_messages_of_the_others_from_lea
         (["--to", "http://x/", "--profile", "axis", "a.xml"], "axis"),
         (["--to", "http://x/", "--profile", "wcf", "--rm", "1.0", "a.xml"], "--profile sets the versions"),
         (["--to", "http://x/", "--header", "nonsense", "a.xml"], "not 'Name: value'"),
-        (["--resume", "--request"], "--request needs files"),
     ],
 )
 def test_wrong_usage_of_send_is_named(run: Any, tmp_path: Path, arguments: list[str], text: str) -> None:

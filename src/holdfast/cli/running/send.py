@@ -30,6 +30,7 @@ from holdfast.cli.program import (
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.running.message_files import Batch, MessageFiles, Outgoing
 from holdfast.cli.running.operation_values import OperationValues, read_values
+from holdfast.cli.running.printed_answers import PrintedAnswers
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.source import Source
 
-END_PATIENCE = 10.0
-"""Seconds to wait for the end of a Sequence in which every message is acknowledged."""
 RESUME = "holdfast send --resume"
 OPTIONS = {
     "headers": "--header",
@@ -83,8 +82,11 @@ class Run:
     source: Source | None = None
     is_open: bool = False
     """Whether the store has been opened."""
+    answers: PrintedAnswers = field(default_factory=PrintedAnswers)
     values: OperationValues | None = None
     """The operation that the files are values for; None if they are XML."""
+    operation: tuple[str, ...] = ()
+    """The options that name it."""
     logs: tuple[str, bool] = ("warning", False)
     attachments: tuple[Attachment, ...] = ()
     """Attached to every message."""
@@ -112,7 +114,12 @@ class Run:
 @click.option("--key", default="", help="Messages with the same key share a Sequence and keep its order.")
 @click.option("--operation", metavar="NAME", help="FILES are JSON objects: the values of this operation of the --wsdl.")
 @click.option("--resume", is_flag=True, help="Send the messages in the store, even if sending had stopped.")
-@click.option("--request", "is_request", is_flag=True, help="Wait for replies and print their bodies.")
+@click.option(
+    "--request",
+    "is_request",
+    is_flag=True,
+    help="Wait for replies and print their bodies. With --resume, also those in the store.",
+)
 @click.option(
     "--jsonl",
     "is_jsonl",
@@ -184,7 +191,7 @@ def send(
     another --store, and discard the messages of the first one with `holdfast outbox discard`. A store without messages
     accepts another URL.
     """
-    _check_usage(files, to or wsdl, resume, what["is_request"])
+    _check_usage(files, to or wsdl, resume)
     if port is not None and wsdl is None:
         raise click.UsageError("--port names a port of the --wsdl.")
     if operation is not None and wsdl is None:
@@ -199,9 +206,10 @@ def send(
     options = {"versions": versions, "profile": profile, "assurance": assurance, "http": http}
     options |= _credentials(username, password_file, password_digest)
     try:
-        if operation is not None and files:
-            run.values = read_values(str(wsdl), port, operation, http)
+        if operation is not None:
+            run.values = run.answers.values = read_values(str(wsdl), port, operation, http)
             run.is_request = not run.values.is_one_way
+            run.operation = ("--wsdl", str(wsdl), *(("--port", port) if port else ()), "--operation", operation)
         run.source = _source(to, wsdl, port, run.store, options)
         with _options_of_resume():
             run_interruptible(_send(run.source, run, resume))
@@ -226,15 +234,13 @@ def _source(to: str | None, wsdl: str | None, port: str | None, store: str, opti
     return run_interruptible(Source.from_wsdl(wsdl, store, port=port, to=to, **options))
 
 
-def _check_usage(files: tuple[str, ...], to: str | None, resume: bool, is_request: bool) -> None:
+def _check_usage(files: tuple[str, ...], to: str | None, resume: bool) -> None:
     if not files and not resume:
         raise click.UsageError(
             "Name the files to send, - for standard input, or --resume to send the messages in the store."
         )
     if to is None and not resume:
         raise click.UsageError("Name the destination with --to URL or --wsdl URL.")
-    if resume and is_request and not files:
-        raise click.UsageError("--request needs files to send; --resume alone sends stored messages.")
     for name in files:
         if name != "-" and not Path(name).is_file():
             raise click.UsageError(f"There is no file {name!r}.")
@@ -308,7 +314,7 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
     run.total = run.messages.count()
     try:
         async with asyncio.timeout(run.timeout):
-            async with _opened(source):
+            async with source:  # its end confirms the replies that are printed, if there is no error
                 run.is_open = True
                 before = source.progress.outstanding
                 async with progress(lambda: _look(run, before)):
@@ -319,23 +325,18 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
                         await _request(source, run)
                     else:
                         await _store(source, run)
-                    await _flush(source, run)
-                    await source.close(END_PATIENCE)
+                    try:
+                        await _flush(source, run)
+                    finally:
+                        if resume:
+                            await _stored_replies(source, run)
+        run.answers.raise_faults()
     except NotAcknowledged:
         raise
     except TimeoutError:
         raise NotAcknowledged(
             f"not done within {run.timeout:g} s; {_so_far(run)}{_because(source)}", remedy=_how_to_go_on(run)
         ) from None
-
-
-@contextlib.asynccontextmanager
-async def _opened(source: Source) -> AsyncIterator[None]:
-    await source.open()
-    try:
-        yield
-    finally:
-        await source.close(0.0)
 
 
 async def _batches(run: Run) -> AsyncIterator[Batch]:
@@ -357,28 +358,36 @@ async def _batches(run: Run) -> AsyncIterator[Batch]:
         yield batch
 
 
-async def _each(run: Run, take: Callable[[Outgoing], Any]) -> AsyncIterator[list[Any]]:
-    """Give every message to ``take``, a batch at a time, and yield the results."""
+async def _each(run: Run, take: Callable[[Outgoing], Any], use: Callable[[Any], None]) -> None:
+    """Give every message to ``take``, a batch at a time, and its result to ``use``, in the order of the messages.
+
+    An error of one message is raised once the results of its batch are used.
+    """
     async for some, problem in _batches(run):
+        failed: HoldfastError | None = None
         run.unstored = some[0].name if some else ""
-        results = await asyncio.gather(*(take(message) for message in some), return_exceptions=True)
-        for message, result in zip(some, results, strict=True):
-            if isinstance(result, EnvelopeError):
-                problem = ConfigurationError(
-                    f"{message.name} cannot be sent: {clause(result.message)}", remedy=result.remedy
-                )
-            elif isinstance(result, PeerFault):
-                declared = "" if run.values is None else run.values.fault(result)
-                raise PeerFault(
-                    f"the service answered {message.name} with a fault: {result.message}{declared}",
-                    code=result.code,
-                    detail=result.detail,
-                    remedy=result.remedy,
-                ) from result
-            elif isinstance(result, BaseException):
-                raise result
+        run.answers.begun += len(some)
+        tasks = [asyncio.ensure_future(take(message)) for message in some]
+        try:
+            for message, task in zip(some, tasks, strict=True):
+                try:
+                    result = await task
+                except PeerFault as fault:
+                    run.answers.fault(message.name, fault)
+                except EnvelopeError as error:
+                    problem = ConfigurationError(
+                        f"{message.name} cannot be sent: {clause(error.message)}", remedy=error.remedy
+                    )
+                except HoldfastError as error:
+                    failed = failed or error
+                else:
+                    use(result)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if failed is not None:
+            raise failed
         run.unstored = ""
-        yield [result for result in results if not isinstance(result, EnvelopeError)]
         if problem is not None:
             raise _not_sent(run, problem) from problem
 
@@ -409,8 +418,7 @@ async def _store(source: Source, run: Run) -> None:
         except HoldfastError as error:  # that key is stopped; the others are not
             run.refused.setdefault(message.key, (error, []))[1].append(message.name)
 
-    async for _ in _each(run, take):
-        pass
+    await _each(run, take, lambda _result: None)
 
 
 async def _flush(source: Source, run: Run) -> None:
@@ -438,7 +446,7 @@ def _raise_refused(run: Run) -> None:
 
 async def _request(source: Source, run: Run) -> None:
     async def take(message: Outgoing) -> Reply:
-        reply = await source.request(
+        return await source.request(
             message.body,
             action=message.action,
             sequence_key=message.key,
@@ -446,12 +454,25 @@ async def _request(source: Source, run: Run) -> None:
             attachments=(*message.attachments, *run.attachments),
             timeout=None,
         )
-        return reply
 
-    async for replies in _each(run, take):
-        for reply in replies:
-            click.echo(reply.body_bytes if run.values is None else run.values.reply(reply.body_bytes))
-            reply.done()
+    await _each(run, take, run.answers.reply)
+
+
+async def _stored_replies(source: Source, run: Run) -> None:
+    """Print the replies in the store that no command has printed; without --request, say that there are some."""
+    stored = source.unconfirmed()
+    if stored and not run.is_request:
+        click.echo(
+            f"{len(stored):,} {'replies are' if len(stored) != 1 else 'reply is'} in the store. To print and delete: "
+            f"{_resume_command(run, '--request')}",
+            err=True,
+        )
+        return
+    for message_id in stored:
+        try:
+            run.answers.reply(await source.reply(message_id))
+        except PeerFault as fault:
+            run.answers.fault(f"the request {message_id}", fault)
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
@@ -504,17 +525,27 @@ def _options_of_resume() -> Iterator[None]:
         raise
 
 
+def _resume_command(run: Run, *more: str) -> str:
+    from holdfast.store import shown
+
+    if run.is_request:
+        more = run.operation or ("--request",)
+    return shlex.join([*RESUME.split(), *more, "--store", shown(run.store)])
+
+
 def _how_to_go_on(run: Run) -> str:
     from holdfast.store import IN_MEMORY, shown
 
     assert run.source is not None
     waiting = run.source.progress.outstanding
     messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
-    to_continue = f"To continue: holdfast send --resume --store {shlex.quote(shown(run.store))}"
+    to_continue = f"To continue: {_resume_command(run)}"
     if not run.is_open:
         remedy = "This command has stored no message, and those of earlier commands stay in the store. "
         remedy += "Check that the store can be opened. "
         remedy += "Then run the command again." if run.files else to_continue
+    elif not waiting and run.is_request and run.store != IN_MEMORY:
+        remedy = f"Replies that are not printed are safe in {shown(run.store)}. {to_continue}"
     elif not waiting:
         remedy = "No message is waiting."
     elif run.store == IN_MEMORY:
@@ -523,6 +554,6 @@ def _how_to_go_on(run: Run) -> str:
         )
     else:
         remedy = f"{messages} safe in {shown(run.store)}. {to_continue}"
-    if run.unstored:
+    if run.unstored and run.source.progress.stored < run.answers.begun:
         remedy += f"\n  Messages from {run.unstored} on may not be stored: check them, and send the missing ones again."
     return remedy

@@ -65,7 +65,8 @@ class OperationCalls:
             operation: The name of the operation in the WSDL.
             arguments: The values of the first fields, or the value of an input without fields.
             _sequence_key, _message_id, _headers: As for :meth:`send`. With a ``_message_id``, the source keeps the
-                reply until :meth:`Reply.done` or the end of its block, and a repeated call returns it again.
+                reply until :meth:`Reply.done` or the end of its block, and a repeated call returns it again. After
+                that, a call with the same MessageID executes the operation again.
             _attachments: Files that travel with the message, as for :meth:`send`. Binary values need none: they are
                 bytes, and :attr:`SourceHTTP.mtom` says how they travel.
             _timeout: As for :meth:`request`.

@@ -121,6 +121,11 @@ class Replies:
         self._unread.popleft()
         self._came(*found[0])
 
+    @property
+    def requests(self) -> list[str]:
+        """MessageIDs of the requests whose replies are stored, the oldest reply first."""
+        return [*self._offsets]
+
     def has(self, request: str) -> bool:
         return request in self._offsets
 

@@ -424,6 +424,12 @@ class Source(OperationCalls):
         message.raise_for_fault()
         return message
 
+    def unconfirmed(self) -> list[str]:
+        """Return the MessageIDs of the requests whose replies are in the store and not confirmed, the oldest reply
+        first; :meth:`reply` returns each. So a program finds the replies that an earlier process did not fetch."""
+        self._check_open()
+        return self._running.calls.here.requests
+
     async def _submit(
         self,
         body: Body,

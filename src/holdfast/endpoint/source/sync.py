@@ -306,6 +306,7 @@ class Source:
     flush = _blocking(asynchronous.Source.flush)
     end = _blocking(asynchronous.Source.end)
     next_offset = _in_loop(asynchronous.Source.next_offset)
+    unconfirmed = _in_loop(asynchronous.Source.unconfirmed)
     resume = _in_loop(asynchronous.Source.resume)
     sequences = _in_loop(asynchronous.Source.sequences)
 
