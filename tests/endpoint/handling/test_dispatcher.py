@@ -33,6 +33,8 @@ from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.fault_replies import passed_on
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
 from holdfast.http.client.client import HTTPClient
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
@@ -205,6 +207,67 @@ async def test_an_application_fault_is_final_and_no_dead_letter(serve: Any) -> N
     assert caught.value.code == "Sender"
     assert calls == [1]
     assert dead_letters(app) == []
+
+
+async def test_a_fault_that_no_requester_gets_is_a_dead_letter_with_its_reason(serve: Any) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    calls: list[int] = []
+
+    @app.on(ACTION)
+    async def cancel(message: Message) -> None:
+        calls.append(message.attempt)
+        raise ApplicationFault("unknown carrier")
+
+    async with Source((await serve(app)).url, ":memory:") as source:
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
+        await until(lambda: dead_letters(app))
+    (letter,) = dead_letters(app)
+    assert "unknown carrier" in str(letter)
+    assert calls == [1], "a fault is final"
+
+
+async def test_a_value_returned_for_a_one_way_message_is_reported_once(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Destination(":memory:", handling=QUICK)
+    app.on(ACTION)(lambda message: "<price>7</price>")
+    app.on()(lambda message: "<price>7</price>")
+    async with Source((await serve(app)).url, ":memory:") as source:
+        for action in (ACTION, ACTION, "urn:1", "urn:2", "urn:3"):
+            await source.send("<n>1</n>", action=action)
+        await source.flush(60)
+        await app.running.dispatcher.done()
+    told = [one for one in caplog.messages if "reply.not_requested" in one]
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)], ids=repr)
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_handler_that_asks_the_process_to_end_does_not_end_it(error: BaseException, is_async: bool) -> None:
+    """In ``asyncio.run``, as a program has it: there, no signal raises KeyboardInterrupt in a handler."""
+
+    async def run() -> None:
+        app = Destination(":memory:", handling=QUICK)
+
+        async def later(message: Message) -> None:
+            raise error
+
+        def at_once(message: Message) -> None:
+            raise error
+
+        app.on(ACTION)(later if is_async else at_once)
+        app.on("urn:other")(lambda message: "<done/>")
+        service = Service(app, Listeners(port=0))
+        await service.start()
+        try:
+            async with Source(service.url, ":memory:") as source:
+                with pytest.raises(PeerFault, match="set aside"):
+                    await source.request("<n>1</n>", action=ACTION, timeout=60)
+                assert (await source.request("<n>1</n>", action="urn:other", timeout=60)).body_bytes == b"<done/>"
+        finally:
+            await service.close(0.5)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])

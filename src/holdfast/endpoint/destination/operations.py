@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
 from holdfast.endpoint.envelopes.message import ApplicationFault, Message
 from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, check_runs
+from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.attachments.references import has_includes
 
@@ -32,6 +33,8 @@ class OperationHandler:
         check_runs(handler)
         self._contract, self._operation, self._handler, self._mtom = contract, operation, handler, mtom
         self._name = getattr(handler, "__name__", type(handler).__name__)
+        self._has_returned = False
+        """Whether the handler of a one-way operation has returned a value, which is reported once."""
         self._fields = fields(operation.input)
         self._parameters = dict(inspect.signature(handler).parameters)
         self._message = self._take_message()
@@ -81,6 +84,9 @@ class OperationHandler:
 
     def _write(self, message: Message, result: Any) -> bytes | WithAttachments | None:
         if self._operation.is_one_way:
+            if result is not None and not self._has_returned:
+                self._has_returned = True
+                log.warning("reply.not_requested", action=message.action, handler=self._name)
             return None
         value, attachments = (
             (result.body, [*result.attachments]) if isinstance(result, WithAttachments) else (result, [])

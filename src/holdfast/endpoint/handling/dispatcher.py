@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,8 @@ class Dispatcher:
         self._handlers = handlers
         self._wanting: dict[str, bool] = {}
         """Action -> whether its handler takes the database connection."""
+        self._unrequested: set[str] = set()
+        """Actions of one-way messages with a handler that has returned a value, which is reported once."""
         self._running: set[asyncio.Future[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
@@ -122,8 +125,8 @@ class Dispatcher:
         except BaseException as error:
             if self._stopping and isinstance(error, asyncio.CancelledError):
                 raise
-            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-                raise  # only that thread receives a signal
+            if isinstance(error, KeyboardInterrupt) and _may_be_a_signal():
+                raise
             self._raised(handle, error)
         else:
             self._gave(handle, result)
@@ -224,6 +227,11 @@ class Dispatcher:
             _NoReply: The result is not a body.
         """
         if not record.wants_reply:
+            # Peers choose actions, so what is remembered is the action of the handler.
+            handled = record.action if record.action in self._handlers else ""
+            if result is not None and handled not in self._unrequested:
+                self._unrequested.add(handled)
+                log.warning("reply.not_requested", action=record.action, message_number=record.message_number)
             return None
         attachments = b""
         try:
@@ -263,17 +271,12 @@ class Dispatcher:
             self._failed(handle, error)
 
     def _decided(self, handle: Handle, fault: ApplicationFault) -> None:
-        record = handle.record
-        if not record.wants_reply:
-            log.warning(
-                "fault.no_requester",
-                sequence=record.sequence,
-                message_number=record.message_number,
-                action=record.action,
-                reason=str(fault),
-            )
+        """Answer with the fault. Without a requester that would get it, the message becomes a dead letter instead."""
+        if not handle.record.wants_reply:
+            self._failed(handle, fault, is_final=True)
+            return
         try:
-            reply = fault_reply(record, fault)
+            reply = fault_reply(handle.record, fault)
         except Exception as error:
             self._failed(handle, error)
         else:
@@ -285,11 +288,11 @@ class Dispatcher:
         self.handling.handled(handle, reply, self._engine.clock())
         self._engine.touch()
 
-    def _failed(self, handle: Handle, error: BaseException) -> None:
+    def _failed(self, handle: Handle, error: BaseException, *, is_final: bool = False) -> None:
         self.last_failure = brief(error)
         if self._tracing is not None:
             self._tracing.delivered(handle, error=error)
-        is_final = isinstance(error, _NoReply | InvalidBody)
+        is_final = is_final or isinstance(error, _NoReply | InvalidBody)
         self.handling.handling_failed(
             handle, self.last_failure, reason_of(error), self._engine.clock(), is_final=is_final
         )
@@ -362,6 +365,15 @@ def _alone(
     handling: HandlerSchedule, handle: Handle, reply: Record | None, clock: Callable[[], float]
 ) -> tuple[Batch | None, Batch]:
     return handling.handled_alone(handle, reply, clock())
+
+
+def _may_be_a_signal() -> bool:
+    """Whether a signal may have raised KeyboardInterrupt here, and not the handler itself.
+
+    A server and ``asyncio.run`` have signal handlers that end the program in order instead.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _caused(what: str, error: BaseException) -> RuntimeError:
