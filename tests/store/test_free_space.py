@@ -113,6 +113,21 @@ def test_trouble_is_told_with_the_space_that_is_needed_and_ends_with_it(small, t
     store.close()
 
 
+def test_a_content_without_room_is_trouble_without_any_commit(small, tmp_path, monkeypatch):
+    """Another program has filled the disk: a server must not call itself ready while it refuses attachments."""
+    free = PLENTY
+    monkeypatch.setattr(Reserve, "free", lambda self: free)
+    store = RocksDBStore(tmp_path / "store")
+    store.create_content().write(b"x")
+    assert not store.trouble
+    free = 0
+    store.create_content().write(b"x")
+    assert "nearly full" in store.trouble
+    free = PLENTY
+    wait_for(lambda: not store.trouble)
+    store.close()
+
+
 def test_commits_see_that_space_is_short_while_the_keeper_is_busy(small, tmp_path, monkeypatch):
     monkeypatch.setattr(Keeper, "wake", lambda self: None)
     free = PLENTY

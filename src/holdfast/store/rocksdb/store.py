@@ -415,8 +415,18 @@ class RocksDBStore(Reads):
         return self._failure is not None or self.content.references.is_named(content)
 
     def _needed(self) -> int:
-        """Return the bytes of free space that the engine may need."""
-        return 0 if self._space is None else self._space.needed
+        """Return the bytes of free space that the engine may need; asked before a part of a content is written.
+
+        A content fills the disk without a commit, and another program may have filled it: so look, or the store would
+        refuse contents without trouble.
+        """
+        space, keeper = self._space, self._keeper
+        if space is None or keeper is None or self._closed:
+            return 0
+        space.look_if_near()
+        if space.is_low:
+            keeper.wake()  # it looks until the trouble is over
+        return space.needed
 
     def _be_in_trouble(self, why: str) -> None:
         self.trouble = why
