@@ -205,6 +205,7 @@ class Unheard:
         number: The message; 0 for the request that ends the Sequence.
         times: The number of empty answers.
         wants_reply: Whether the message is a request, with a reply that may take time.
+        seconds: Since the first transmission of the message.
     """
 
     key: str
@@ -212,6 +213,7 @@ class Unheard:
     number: int
     times: int
     wants_reply: bool
+    seconds: float
 
 
 @dataclass(slots=True)

@@ -24,6 +24,12 @@ def with_secret(address: str, secret: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}{SECRET}{secret}"
 
 
+def without_secret(address: str) -> str:
+    """Return an address for logs and errors: the secret of :func:`with_secret` is left out."""
+    secret = secret_in(address)
+    return address if not secret else address.replace(f"{SECRET}{secret}", f"{SECRET}…")
+
+
 def secret_in(address: str) -> str:
     """Return the secret in an address from :func:`with_secret`, or in its path; "" without one."""
     # Most addresses have no secret: the first test costs no split.

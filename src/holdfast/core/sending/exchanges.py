@@ -96,7 +96,9 @@ class Exchanges:
             doubt_remains(outbox, source, now)
         times = source.silence(sent.number) if was_empty and not is_question else 0
         if times >= ANSWERED_ENOUGH:
-            effect = Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply)
+            entry = source.flight.get(sent.number)
+            seconds = now - entry.first_sent_at if entry is not None else 0.0
+            effect = Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply, seconds)
             self._context.effects.append(effect)
         outbox.ready()
 

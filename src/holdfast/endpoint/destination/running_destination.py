@@ -45,6 +45,7 @@ from holdfast.endpoint.destination.queues import Partitioning, Retentions, check
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
+from holdfast.endpoint.destination.unreachable_addresses import UnreachableAddresses
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
@@ -147,9 +148,12 @@ class RunningDestination:
             http.new_client(max_connections=outgoing(soft_limit())),
             settings.envelopes,
             http.headers,
+            on_transport_error=self._not_reached,
+            on_answer=lambda sent: self._unreachable.answered(sent.to),
             is_trusted=self.worker.is_trusted if self.worker is not None else None,
             spooling=settings.envelopes.spooling_answers(store.create_content),
         )
+        self._unreachable = UnreachableAddresses()
         self.unanswered = Unanswered()
         self.reception = Reception(
             self.engine,
@@ -386,6 +390,11 @@ class RunningDestination:
             log_stopped(effect)
         else:
             assert type(effect) in _UNHEEDED, effect
+
+    def _not_reached(self, sent: Transmit, reason: str) -> None:
+        outbox = self.engine.protocol.outbound.sequences.by_local_id.get(sent.source)
+        if outbox is None or outbox.forwarding is None:  # a forwarder's circuit reports its destination
+            self._unreachable.failed(sent.to, reason)
 
     def _respond(self, effect: Respond) -> None:
         exchange = cast(Exchange, effect.back_channel)

@@ -10,7 +10,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 
 from holdfast.core.events import Transmit
-from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence
+from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence, is_polled
+from holdfast.core.origin import without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
@@ -297,8 +298,7 @@ class Sender:
     def _answered(self, sent: Transmit, notes: Notes | None, response: Response) -> None:
         wait = self._wait_of(sent, response)
         if not response.body.strip() and response.spool is None and 200 <= response.status < 300:
-            is_silent = isinstance(sent.envelope.control, CreateSequence) and not _is_answered_elsewhere(sent)
-            self._come(sent, None, _silence(sent, response) if is_silent else "")
+            self._come(sent, None, _silence(sent, response))
             return
         self._envelopes.read(sent, response, notes, partial(self._read, sent, response, wait))
 
@@ -453,13 +453,20 @@ def retry_after(response: Response, now: float) -> float:
         return 0.0
 
 
-def _is_answered_elsewhere(sent: Transmit) -> bool:
-    reply_to = sent.envelope.reply_to
-    return reply_to is not None and not reply_to.is_anonymous
-
-
 def _silence(sent: Transmit, response: Response) -> str:
-    return f"{sent.to} answered CreateSequence with HTTP {response.status} and no content. {_ASK}"
+    """Return what is wrong with an empty answer; "" if nothing is."""
+    if not isinstance(sent.envelope.control, CreateSequence):
+        return ""
+    reply_to = sent.envelope.reply_to
+    if reply_to is None or reply_to.is_anonymous:
+        return f"{sent.to} answered CreateSequence with HTTP {response.status} and no content. {_ASK}"
+    if sent.attempt < 2 or is_polled(reply_to.address):
+        return ""  # its response is on its way
+    here = without_secret(reply_to.address)
+    return (
+        f"{sent.to} has answered CreateSequence {sent.attempt} times with HTTP {response.status} and no content: "
+        f"it must send its responses and replies to {here}; check that it can reach that address"
+    )
 
 
 def _first_line(response: Response) -> str:

@@ -43,6 +43,9 @@ from holdfast.exceptions import DeliveryError, NotAcknowledged
 from holdfast.settings import check_seconds
 from holdfast.store import IN_MEMORY, Store, shown
 
+REPLY_SECONDS = 60.0
+"""Seconds without an answer to a request after which the log names the destination silent: a handler takes time."""
+
 
 class Calls:
     """Pending calls of a running source.
@@ -73,6 +76,8 @@ class Calls:
         """MessageID of a request -> the future of its reply."""
         self._waiting: Counter[str] = Counter()
         """MessageID of a request -> how many callers wait for its reply."""
+        self._silent = "", 0
+        """The Sequence and the number of the message for which the log last named the destination silent."""
         self.given = GivenIds()
         self.asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
@@ -202,11 +207,18 @@ class Calls:
             self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
         elif isinstance(effect, Unheard):
             self.progress.problem = unheard_text(effect, self.to, self.local)
-            log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
+            self._warn_of_silence(effect)
         elif isinstance(effect, Stopped):
             self._stopped(effect)
         elif isinstance(effect, Ended):
             self.lanes[effect.key].tell_ended()
+
+    def _warn_of_silence(self, effect: Unheard) -> None:
+        """Log a silent destination once for each message, and for a request only when its handler has had time."""
+        silent = effect.identifier, effect.number
+        if silent != self._silent and (not effect.wants_reply or effect.seconds >= REPLY_SECONDS):
+            self._silent = silent
+            log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
 
     def _submitted(self, effect: Submitted) -> None:
         count = effect.last - effect.first + 1
