@@ -157,7 +157,7 @@ async def test_an_answer_that_is_too_large_is_not_read(declared: bool) -> None:
             exchange.finish()
 
     async with serving(handler) as url, HTTPClient(max_response=1000) as client:
-        with pytest.raises(TransportError, match="more than 1000 bytes") as caught:
+        with pytest.raises(TransportError, match="more than 1,000 bytes") as caught:
             await post(client, url, b"x", {})
     assert caught.value.connected is True
     assert caught.value.status == 200

@@ -75,7 +75,7 @@ async def test_large_answers_are_spooled_and_the_connection_serves_the_next() ->
 
 async def test_an_answer_of_another_type_is_not_larger_than_before() -> None:
     async with serving() as (url, client):
-        with pytest.raises(TransportError, match="more than 2097152 bytes"):
+        with pytest.raises(TransportError, match="more than 2,097,152 bytes"):
             await ask(client, f"{url}/other/30")
         assert (await ask(client, f"{url}/large/30")).spool is not None
 
