@@ -204,7 +204,7 @@ def test_a_row_for_an_unknown_queue_or_address_cannot_be_sent(server: Meddler) -
         ({"queue": "outt"}, r"option queue: .*'outt' does not exist", "Did you mean 'out'? The queues are "),
         ({"queue": "nowhere"}, r"option queue: .*nowhere", "The queues are "),
         ({"queue": "", "to": "http://elsewhere/"}, r"option to: .*http://elsewhere/", "Configure a forwarder"),
-        ({"action": "Submit"}, r"option action: .*not an absolute IRI", "urn:orders/Submit"),
+        ({"action": "Sub mit"}, r"option action: .*not an absolute IRI", "urn:orders/Submit"),
     ],
 )
 def test_a_wrong_option_fails_the_write_also_if_refused_rows_have_a_table(

@@ -34,10 +34,9 @@ MOST_DECLARATIONS = DEFAULT.max_declarations - 16
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML cannot contain, and control characters, which no URI has."""
 
-_IRI = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*+:"
-    r"(?:[^\x00-\x20\x7f-\xa0<>\"{}|\\^`%\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]|%[0-9A-Fa-f]{2})++"
-).fullmatch
+_OF_IRI = r"(?:[^\x00-\x20\x7f-\xa0<>\"{}|\\^`%\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]|%[0-9A-Fa-f]{2})++"
+_RELATIVE_IRI = re.compile(_OF_IRI).fullmatch
+_IRI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*+:{_OF_IRI}").fullmatch
 """An IRI with a scheme (RFC 3987, section 2.2), without the syntax of its scheme."""
 _NO_IRI = re.compile(r"[\s<>\"{}|\\^`]|%(?![0-9A-Fa-f]{2})")
 
@@ -305,9 +304,13 @@ def check_action(action: str, *, of_peer: bool = False) -> None:
         of_peer: Whether it repeats the action of a peer, which need not be an IRI.
 
     Raises:
-        EnvelopeError: it is not an absolute IRI, or is an action of WS-ReliableMessaging.
+        EnvelopeError: it contains what no IRI may, or is an action of WS-ReliableMessaging.
     """
-    (check_text if of_peer else check_iri)("action", action)
+    if of_peer:
+        check_text("action", action)
+    else:
+        # WS-Addressing wants an absolute IRI, but CXF and others send the ``soapAction`` of a WSDL as it is.
+        check_iri("action", action, may_be_relative=True)
     if action in RM_OF_ACTION or action == MC_ACTION:
         raise EnvelopeError(
             f"the action {action} belongs to WS-ReliableMessaging",
@@ -315,22 +318,25 @@ def check_action(action: str, *, of_peer: bool = False) -> None:
         )
 
 
-def check_iri(what: str, text: str) -> None:
-    """Check that this is an absolute IRI, as WS-Addressing 1.0 requires of Action, MessageID and addresses.
+def check_iri(what: str, text: str, *, may_be_relative: bool = False) -> None:
+    """Check that this is an IRI, absolute as WS-Addressing 1.0 requires of MessageID and addresses.
 
     A fragment is allowed, because actions of existing services have one.
 
     Args:
         what: Its name in the error.
         text: The value.
+        may_be_relative: Whether it may lack a scheme.
 
     Raises:
-        EnvelopeError: it is not an absolute IRI, or too long.
+        EnvelopeError: it is no such IRI, or too long.
     """
     if isinstance(text, str) and len(text) <= LONGEST_TEXT and _IRI(text) is not None:
         return
     check_text(what, text)
     found = _NO_IRI.search(text)
+    if may_be_relative and _RELATIVE_IRI(text) is not None:
+        return
     why = f"contains {found[0]!r}" if found is not None else "has no scheme"
     example = "urn:orders/Submit" if what == "action" else "urn:uuid:6f1c0c0e-8d3b-4c59-9f6e-1f0f3c1c7a52"
     raise EnvelopeError(
