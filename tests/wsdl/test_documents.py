@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from lxml import etree
+from one_operation import one_operation
 from order_service import WSDL
 
+from holdfast import Destination
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.wsdl import documents_of
 from holdfast.exceptions import ConfigurationError, EnvelopeError
@@ -149,6 +151,46 @@ def test_what_is_no_wsdl_is_said_to_be_none(text: str) -> None:
     web.found = {URL: text}
     with pytest.raises(ConfigurationError, match=r"WSDL"):
         contract(web)
+
+
+ENCODED = one_operation("""<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="one" minOccurs="0">
+  <xs:simpleType><xs:restriction base="xs:string"><xs:enumeration value="v\u00e9lo"/></xs:restriction></xs:simpleType>
+</xs:element></xs:sequence></xs:complexType></xs:element>""")
+
+
+@pytest.mark.parametrize("declared", ["", "utf-8", "iso-8859-1", "windows-1252", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "iso-8859-1", "windows-1252", "utf-16", "utf-16-le", "utf-16-be"]
+)
+def test_a_wsdl_may_have_any_encoding(tmp_path: Path, encoding: str, declared: str) -> None:
+    if encoding in ("iso-8859-1", "windows-1252") and declared != encoding:
+        return  # not the encoding that it declares, and not well-formed
+    file = tmp_path / "a.wsdl"
+    head = f'<?xml version="1.0" encoding="{declared}"?>\n' if declared else ""
+    file.write_bytes((head + ENCODED).encode(encoding))
+    destination = Destination(":memory:", wsdl=file)
+    for loaded in (
+        Documents(file, _fetch_nothing),
+        Documents("http://a/?wsdl", lambda url: file.read_bytes()),
+        Documents("http://a/?wsdl", lambda url: destination.settings.wsdl.document(url, "http://a/")),
+    ):
+        made = Contract(loaded)
+        do = made.operation("Do")
+        assert made.request_values(do, made.request(do, (), {"one": "v\u00e9lo"})) == {"one": "v\u00e9lo"}
+
+
+@pytest.mark.parametrize("declared", ["iso-8859-1x", "ascii", "base64"])
+def test_a_wsdl_in_another_encoding_than_it_declares_is_refused(tmp_path: Path, declared: str) -> None:
+    file = tmp_path / "a.wsdl"
+    file.write_bytes((f'<?xml version="1.0" encoding="{declared}"?>\n' + ENCODED).encode("latin-1"))
+    for use in (lambda: Contract(Documents(file, _fetch_nothing)), lambda: Destination(":memory:", wsdl=file)):
+        with pytest.raises(ConfigurationError, match=f"not in the encoding {declared}") as caught:
+            use()
+        assert "?wsdl" not in caught.value.remedy
+
+
+def _fetch_nothing(url: str) -> bytes:
+    raise AssertionError(url)
 
 
 def test_the_schema_of_the_xml_namespace_is_loaded_from_nowhere() -> None:

@@ -24,6 +24,35 @@ _OPINIONS = frozenset(
 xml:id that is not a name."""
 
 
+_DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>""")
+_IN_BYTES = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
+"""First bytes of a document in UTF-16 -> its encoding."""
+
+
+def in_utf8(document: bytes) -> bytes:
+    """Return an XML document in UTF-8.
+
+    Args:
+        document: The document. Its XML declaration counts only if it is not UTF-8: declarations are often wrong.
+
+    Raises:
+        EnvelopeError: It is neither UTF-8 nor in the encoding that its XML declaration names.
+    """
+    encoding = _IN_BYTES.get(document[:2], "")
+    declared = None if encoding else _DECLARATION.match(document[:200].decode("latin-1"))
+    if declared is not None and declared[1].lower() != "utf-8":
+        encoding = declared[1]
+    if not encoding:
+        return document
+    for one in ("utf-8", encoding) if declared is not None else (encoding,):
+        try:
+            text = document.decode(one).removeprefix("\ufeff")
+            return _DECLARATION.sub("", text, count=1).encode()
+        except (UnicodeError, LookupError):
+            continue
+    raise EnvelopeError(f"the body is not in the encoding {encoding}")
+
+
 def parse_element(body: bytes) -> etree._Element:
     """Parse one self-contained XML element without resolving or loading anything.
 

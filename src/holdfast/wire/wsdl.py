@@ -429,7 +429,9 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:
-    return ConfigurationError(f"{place} is not a WSDL 1.1: {why}", remedy="Check whether the URL must end with ?wsdl.")
+    is_url = place.startswith(("http://", "https://"))
+    remedy = "Check whether the URL must end with ?wsdl." if is_url else "Check the file."
+    return ConfigurationError(f"{place} is not a WSDL 1.1: {why}", remedy=remedy)
 
 
 def _soap(element: etree._Element) -> SOAP | None:

@@ -15,7 +15,7 @@ from lxml import etree
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import TransportError
-from holdfast.wire.body import parse_element
+from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.wsdl import WSDL, Description
 from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
 
@@ -61,7 +61,7 @@ class Documents:
             self._check_place(location)
             found = self._fetch(location) if location.startswith(_WEB) else _read(location)
             self._check_limits(location, found)
-            self._parsed[location] = _parse(location, found)
+            found, self._parsed[location] = _parse(location, found)
             self._loaded[location] = found
         return found
 
@@ -174,13 +174,14 @@ def _origin(location: str) -> tuple[str, str]:
     return (parts.scheme, parts.netloc) if "://" in location else ("", "")
 
 
-def _parse(location: str, data: bytes) -> etree._Element:
+def _parse(location: str, data: bytes) -> tuple[bytes, etree._Element]:
     try:
-        return parse_element(data)
+        text = in_utf8(data)
+        return text, parse_element(text)
     except EnvelopeError as error:
         raise ConfigurationError(
             f"{location} is not a WSDL or XML schema: {clause(error.message.replace('the body', 'it'))}.",
-            remedy=_ADDRESS_REMEDY,
+            remedy=_ADDRESS_REMEDY if location.startswith(_WEB) else "Save the document again.",
         ) from None
 
 

@@ -13,17 +13,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from one_operation import one_operation
 from order_service import WSDL, Orders
 from signers import issue
 
 import holdfast
 from holdfast import SymmetricBindingValidator, UsernameTokenValidator
+from holdfast.cli.running.operation_values import OperationValues
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.documents import Documents
 
 
 @pytest.fixture
@@ -235,6 +244,8 @@ def test_values_that_do_not_fit_are_named_and_not_sent(
     result = run("send", "--wsdl", f"{orders[1]}?wsdl", "--operation", "SubmitOrder", "order.json")
     assert result.code == 1
     assert "order.json" in result.err and says in result.err
+    assert re.search(r"[.?] Neither this message nor any after it is stored\.", result.err)
+    assert "customer" in result.err
     assert orders[0].submitted == []
 
 
@@ -244,6 +255,40 @@ def test_a_declared_fault_is_told_with_its_values(run: Any, orders: tuple[Orders
     result = run("send", "--wsdl", f"{orders[1]}?wsdl", "--operation", "SubmitOrder", "order.json")
     assert result.code == 1
     assert 'Too many of nail. (OrderRefused: {"item": "nail", "limit": 100})' in result.err
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(), st.floats(allow_nan=False))
+def test_numbers_in_json_arrive_without_loss_in_both_directions(amount: Decimal, count: int, share: float) -> None:
+    values = _numbers()
+    body = values.body("a", f'{{"amount": {amount}, "count": {count}, "share": {share!r}}}'.encode())
+    assert values._contract.request_values(values._operation, body) == {
+        "amount": amount,
+        "count": count,
+        "share": share,
+    }
+    told = json.loads(values.reply(body))
+    assert values.body("a", json.dumps(told).encode()) == body
+
+
+@cache
+def _numbers() -> OperationValues:
+    fields = (("amount", "decimal"), ("count", "integer"), ("share", "double"))
+    elements = "".join(f'<xs:element name="{name}" type="xs:{kind}"/>' for name, kind in fields)
+    schema = (
+        f'<xs:element name="In"><xs:complexType><xs:sequence>{elements}</xs:sequence></xs:complexType></xs:element>'
+    )
+    with TemporaryDirectory() as place:
+        wsdl = Path(place, "numbers.wsdl")
+        wsdl.write_text(one_operation(schema))
+        contract = Contract(Documents(wsdl, lambda url: b""))
+        contract.compile_schema()
+    return OperationValues(contract, "Do", "numbers.wsdl")
+
+
+def test_an_action_beside_an_operation_is_wrong_usage(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text("{}")
+    result = run("send", "--wsdl", str(WSDL), "--operation", "SubmitOrder", "--action", "urn:x", "order.json")
+    assert (result.code, "omit --action" in result.err) == (2, True)
 
 
 def test_an_operation_without_a_wsdl_is_wrong_usage(run: Any, tmp_path: Path) -> None:

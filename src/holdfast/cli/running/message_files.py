@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from holdfast.cli.running.operation_values import OperationValues, json_object
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, clause
+from holdfast.wire.body import in_utf8
 
 if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.attachments import Attachment
@@ -145,18 +146,10 @@ def _read(name: str) -> bytes:
 def _utf8(name: str, body: bytes) -> bytes:
     """Return XML as UTF-8, by its own declaration if it has another encoding."""
     try:
-        body.decode("utf-8")
-        if b"\0" not in body[:4]:  # UTF-16 without a byte order mark
-            return body
-    except UnicodeDecodeError:
-        pass
-    from lxml import etree
-
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=True)
-    try:
-        found = etree.fromstring(body, parser).getroottree().docinfo
-        return body.decode(found.encoding or "utf-8").encode()
-    except (etree.XMLSyntaxError, LookupError, UnicodeError):
+        found = in_utf8(body)
+        found.decode()
+        return found
+    except (EnvelopeError, UnicodeDecodeError):
         raise ConfigurationError(
             f"{name} is not XML in UTF-8, nor in the encoding that its XML declaration names",
             remedy="Save it as UTF-8.",

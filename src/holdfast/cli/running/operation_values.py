@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict
         ConfigurationError: The text is not JSON, or not an object.
     """
     try:
-        found = json.loads(text)
+        found = json.loads(text, parse_float=Decimal)  # a float would lose digits of an xs:decimal
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
         raise unfit(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -41,8 +43,8 @@ class OperationValues:
         ConfigurationError: The contract has no such operation.
     """
 
-    def __init__(self, contract: Contract, operation: str) -> None:
-        self._contract = contract
+    def __init__(self, contract: Contract, operation: str, wsdl: str) -> None:
+        self._contract, self._wsdl = contract, wsdl
         self._operation = contract.operation(operation)
         self.action = self._operation.actions.request
         self.is_one_way = self._operation.is_one_way
@@ -53,11 +55,11 @@ class OperationValues:
         Raises:
             ConfigurationError: The text is not a JSON object, or its values do not fit the WSDL.
         """
-        values = json_object(text, partial(_no_values, where))
+        values = json_object(text, partial(self._no_values, where))
         try:
             return self._contract.request(self._operation, (), values, is_json=True)
         except EnvelopeError as error:
-            raise _no_values(where, error.message) from error
+            raise self._no_values(where, error.message, error.remedy) from error
 
     def reply(self, body: bytes) -> str:
         """Return the value of a reply as a line of JSON."""
@@ -69,6 +71,14 @@ class OperationValues:
         if not isinstance(found, OperationFault):
             return ""
         return f" ({found.name}: {json.dumps(found.value, default=_text, ensure_ascii=False)})"
+
+    def _no_values(self, where: str, why: str, remedy: str = "") -> ConfigurationError:
+        from holdfast.wsdl.contract import fields
+
+        known = ", ".join(fields(self._operation.input)) or "none"
+        command = f"holdfast wsdl {shlex.quote(self._wsdl)}"
+        hint = f"Write a JSON object. Its fields are: {known}. To see their types: {command}."
+        return ConfigurationError(f"{where} has no values for the operation: {why}", remedy=remedy or hint)
 
 
 def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -> OperationValues:
@@ -87,20 +97,14 @@ def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -
     from holdfast.endpoint.source.operation_calls import load_contract
     from holdfast.endpoint.source.wsdl import documents_of
 
-    return OperationValues(load_contract(documents_of(wsdl, http), port), operation)
+    return OperationValues(load_contract(documents_of(wsdl, http), port), operation, wsdl)
 
 
 def _text(value: Any) -> str:
     """Convert a value that JSON lacks: a decimal number or date as in XML, bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return f"{value:f}"  # XML has no exponent in it
     isoformat = getattr(value, "isoformat", None)
     return str(isoformat()) if isoformat is not None else str(value)
-
-
-def _no_values(where: str, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{where} has no values for the operation: {why}",
-        remedy='Write an object of the fields: {"customer": "a", "lines": [{"item": "nail"}]}. '
-        "To see them: holdfast wsdl URL",
-    )

@@ -196,6 +196,8 @@ def send(
         raise click.UsageError("--port names a port of the --wsdl.")
     if operation is not None and wsdl is None:
         raise click.UsageError("--operation names an operation of the --wsdl.")
+    if operation is not None and what["action"] != ACTION:
+        raise click.UsageError("The WSDL has the action of the --operation; omit --action.")
     from holdfast.endpoint.source.http_settings import SourceHTTP
 
     run = Run(files, logs=(log_level, log_json), attachments=_attachments(attach), **what)
@@ -394,7 +396,8 @@ async def _each(run: Run, take: Callable[[Outgoing], Any], use: Callable[[Any], 
 
 def _not_sent(run: Run, problem: HoldfastError) -> ConfigurationError:
     """Return the error for a message that cannot be sent: those before it are stored, it and those after it are not."""
-    remedy = f"{problem.remedy} " if problem.remedy else ""
+    end = "" if problem.remedy.endswith((".", "?", ":")) else "."
+    remedy = f"{problem.remedy}{end} " if problem.remedy else ""
     remedy += "Neither this message nor any after it is stored. Correct it, then send them"
     if run.source is not None and run.source.progress.outstanding:
         remedy += f"; do not send the messages before it again.\n  {_how_to_go_on(run)}"

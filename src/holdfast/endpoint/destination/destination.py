@@ -63,7 +63,7 @@ class Destination(HandlerRegistration, ASGIApplication):
             stay in one partition, which preserves their order.
         http: What peers may do: addresses that they may name, limits; and TLS and proxy for requests to them.
         processors: Processors of every incoming and outgoing envelope, the one next to the network first.
-        wsdl: The service's WSDL 1.1 in UTF-8: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
+        wsdl: The service's WSDL 1.1: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
             address in use, and likewise the files that it imports from its directory. The WSDL defines which
             operations are one-way, and the reply actions of the others. None: ``?wsdl`` returns a generated one, with
             an operation for each action and the destination's policy.

@@ -16,10 +16,10 @@ from lxml import etree
 
 from holdfast.core.messages import MC_NS
 from holdfast.core.versions import RM, Addressing
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.exchange import Exchange, Request
 from holdfast.settings import brief_value
-from holdfast.wire.body import parse_element
+from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.expressions import POLICY
@@ -48,7 +48,7 @@ class ServiceDescription:
         generate: Returns a WSDL for clients that reach the service at an address, if none is given.
 
     Raises:
-        ConfigurationError: there is no such file, it is no WSDL 1.1 in UTF-8, or it imports a file that does not exist.
+        ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist.
     """
 
     def __init__(self, given: str | Path | bytes | None, generate: Callable[[str], bytes]) -> None:
@@ -67,8 +67,12 @@ class ServiceDescription:
             self.operations = self._description.operations()
         self._written = lru_cache(MOST_ADDRESSES)(self._write)
 
-    def _take(self, key: str, data: bytes, place: str | Path | None) -> None:
-        self._documents[key] = data
+    def _take(self, key: str, given: bytes, place: str | Path | None) -> None:
+        try:
+            data = self._documents[key] = in_utf8(given)
+        except EnvelopeError as error:
+            reason = f"{place or 'the wsdl'} cannot be read: {clause(error.message.replace('the body', 'it'))}"
+            raise ConfigurationError(reason, remedy="Save the document again.") from None
         self._places[key] = None if place is None else Path(place)
         if len(self._documents) > MOST_DOCUMENTS:
             raise ConfigurationError(
