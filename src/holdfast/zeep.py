@@ -220,7 +220,8 @@ class _Reliable(zeep.transports.Transport):
         if self._to is None and address != to:
             raise ConfigurationError(
                 f"The client calls the port at {address}, but the transport sends to {to}.",
-                remedy="Choose the port of the client with port_name, and that of the transport with port.",
+                remedy=f"If the address is right, give it to the transport too: Transport(store, to={address!r}). "
+                "Otherwise choose the port of the client with port_name, and that of the transport with port.",
             )
         call = _current.get() or Call(timeout=self._reply_timeout)
         return call, self._outgoing(envelope, headers, call)

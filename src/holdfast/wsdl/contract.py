@@ -7,6 +7,7 @@ against the schema, in both directions.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
+from holdfast.wsdl.defects import unusable_operations
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.values import any_names, parsed, prepared, simple_types
@@ -105,6 +107,10 @@ class Contract:
         self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
         """The namespace of its envelopes."""
         self.operations = dict(self._operations(binding))
+        self.unusable = unusable_operations(documents, str(binding.name.text), self.operations, self._document.types)
+        """Operations that the WSDL does not describe completely -> the reason."""
+        for name in self.unusable:
+            self.operations.pop(name, None)
         bodies = [
             body.type
             for one in self.operations.values()
@@ -134,6 +140,11 @@ class Contract:
         found = self.operations.get(name)
         if found is not None:
             return found
+        if name in self.unusable:
+            raise ConfigurationError(
+                f"The operation {name!r} of the WSDL is not usable: {self.unusable[name]}.",
+                remedy="Correct the WSDL, or ask its owner to do so.",
+            )
         near = get_close_matches(name, self.operations, 1)
         raise ConfigurationError(
             f"The WSDL has no operation {name!r}.",
@@ -392,7 +403,9 @@ class Contract:
 def _document(documents: Documents) -> Document:
     settings = zeep.settings.Settings(forbid_dtd=True, forbid_entities=True, force_https=False)
     try:
-        return _Document(documents.first, _Loader(documents), settings=settings)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="zeep")  # Contract.unusable has them
+            return _Document(documents.first, _Loader(documents), settings=settings)
     except HoldfastError:
         raise
     except Exception as error:  # zeep raises many kinds of errors for a wrong document

@@ -25,6 +25,10 @@ _NAMESPACES = re.compile(r"\{[^{}\s']*\}(?=[\w*])")
 """Namespaces before names in libxml2's messages; a set of values, such as {'EUR', 'USD'}, is none."""
 
 
+_LINE = re.compile(r"(?<=\.), line \d+$")
+"""A line of a schema that this module wrote."""
+
+
 class BodySchema:
     """The compiled schema of a WSDL.
 
@@ -115,8 +119,9 @@ class _Collected(etree.Resolver):
         try:
             return etree.XMLSchema(document, attribute_defaults=True)
         except etree.XMLSchemaParseError as error:
+            reason = _LINE.sub("", _NAMESPACES.sub("", str(error)))
             raise ConfigurationError(
-                f"The schema of the WSDL {self._documents.first} cannot be compiled: {_NAMESPACES.sub('', str(error))}",
+                f"The schema of the WSDL {self._documents.first} cannot be compiled: {reason}",
                 remedy="Correct the schema, or ask its owner to do so.",
             ) from None
 

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.shapes import Field, Shape, Shapes
 
+WRITTEN_BY = "Written by `holdfast wsdl --stubs`."
+"""A sentence that only such modules have."""
 _HEAD = '''"""Operations of {where}.
 
-Written by `holdfast wsdl --stubs`. Write it again when the WSDL changes, instead of editing it.
+{mark} Write it again when the WSDL changes, instead of editing it.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import datetime
 from decimal import Decimal
 from typing import Any, Literal, NotRequired, TypedDict, cast
@@ -27,8 +30,11 @@ import holdfast.sync
 __all__ = [{names}]
 '''
 
-_OPTIONS = '_sequence_key: str = "", _message_id: str | None = None, _timeout: float | None = 60.0'
-_PASSED = "_sequence_key=_sequence_key, _message_id=_message_id, _timeout=_timeout"
+_OPTIONS = (
+    '_sequence_key: str = "", _message_id: str | None = None, _headers: bytes = b"", '
+    "_attachments: collections.abc.Sequence[holdfast.Attachment] = (), _timeout: float | None = 60.0"
+)
+_PASSED = ", ".join(f"{one}={one}" for one in re.findall(r"(_\w+):", _OPTIONS))
 
 
 def typed_module(contract: Contract) -> str:
@@ -46,7 +52,7 @@ def typed_module(contract: Contract) -> str:
     ]
     names = sorted([name, f"Blocking{name}", *structures])
     where = f"the port {contract.port}" if contract.port else f"the binding {contract.name}"
-    head = _HEAD.format(where=_text(where), names=", ".join(f'"{one}"' for one in names))
+    head = _HEAD.format(mark=WRITTEN_BY, where=_text(where), names=", ".join(f'"{one}"' for one in names))
     return "\n\n".join([head, *structures.values(), *classes]) + "\n"
 
 
@@ -77,7 +83,7 @@ def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Itera
     other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
     given = [_literal(operation.name), *(["value"] if bare else []), *plain, _PASSED]
     if other:
-        given.append(f"**{{{', '.join(other)}}}")
+        given.append(f'**cast("dict[str, Any]", {{{", ".join(other)}}})')
     call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"
     yield f"        {call}" if result == "None" else f'        return cast("{result}", {call})'
 

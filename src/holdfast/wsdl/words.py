@@ -24,6 +24,7 @@ def facts(contract: Contract) -> dict[str, Any]:
         "port": contract.port,
         "ports": [_port_facts(contract, name) for name in contract.description.port_names()],
         "operations": operations,
+        "unusable": contract.unusable,
         "types": {one.name: _signature(one.fields) for one in shapes.named},
     }
 
@@ -49,6 +50,8 @@ def _lines(told: dict[str, Any]) -> Iterator[str]:
         yield f"      action {one['action']}" + (f", reply {one['reply_action']}" if one["reply_action"] else "")
         for name, fields in one["faults"].items():
             yield f"      fault {name}({fields})"
+    for name, reason in told["unusable"].items():
+        yield f"  {name}: not usable, because {reason}"
     if told["types"]:
         yield ""
         yield "Types"

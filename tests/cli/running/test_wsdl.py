@@ -164,6 +164,45 @@ def test_a_typed_module_calls_the_service(run: Any, orders: tuple[Orders, str], 
         client.CancelOrder(number=1).acknowledged(60)
 
 
+def test_a_typed_module_replaces_only_one_like_it(run: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text("import this\n")
+    result = run("wsdl", str(WSDL), "--stubs", "mine.py")
+    assert (result.code, mine.read_text()) == (1, "import this\n")
+    assert "mine.py exists" in result.err
+    mine.write_text("")
+    for _ in range(2):
+        assert run("wsdl", str(WSDL), "--stubs", "mine.py").code == 0
+    assert "class Orders" in mine.read_text()
+
+
+@pytest.mark.nightly
+def test_a_type_checker_accepts_a_typed_module_with_names_that_python_does_not_allow(run: Any, tmp_path: Path) -> None:
+    names = ("self", "class", "a-b", "_x", "value", "operation", "1a"[1:])
+    fields = "".join(f'<xs:element name="{name}" type="xs:int" minOccurs="0"/>' for name in names)
+    schema = f'<xs:element name="In"><xs:complexType><xs:all>{fields}</xs:all></xs:complexType></xs:element>'
+    (tmp_path / "odd.wsdl").write_text(one_operation(schema))
+    assert run("wsdl", "odd.wsdl", "--stubs", "odd.py").code == 0
+    mypy = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path / 'cache'}", "odd.py"]
+    checked = subprocess.run(mypy, capture_output=True, text=True, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_an_operation_that_is_not_usable_is_shown_with_the_reason(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "orders.xsd").write_bytes((WSDL.parent / "orders.xsd").read_bytes())
+    text = WSDL.read_text().replace(
+        '<wsdl:part name="parameters" element="o:CancelOrder"', '<wsdl:part name="p" element="o:No"'
+    )
+    assert text != WSDL.read_text()
+    (tmp_path / "orders.wsdl").write_text(text)
+    result = run("wsdl", "orders.wsdl")
+    assert (result.code, result.err) == (0, "")
+    assert "CancelOrder: not usable, because the element o:No of the message" in result.out
+    assert list(json.loads(run("wsdl", "orders.wsdl", "--json").out)["unusable"]) == ["CancelOrder"]
+    told = run("wsdl", "orders.wsdl", "--stubs", "a.py").err
+    assert told.startswith("2 operations written to a.py\nCancelOrder is not usable, because")
+
+
 PROGRAM = """
 import datetime
 from decimal import Decimal
@@ -179,7 +218,7 @@ async def main(source: holdfast.Source) -> None:
     total: Decimal = receipt["total"]
     sent = await orders.CancelOrder(number=receipt["number"])
     await sent.acknowledged(60)
-    await orders.Price(item="nail", currency="EUR")
+    await orders.Price(item="nail", currency="EUR", _headers=b"", _attachments=[holdfast.Attachment(b"a")])
     await orders.Price(item="nail", currency="GBP")  # wrong: not one of the schema's
     await orders.SubmitOrder(customer="a")  # wrong: no lines
     number: str = receipt["number"]  # wrong: an int
@@ -202,7 +241,7 @@ def test_names_that_python_does_not_allow_are_changed_and_cannot_inject_code(run
     code = compile(written, "client.py", "exec")
     assert "os" not in code.co_names
     assert "def class_(self" in written
-    assert '**{"from": from_}' in written
+    assert '{"from": from_}' in written
 
 
 # --- send -------------------------------------------------------------------------------------------------------------

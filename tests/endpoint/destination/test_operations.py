@@ -14,7 +14,7 @@ import pytest
 from one_operation import one_operation
 from order_service import WSDL, Orders
 
-from holdfast import ConfigurationError, Destination, Message, PeerFault, Source
+from holdfast import ConfigurationError, Destination, Message, OperationFault, PeerFault, Source
 
 PRICE = "urn:orders:Orders:PriceRequest"
 
@@ -245,3 +245,88 @@ def test_the_remedy_for_such_a_name_is_python() -> None:
     assert caught.value.remedy.startswith("Write def <lambda>(self, **values).")
     code = caught.value.remedy.split(".")[0].removeprefix("Write ").replace("<lambda>", "do")
     compile(f"{code}: pass", "advice", "exec")
+
+
+TWO_OPERATIONS = """<wsdl:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:xs="http://www.w3.org/2001/XMLSchema">
+  <wsdl:types><xs:schema targetNamespace="urn:t">
+    <xs:element name="A" type="xs:int"/><xs:element name="B" type="xs:int"/>
+    <xs:element name="WrongA" type="t:Wrong"/><xs:element name="WrongB" type="t:Wrong"/>
+    <xs:complexType name="Wrong"><xs:attribute name="of" type="xs:int"/></xs:complexType>
+  </xs:schema></wsdl:types>
+  <wsdl:message name="A"><wsdl:part name="p" element="t:A"/></wsdl:message>
+  <wsdl:message name="B"><wsdl:part name="p" element="t:B"/></wsdl:message>
+  <wsdl:message name="WrongA"><wsdl:part name="p" element="t:WrongA"/></wsdl:message>
+  <wsdl:message name="WrongB"><wsdl:part name="p" element="t:WrongB"/></wsdl:message>
+  <wsdl:portType name="T">
+    <wsdl:operation name="A"><wsdl:input message="t:A"/><wsdl:output message="t:A"/>
+      <wsdl:fault name="Wrong" message="t:WrongA"/><wsdl:fault name="OfA" message="t:WrongA"/></wsdl:operation>
+    <wsdl:operation name="B"><wsdl:input message="t:B"/><wsdl:output message="t:B"/>
+      <wsdl:fault name="Wrong" message="t:WrongB"/></wsdl:operation></wsdl:portType>
+  <wsdl:binding name="Bound" type="t:T"><soap:binding transport="http://schemas.xmlsoap.org/soap/http"/>
+    <wsdl:operation name="A"><soap:operation soapAction="urn:A"/><wsdl:input><soap:body use="literal"/></wsdl:input>
+      <wsdl:output><soap:body use="literal"/></wsdl:output>
+      <wsdl:fault name="Wrong"><soap:fault name="Wrong" use="literal"/></wsdl:fault>
+      <wsdl:fault name="OfA"><soap:fault name="OfA" use="literal"/></wsdl:fault></wsdl:operation>
+    <wsdl:operation name="B"><soap:operation soapAction="urn:B"/><wsdl:input><soap:body use="literal"/></wsdl:input>
+      <wsdl:output><soap:body use="literal"/></wsdl:output>
+      <wsdl:fault name="Wrong"><soap:fault name="Wrong" use="literal"/></wsdl:fault></wsdl:operation></wsdl:binding>
+  <wsdl:service name="S"><wsdl:port name="P" binding="t:Bound"><soap:address location="http://a/"/></wsdl:port>
+  </wsdl:service></wsdl:definitions>"""
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_fault_is_the_one_that_its_own_operation_declares(serve: Any, is_async: bool) -> None:
+    app = Destination(":memory:", wsdl=TWO_OPERATIONS.encode())
+
+    def fail(value: int) -> int:
+        raise app.fault("OfA" if value == 0 else "Wrong", "no", of=value)
+
+    async def fail_later(value: int) -> int:
+        return fail(value)
+
+    for name in ("A", "B"):
+        app.operation(name)(fail_later if is_async else fail)
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        for name in ("A", "B"):
+            with pytest.raises(OperationFault) as caught:
+                await source.call(name, 1)
+            assert (caught.value.name, caught.value.value) == ("Wrong", {"of": 1})
+        with pytest.raises(OperationFault):
+            await source.call("A", 0)
+        with pytest.raises(PeerFault) as refused:
+            await source.call("B", 0)
+        assert not isinstance(refused.value, OperationFault)
+    dispatcher: Any = app.running.dispatcher
+    assert (dispatcher.handling.dead, dispatcher.handling.failed) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("handled", "told"), [((), False), (("A",), True), (("A", "B"), False), (("",), False), (("A", ""), False)]
+)
+async def test_operations_without_a_handler_are_logged_at_the_start(
+    serve: Any, caplog: pytest.LogCaptureFixture, handled: tuple[str, ...], told: bool
+) -> None:
+    app = Destination(":memory:", wsdl=TWO_OPERATIONS.encode())
+    for name in handled:
+        if name:
+            app.operation(name)(lambda value: value)
+        else:
+            app.on()(lambda message: None)
+    await serve(app)
+    lines = [line for line in caplog.messages if "wsdl.operations_without_handler" in line]
+    assert len(lines) == told
+    assert not told or "actions='urn:B'" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('type="xs:int"', 'type="xs:nothing"'), ('name="of"', 'name="1"'), ('type="t:Wrong"', 'type="t:No"')],
+)
+def test_an_error_about_a_schema_names_its_file(tmp_path: Path, old: str, new: str) -> None:
+    file = tmp_path / "two.wsdl"
+    file.write_text(TWO_OPERATIONS.replace(old, new, 1))
+    with pytest.raises(ConfigurationError, match=str(file)) as caught:
+        Destination(":memory:", wsdl=file).operation("A")
+    assert ".invalid" not in str(caught.value)

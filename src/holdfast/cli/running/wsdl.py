@@ -50,13 +50,21 @@ def wsdl(
         http = SourceHTTP(headers=parse_headers(headers), **peers)
     contract = load_contract(documents_of(location, http, allow), port)
     if stubs is not None:
-        from holdfast.wsdl.stubs import typed_module
+        from holdfast.wsdl.stubs import WRITTEN_BY, typed_module
 
+        file = Path(stubs)
         try:
-            Path(stubs).write_text(typed_module(contract), encoding="utf-8")
+            if file.exists() and (before := file.read_bytes()) and WRITTEN_BY.encode() not in before:
+                raise ConfigurationError(
+                    f"{stubs} exists, and --stubs did not write it, so it stays as it is.",
+                    remedy="Name another file, or delete that one first.",
+                )
+            file.write_text(typed_module(contract), encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(f"Cannot write {stubs}: {error.strerror}.", remedy="Check the path.") from error
         click.echo(f"{len(contract.operations)} operations written to {stubs}", err=True)
+        for name, reason in contract.unusable.items():
+            click.echo(f"{name} is not usable, because {reason}", err=True)
         return
     from holdfast.wsdl.words import facts, in_words
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import inspect
 import keyword
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
@@ -20,6 +22,10 @@ from holdfast.wire.attachments.references import has_includes
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract, Operation
+
+
+CURRENT: ContextVar[tuple[Contract, Operation] | None] = ContextVar("holdfast_operation", default=None)
+"""The operation whose handler runs, with its contract."""
 
 
 class OperationHandler:
@@ -45,17 +51,19 @@ class OperationHandler:
         if inspect.iscoroutinefunction(self._handler):
 
             async def handle(message: Message) -> Any:
-                return self._write(message, await self._call(message))
+                return await self._await(message, self._call(message))
 
         elif self.takes_connection:
 
             def handle(message: Message, connection: Any) -> Any:  # type: ignore[misc]
-                return self._write(message, self._call(message, connection=connection))
+                with self._as_current():
+                    return self._write(message, self._call(message, connection=connection))
 
         else:
 
             def handle(message: Message) -> Any:  # type: ignore[misc]
-                result = self._call(message)
+                with self._as_current():
+                    result = self._call(message)
                 return self._await(message, result) if inspect.isawaitable(result) else self._write(message, result)
 
         handle.__qualname__ = handle.__name__ = getattr(self._handler, "__qualname__", "handler")
@@ -63,7 +71,16 @@ class OperationHandler:
         return handle
 
     async def _await(self, message: Message, result: Awaitable[Any]) -> Any:
-        return self._write(message, await result)
+        with self._as_current():
+            return self._write(message, await result)
+
+    @contextmanager
+    def _as_current(self) -> Iterator[None]:
+        token = CURRENT.set((self._contract, self._operation))
+        try:
+            yield
+        finally:
+            CURRENT.reset(token)
 
     def _call(self, message: Message, **further: Any) -> Any:
         try:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.endpoint.destination.operations import OperationHandler
+from holdfast.endpoint.destination.operations import CURRENT, OperationHandler
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
 from holdfast.endpoint.handling.dispatcher import HandlerT
-from holdfast.endpoint.handling.handlers import check_action, check_operation_name, check_reply_action
+from holdfast.endpoint.handling.handlers import InvalidBody, check_action, check_operation_name, check_reply_action
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -144,7 +144,8 @@ class HandlerRegistration:
 
         Raises:
             ConfigurationError: no operation of the WSDL declares that fault.
-            EnvelopeError: the values do not fit the fault's element; the message names the element.
+            EnvelopeError: the values do not fit the fault's element, and the message names the element; or the
+                operation of the running handler does not declare the fault.
         """
         contract = self._offered()
         declaring = [one for one in contract.operations.values() if name in one.faults]
@@ -154,8 +155,18 @@ class HandlerRegistration:
                 f"No operation of the WSDL declares the fault {name!r}.",
                 remedy=f"The WSDL declares: {', '.join(known) or 'none'}.",
             )
-        detail = contract.fault_detail(declaring[0], name, values)
-        action = declaring[0].actions.faults.get(name, "")
+        operation = declaring[0]
+        of_contract, current = CURRENT.get() or (None, None)
+        if of_contract is contract and current is not None:
+            operation = current
+            if name not in operation.faults:
+                raise InvalidBody(
+                    f"The operation {operation.name} does not declare the fault {name!r}.",
+                    remedy=f"It declares: {', '.join(operation.faults) or 'none'}. For a fault without a declaration, "
+                    "raise holdfast.ApplicationFault.",
+                )
+        detail = contract.fault_detail(operation, name, values)
+        action = operation.actions.faults.get(name, "")
         return ApplicationFault(reason, sender=sender, detail=detail, action=action)
 
     def _offered(self) -> Contract:
@@ -170,8 +181,12 @@ class HandlerRegistration:
             require_zeep()
             from holdfast.wsdl.contract import Contract
 
-            contract = Contract(self._documents(), None)
-            contract.compile_schema()
+            try:
+                contract = Contract(self._documents(), None)
+                contract.compile_schema()
+            except ConfigurationError as error:
+                message = self.settings.wsdl.in_files(error.message, _BASE)
+                raise ConfigurationError(message, remedy=error.remedy) from error
             self._contract = contract
         return self._contract
 

@@ -240,6 +240,14 @@ class RunningDestination:
             queue=self.queue.name,
             keeps=self.queue.deletion.keeps,
         )
+        unhandled = table.unhandled()
+        if unhandled:
+            log.warning(
+                "wsdl.operations_without_handler",
+                actions=", ".join(unhandled),
+                why="the WSDL offers them, and the destination rejects their messages, which stops their Sequences",
+                remedy="Write handlers for them, or delete the operations from the WSDL.",
+            )
         if settings.restored:
             log.warning(
                 "queue.new_epoch",

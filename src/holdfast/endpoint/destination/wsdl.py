@@ -123,6 +123,14 @@ class ServiceDescription:
             raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it beside the WSDL.")
         return self._written(key, address)
 
+    def in_files(self, text: str, address: str) -> str:
+        """Return a text in which files are named instead of the URLs that they are served at."""
+        for key, place in sorted(self._places.items(), reverse=True):
+            kind, _, name = key.partition("=")
+            url = f"{address}?{kind}={quote(name)}" if key else f"{address}?wsdl"
+            text = text.replace(url, str(place or "of the destination"))
+        return text
+
     def give(self, exchange: Exchange) -> bool:
         """Answer a GET for ``?wsdl`` or ``?xsd=``, in any case: 200 with the document, or 404.
 

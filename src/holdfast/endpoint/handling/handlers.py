@@ -240,6 +240,10 @@ class HandlerTable:
         """Whether the destination accepts messages with an action; without handlers, it accepts all."""
         return not self.handlers or self.replies(action)
 
+    def unhandled(self) -> list[str]:
+        """Return the actions of the WSDL's operations whose messages the destination rejects."""
+        return [action for action in self._operations if not self.accepts(action)]
+
     def replies(self, action: str) -> bool:
         return action in self.handlers or "" in self.handlers
 
