@@ -380,10 +380,10 @@ def test_a_definition_may_stand_in_another_document_of_another_namespace() -> No
     ],
 )
 def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: bytes, reason: str) -> None:
-    text = refused(document)
-    assert "here is not a WSDL 1.1" in text
-    assert reason in text
-    assert "?wsdl" in text
+    for place in ("/a/here", "https://a/here"):
+        with pytest.raises(ConfigurationError, match=f"{place} is not a WSDL 1.1: .*{reason}") as caught:
+            Description().add(document, place)
+        assert ("?wsdl" in caught.value.remedy) == place.startswith("https:")
 
 
 def test_a_wsdl_that_contradicts_itself_is_refused() -> None:

@@ -404,7 +404,7 @@ def test_a_field_may_have_any_name(name: str) -> None:
 
 
 def test_an_error_about_a_choice_names_its_fields() -> None:
-    with pytest.raises(EnvelopeError, match="Either cannot have 'b' beside its other fields"):
+    with pytest.raises(EnvelopeError, match="Either cannot have 'b' together with its other fields"):
         written(CHOICE, {"either": {"a": 1, "b": "x"}})
     for value in ({"a": 1}, {"b": "x"}):
         found = read(CHOICE, written(CHOICE, {"either": value}))

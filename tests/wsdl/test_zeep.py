@@ -192,8 +192,9 @@ async def test_a_client_of_another_port_is_told_which_setting_to_change(serve: A
         with Transport(":memory:") as transport:
             client = zeep.Client(f"{url}?wsdl", transport=transport)
             other = client.create_service("{urn:orders}OrdersSoap", "http://127.0.0.1:9/")
-            with pytest.raises(ConfigurationError, match="port_name"):
+            with pytest.raises(ConfigurationError, match="port_name") as caught:
                 other.Price(item="nail")
+            assert "to='http://127.0.0.1:9/'" in caught.value.remedy
 
     await in_thread(program)
 

@@ -25,7 +25,7 @@ xml:id that is not a name."""
 
 
 _DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>""")
-_IN_BYTES = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
 """First bytes of a document in UTF-16 -> its encoding."""
 
 
@@ -38,7 +38,7 @@ def in_utf8(document: bytes) -> bytes:
     Raises:
         EnvelopeError: It is neither UTF-8 nor in the encoding that its XML declaration names.
     """
-    encoding = _IN_BYTES.get(document[:2], "")
+    encoding = _MARKS.get(document[:2], "")
     declared = None if encoding else _DECLARATION.match(document[:200].decode("latin-1"))
     if declared is not None and declared[1].lower() != "utf-8":
         encoding = declared[1]

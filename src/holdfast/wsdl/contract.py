@@ -461,7 +461,7 @@ def _shown(element: Any) -> str:
 def _reason(error: Exception) -> str:
     choice = _CHOICE.match(str(error))
     if choice is not None:
-        return f"{choice[1]} cannot have {choice[2]} beside its other fields: {choice[3]:.400}"
+        return f"{choice[1]} cannot have {choice[2]} together with its other fields: {choice[3]:.400}"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else f"{text[:500]}…"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 CURRENT: ContextVar[tuple[Contract, Operation] | None] = ContextVar("holdfast_operation", default=None)
-"""The operation whose handler runs, with its contract."""
+"""The operation of the running handler, with its contract."""
 
 
 class OperationHandler:
