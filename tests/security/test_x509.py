@@ -22,6 +22,7 @@ from holdfast import (
     X509,
     Attachment,
     ConfigurationError,
+    DeliveryError,
     Destination,
     DestinationHTTP,
     Encryption,
@@ -399,6 +400,41 @@ async def test_a_source_does_not_take_any_owner_of_a_certificate_for_its_service
             await source.send("<n/>", action="urn:note")
             await until(lambda: len(refused) > 2)
             assert source.sequences()[0]["state"] == "creating"
+
+
+SECRET_REASONS: dict[str, tuple[bool, Callable[[bytes], bytes], str]] = {
+    "a service that is not trusted": (
+        False,
+        lambda data: data,
+        "the certificate of CN=shop,O=Example is not a trusted",
+    ),
+    "an answer without a signature": (True, without_security, "no Security header"),
+}
+
+
+@pytest.mark.parametrize("what", SECRET_REASONS)
+async def test_the_reason_against_an_answer_reaches_the_operator_and_no_peer(tmp_path: Path, what: str) -> None:
+    trusts, change, why = SECRET_REASONS[what]
+    received: list[bytes] = []
+
+    class Listening(Processor):
+        def received(self, context: MessageContext, data: bytes) -> bytes:
+            received.append(data)
+            return data
+
+    async with Served(tmp_path, None) as served:
+        chain = [Listening(), Interceptor(change, 1000), of(SHOP, tmp_path)]
+        served.app.running.reception.envelopes.process_with(chain)
+        alice = of(ALICE, tmp_path, SHOP if trusts else BOB)
+        async with Source(served.url, ":memory:", processors=[alice], policy=HASTY) as source:
+            sent = await source.send("<n/>", action="urn:note")
+            await until(lambda: why in source.progress.problem)
+            with pytest.raises(DeliveryError) as raised:
+                await sent.acknowledged(timeout=240)
+    assert why in raised.value.message
+    for text in (source.progress.problem, raised.value.message):
+        assert "discovered" not in text and ".." not in text, text
+    assert received and not [data for data in received if b"not a trusted" in data or b"no Security" in data]
 
 
 async def test_a_source_that_is_refused_stops_and_says_why(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError, clause
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import (
     PLAIN_PASSWORD,
@@ -59,6 +59,8 @@ _SAME_STAMP: Final = 0.05
 """Seconds for which answers have the same Timestamp."""
 _TIMESTAMPED: Final = "holdfast.security.timestamped"
 _WRONG: Final = "unknown user or wrong password"
+MAX_WHY: Final = 500
+"""Maximum characters of the reason for which an answer is not accepted: it may have names that the peer chose."""
 _UNKNOWN: Final = "\0"
 """Compared with the password of an unknown user, so that the refusal takes as long."""
 
@@ -416,12 +418,18 @@ def _claimed(security: AnySecurity | None) -> str:
 
 
 def refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
-    """Return the error that refuses a message with a fault that does not tell the cause; the log does."""
+    """Return the error that refuses a message with a fault that does not tell the cause; the log does.
+
+    The error that refuses an answer tells the cause: it stays in this endpoint.
+    """
     tell_refusal(context, why, user)
-    return ProcessingError(reason, code=code)
+    return ProcessingError(why[:MAX_WHY] if context.is_answer else reason, code=code)
 
 
 def tell_refusal(context: MessageContext, why: str, user: str) -> None:
+    """Log why a message is refused, with the text of an unproven fault: it may tell what is wrong with our message."""
+    fault = context.envelope.fault
+    why = why if fault is None else f"{clause(why)}. It is a fault: {fault.reason[:200]}"
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
 
 

@@ -15,7 +15,7 @@ from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError, clause
+from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
 from holdfast.security.certificates import (
     Certificate,
     Credential,
@@ -417,7 +417,7 @@ class X509(Processor):
                 names = partial(self._is_named, proof.certificate, proof.message)
                 check_named_token(proof.message.envelope, names, is_demanded=self.binds_sequences)
         except (Invalid, Unproven) as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, _told(context, error)) from None
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
         if not self._is_new(proof.message, now):
             raise self._repeated(context, proof.owner)
         for name in proof.unsigned:
@@ -466,12 +466,6 @@ class X509(Processor):
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
         at, digest = _key(message)
         return self._nonces.is_new(at, digest, at + self._life + self._skew, now)
-
-
-def _told(context: MessageContext, error: Exception) -> str:
-    """Return why a message is refused, with what an unsigned fault says: it may tell what is wrong with ours."""
-    fault = context.envelope.fault
-    return str(error) if fault is None else f"{clause(error)}. It is a fault: {fault.reason[:200]}"
 
 
 def _key(message: CertifiedMessage) -> tuple[float, bytes]:

@@ -318,7 +318,7 @@ class Demanding(Processor):
 
     def inbound(self, context: MessageContext) -> None:
         if context.envelope.fault is not None:
-            raise ProcessingError("it has no signature")
+            raise ProcessingError("it has no signature.")
 
 
 async def test_a_source_stops_after_faults_for_create_sequence_that_it_accepts_none_of(tmp_path: Path) -> None:

@@ -321,7 +321,7 @@ class Sender:
         elif isinstance(read, ProcessorError):
             reason = f"the answer of {sent.to} is not accepted: {read.message}"
             if isinstance(sent.envelope.control, CreateSequence):
-                reason += _claimed(self._envelopes.claimed_fault(response))
+                reason = f"{clause(reason)}{_claimed(self._envelopes.claimed_fault(response))}"
             self._failed(sent, reason, is_unreachable=False)
             self._engine.touch()
         else:

@@ -217,8 +217,6 @@ class ClientProtection:
         """Refuse an answer that does not count, and remove its Security header."""
         found = context.notes.pop(_FOUND, None)
         if not isinstance(found, Opened):
-            fault = context.envelope.fault
-            why = str(found) if fault is None else f"{found}. It is a fault: {fault.reason[:200]}"
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, why)
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(found))
         for name in (*found.unsigned, SECURITY):
             context.remove_header(name)
