@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import subprocess
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from signers import Issued, authority, elliptic_key, issue
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from signers import SINCE, UNTIL, Issued, authority, elliptic_key, issue
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import (
@@ -209,10 +213,61 @@ def test_files_that_are_no_use_are_errors_of_the_settings(tmp_path: Path) -> Non
         Credential(alice.certificate, tmp_path / "elliptic")
     with pytest.raises(ConfigurationError, match="no certificate in PEM"):
         read_certificates(tmp_path / "empty")
-    with pytest.raises(ConfigurationError, match="2048 bits"):
-        read_certificates(issue("CN=small", bits=1024).files(tmp_path).certificate)
     with pytest.raises(ConfigurationError, match="names no certificate"):
         Trust([], Certificate(SHOP.found))
+
+
+def test_the_remedy_for_a_useless_certificate_fits_its_fault(tmp_path: Path) -> None:
+    """What to convert can be converted, and nobody is told to convert anything else."""
+    small = issue("CN=small", bits=1024)
+    name, key = x509.Name.from_rfc4514_string("CN=curve"), elliptic_key()
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    curve = builder.serial_number(1).not_valid_before(SINCE).not_valid_after(UNTIL).sign(key, hashes.SHA256())
+    der = ALICE.found.public_bytes(serialization.Encoding.DER)
+    for content, told, remedy in (
+        (small.pem, "one of 1024 bits", "rsa:2048"),
+        (curve.public_bytes(serialization.Encoding.PEM), "of another kind", "rsa:2048"),
+        (der, "no certificate in PEM", "-inform DER"),
+        (ALICE.files(tmp_path).key.read_bytes(), "no certificate in PEM", "private key"),
+        (b"<definitions/>", "no certificate in PEM", "BEGIN CERTIFICATE"),
+        (b"", "no certificate in PEM", "BEGIN CERTIFICATE"),
+    ):
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(ConfigurationError, match=told) as raised:
+            read_certificates(tmp_path / "file")
+        assert remedy in raised.value.remedy
+        assert ("Convert" in raised.value.remedy) == (content is der)
+
+
+def first_version(one: Issued, by: Issued, directory: Path) -> Path:
+    """The certificate as ``openssl x509 -req`` issues it without -extfile."""
+    files, issuer, request, made = one.files(directory), by.files(directory), directory / "csr", directory / "v1.pem"
+    authorized = ["-CA", issuer.certificate, "-CAkey", issuer.key, "-set_serial", "1"]
+    for command in (
+        ["req", "-new", "-key", files.key, "-subj", "/CN=first", "-out", request],
+        ["x509", "-req", "-in", request, *authorized, "-out", made],
+    ):
+        subprocess.run(["openssl", *command], check=True, capture_output=True)
+    return made
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the library issues no certificates of version 1")
+def test_an_own_certificate_that_peers_refuse_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = first_version(ALICE, authority(), tmp_path)
+    if x509.load_pem_x509_certificate(made.read_bytes()).version is not x509.Version.v1:
+        pytest.skip("this openssl adds extensions of its own")
+    found = Credential(made, ALICE.files(tmp_path).key).certificate
+    assert "certificate.outdated" in caplog.text and "basicConstraints=CA:FALSE" in caplog.text
+    assert "certificate.not_valid" not in caplog.text
+    with pytest.raises(Unproven, match=r"version 1\. .*basicConstraints=CA:FALSE"):
+        trust(tmp_path, authority()).check(found, time.time())
+    assert Trust([made], Certificate(SHOP.found)).check(found, time.time()).is_known
+    caplog.clear()
+    Credential(*issue("CN=old", authority(), until=datetime(2021, 1, 1, tzinfo=UTC)).files(tmp_path))
+    assert "certificate.not_valid" in caplog.text and "2021-01-01" in caplog.text
+    caplog.clear()
+    Credential(*ALICE.files(tmp_path))
+    assert not caplog.text
 
 
 def test_trust_in_the_own_certificate_is_an_error_of_the_settings(tmp_path: Path) -> None:

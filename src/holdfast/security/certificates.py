@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import RSA_SHA1, RSA_SHA256, SHA1, SHA256, Kind
@@ -40,6 +41,13 @@ REMEMBER: Final = 60.0
 
 DistinguishedName = list[frozenset[tuple[str, str]]]
 """The parts of a name, the most specific last; each has types and values."""
+
+_ISSUE_V3: Final = (
+    "Peers that trust its issuer accept only version 3. Issue it again: openssl x509 -req with -extfile, and there "
+    "basicConstraints=CA:FALSE."
+)
+_RENEW: Final = "Renew it, or correct this machine's clock. Peers refuse its signatures."
+_NEW_KEY: Final = "openssl req -newkey rsa:2048 -nodes -keyout KEY -out REQUEST"
 
 _HASHES: Final[dict[str, hashes.HashAlgorithm]] = {
     RSA_SHA256: hashes.SHA256(),
@@ -82,6 +90,10 @@ class Owner:
     is_known: bool
 
 
+class _UnusableKey(Invalid):
+    """A certificate with a key that is not for RSA, or too short."""
+
+
 class Certificate:
     """A certificate with an RSA key, and the ways to name it.
 
@@ -92,7 +104,8 @@ class Certificate:
     def __init__(self, found: x509.Certificate) -> None:
         key = found.public_key()
         if not isinstance(key, rsa.RSAPublicKey) or key.key_size < MIN_BITS:
-            raise Invalid(f"the certificate has no RSA key of at least {MIN_BITS} bits")
+            size = f", but one of {key.key_size} bits" if isinstance(key, rsa.RSAPublicKey) else ", but of another kind"
+            raise _UnusableKey(f"the certificate has no RSA key of at least {MIN_BITS} bits{size}")
         self.found = found
         self._key = key
         self.der = found.public_bytes(serialization.Encoding.DER)
@@ -188,6 +201,16 @@ class Credential:
                 f"{key} is not the private key of {certificate}", remedy="Name the key that the certificate is for."
             )
         self._key = private
+        self._warn(str(certificate), datetime.now(UTC))
+
+    def _warn(self, file: str, now: datetime) -> None:
+        """Log what lets peers refuse the certificate."""
+        found = self.certificate.found
+        if found.version is not x509.Version.v3:
+            log.warning("certificate.outdated", file=file, version=found.version.name, remedy=_ISSUE_V3)
+        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+            since, until = (f"{at:%Y-%m-%d}" for at in (found.not_valid_before_utc, found.not_valid_after_utc))
+            log.warning("certificate.not_valid", file=file, since=since, until=until, remedy=_RENEW)
 
     def sign(self, data: bytes, algorithm: str) -> bytes:
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])
@@ -288,6 +311,8 @@ class Trust:
             return Owner(certificate.subject, _uri(certificate.der), True)
         if self._store is None:
             raise Unproven(f"the certificate of {certificate.subject} is not a trusted one")
+        if found.version is not x509.Version.v3:
+            raise Unproven(f"the certificate of {certificate.subject} has X.509 version 1. {_ISSUE_V3}")
         try:
             _verifier(self._store, at).verify(found, [])
         except verification.VerificationError as error:
@@ -316,14 +341,27 @@ def read_certificates(file: str | Path) -> list[Certificate]:
     Raises:
         ConfigurationError: It cannot be read, has no certificate, or one without a usable key.
     """
+    content = _content(file)
     try:
-        found = x509.load_pem_x509_certificates(_content(file))
-        return [Certificate(one) for one in found]
-    except (Invalid, ValueError, UnsupportedAlgorithm) as error:
-        told = str(error) if isinstance(error, Invalid) else "it has no certificate in PEM"
+        return [Certificate(one) for one in x509.load_pem_x509_certificates(content)]
+    except _UnusableKey as error:
         raise ConfigurationError(
-            f"{file}: {told}", remedy="Convert it: openssl x509 -in FILE -inform DER -out certificate.pem."
+            f"{file}: {error}",
+            remedy=f"Only RSA is supported. Create such a key, and have a certificate issued for it: {_NEW_KEY}.",
         ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigurationError(f"{file}: it has no certificate in PEM", remedy=_remedy_without(content)) from None
+
+
+def _remedy_without(content: bytes) -> str:
+    """Return what to do about a file that has no certificate in PEM."""
+    if b"PRIVATE KEY-----" in content:
+        return "The file has a private key. Name the certificate's file here, and the key's as the key."
+    try:
+        x509.load_der_x509_certificate(content)
+    except (ValueError, UnsupportedAlgorithm):
+        return "Name a file with a certificate: it begins with -----BEGIN CERTIFICATE-----."
+    return "Convert it: openssl x509 -in FILE -inform DER -out certificate.pem."
 
 
 def _content(file: str | Path) -> bytes:
