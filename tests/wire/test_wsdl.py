@@ -207,7 +207,7 @@ MET: list[tuple[str, set[Ability]]] = [
 """Assertions, and what the source must do to meet them besides https."""
 UNMET = [
     (
-        f"<sp:EndorsingSupportingTokens {SP_1_2}><wsp:Policy><sp:X509Token/></wsp:Policy>"
+        f"{transport(token=HTTP_TOKEN)}<sp:EndorsingSupportingTokens {SP_1_2}><wsp:Policy><sp:X509Token/></wsp:Policy>"
         "</sp:EndorsingSupportingTokens>",
         "X509Token",
     ),
