@@ -56,7 +56,7 @@ class Nodes:
         def is_so() -> bool:
             found.append(read_status(self.store))
             now = {one.name: one.state for one in found[-1].nodes}
-            return not found[-1].problems and now | states == now
+            return all(one.state == "serving" for one in found[-1].partitions) and now | states == now
 
         wait_until(is_so)
         return found[-1]
@@ -97,9 +97,9 @@ def test_the_status_shows_nodes_that_cannot_serve_and_others_serve_for_them(node
     url = a.url()
     nodes.served_with(a="live")
     nodes.start("b", ("partitions = 1\n", "partitions = 2\n"))
-    warning = nodes.served_with(b="failing").warnings[0]
-    assert warning.startswith("Node b could not start cluster partition ")
-    assert warning.endswith("in this store, the queue 'inbox' has 1 partitions, not 2")
+    problem = nodes.served_with(b="failing").problems[0]
+    assert problem.startswith("Node b could not start cluster partition")
+    assert problem.endswith("in this store, the queue 'inbox' has 1 partitions, not 2")
     nodes.start("c", HOLDFAST_NODE_URL="http://127.0.0.1:1")
     status = nodes.served_with(c="unreachable")
     assert {one.name for one in status.nodes if one.partitions} == {"a"}

@@ -1,4 +1,5 @@
-"""What operators see of a cluster, read from the rows of a real one. Covers cluster/operating/status.py."""
+"""What operators see of a cluster, read from the rows of a real one. Covers cluster/operating/status.py and
+cluster/connections.py."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from databases import PostgreSQL, program
+from databases import GUARDED, PASSWORD, PostgreSQL, program
 
+from holdfast.cluster.connections import lack_of_connections
 from holdfast.cluster.inspection import (
     drain_node,
     move_partitions,
@@ -115,19 +117,58 @@ def test_the_status_says_which_partitions_are_not_served_and_why(cluster: Cluste
         "Node b has cluster partition 1, but cannot be reached from node c: Connection refused.",
         "No node serves cluster partition 2; the process could not be started at node a: the store is damaged.",
         "Node a is starting cluster partition 3.",
+        "Node a could not start cluster partition 1, and leaves it to others: no module named x",
     )
-    assert "Node a could not start cluster partition 1, and leaves it to others: no module named x" in status.warnings
 
 
-def test_a_node_that_others_serve_for_is_a_warning(cluster: Cluster) -> None:
+def test_too_few_connections_are_a_warning_of_the_status_and_of_the_node(server: PostgreSQL) -> None:
+    location = server.url("slots", user=GUARDED, password=PASSWORD)
+    server.sql(f"CREATE SCHEMA slots AUTHORIZATION {GUARDED}; ALTER ROLE {GUARDED} SET search_path TO slots")
+    try:
+        for limit, needed in ((-1, 18), (18, 18), (17, 18)):
+            server.sql(f"ALTER ROLE {GUARDED} CONNECTION LIMIT {limit}")
+            session = LeaseDatabase(location, "a", "http://a:8082", 4, LeasePolicy(60.0))
+            session.run(Enter())
+            lacks = 0 <= limit < needed
+            said = f"may need {needed} connections, but the database allows {limit}: raise its max_connections"
+            assert (said in session.lack, bool(session.lack)) == (lacks, lacks)
+            assert any(said in one for one in read_status(location).warnings) == lacks
+            session.close()
+        assert lack_of_connections(97, 24) == ""  # the defaults
+    finally:
+        server.sql(f"ALTER ROLE {GUARDED} RESET ALL; ALTER ROLE {GUARDED} CONNECTION LIMIT -1")
+        server.sql("DROP SCHEMA slots CASCADE")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_reason_that_partitions_and_nodes_share_is_told_once(cluster: Cluster, count: int) -> None:
+    names = ["a", "b", "c"][:count]
+    for name in names:
+        cluster.join(name, *([0] if name == "a" else []))
+    for name in names:
+        failed = {number: f"the queue 'x' has {number} records" for number in (1, 2, 3)}
+        cluster.tell(name, Report((0,) if name == "a" else (), failed))
+    where = "node a" if count == 1 else f"nodes {', '.join(names)}"
+    why = f"at {where}: the queue 'x' has 1 records."
+    assert cluster.status().problems == (
+        f"No node serves cluster partitions 1, 2, 3; the process could not be started {why}",
+    )
+    cluster.join("d", 1, 2, 3)
+    assert cluster.status().problems == tuple(
+        f"Node {name} could not start cluster partitions 1, 2, 3, and leaves them to others: "
+        "the queue 'x' has 1 records"
+        for name in names
+    )
+
+
+def test_a_node_that_others_serve_for_is_a_problem(cluster: Cluster) -> None:
     cluster.join("a", 0, 1, 2, 3)
     cluster.join("b")
     cluster.tell("a", Report((0, 1, 2, 3), {}, {"b": "Name or service not known"}))
     cluster.tell("b", Report((), {0: "the port is in use"}))
     status = cluster.status()
-    assert status.problems == ()
     assert [one.state for one in status.nodes] == ["live", "unreachable"]
-    assert status.warnings[:2] == (
+    assert status.problems == (
         "Node b could not start cluster partition 0, and leaves it to others: the port is in use",
         "Node b gets no partitions, because node a cannot reach http://b:8082: Name or service not known",
     )
@@ -198,8 +239,14 @@ def test_a_node_is_drained_if_another_one_can_take_its_partitions(server: Postgr
     cluster.join("b", 2, 3)
     drain_node(cluster.location, "a")
     assert [one.state for one in cluster.status().nodes] == ["draining", "live"]
-    with pytest.raises(ConfigurationError, match="no other live node"):
+    with pytest.raises(ConfigurationError, match="no other live node") as caught:
         drain_node(cluster.location, "b")
+    assert caught.value.remedy.endswith("holdfast cluster resume CLUSTER a")
+    resume_node(cluster.location, "a")
+    cluster.tell("a", Report((0, 1), {2: "no module named x"}))
+    with pytest.raises(ConfigurationError, match="no other live node") as caught:
+        drain_node(cluster.location, "b")
+    assert "a (failing)" in caught.value.remedy
 
 
 def test_partitions_are_moved_to_a_node_that_takes_them(server: PostgreSQL, cluster: Cluster) -> None:

@@ -264,7 +264,7 @@ def test_whoever_takes_a_space_over_waits_for_a_piece_that_is_being_written(serv
             arrived.set()
             assert may_go.wait(120)
 
-    event.listen(store.engine, "after_cursor_execute", pause)
+    event.listen(store.contents._writing, "after_cursor_execute", pause)
     writing = threading.Thread(target=store.contents.put, args=(name, 0, b"late"))
     writing.start()
     assert arrived.wait(120)

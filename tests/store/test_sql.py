@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cut_off import CutOff
@@ -21,6 +22,7 @@ from staged import PARTITIONS, Side, row
 from holdfast.core import staged_blocks as staged
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
+    StoreAway,
     StoreError,
     StoreFailed,
     StoreFormatError,
@@ -50,6 +52,14 @@ def store(database):
     store = SQLStore(database.new_url())
     yield store
     store.close()
+
+
+def connections(database, url) -> int:
+    """How many connections the store at this URL has."""
+    if isinstance(database, PostgreSQL):
+        name = f"application_name = 'holdfast {url.rpartition('=')[2]}'"
+        return int(database.sql(f"SELECT count(*) FROM pg_stat_activity WHERE {name}"))
+    return int(database.sql("SELECT count(*) FROM information_schema.processlist WHERE user = 'tester'"))
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -155,6 +165,14 @@ def test_a_wrong_password_is_told_with_the_remedy_and_the_password_is_not(databa
     assert "password" in caught.value.remedy
     assert GUARDED in told
     assert wrong not in told
+    assert not isinstance(caught.value, StoreAway)
+
+
+def test_a_missing_password_is_refused_at_once_with_the_remedy(database):
+    with pytest.raises(StoreFailed, match="password") as caught:
+        open_store(database.url("x", user=GUARDED))
+    assert not isinstance(caught.value, StoreAway)
+    assert "password" in caught.value.remedy
 
 
 def test_a_user_without_the_right_to_create_tables_learns_what_to_grant(database):
@@ -578,6 +596,64 @@ def test_a_transaction_that_is_ended_leaves_nothing_and_stops_nobody(store, reco
     transaction.end()
     store.commit(Batch(appends=[("q", 0, 0, record(1))]))
     assert len(store.read("q", 0, 0, 9)) == 1
+
+
+def test_a_store_has_one_connection_to_write_and_one_that_all_readers_share(database, record):
+    url = database.new_url()
+    before = connections(database, url)
+    store = open_store(url)
+    try:
+        store.load()
+        assert_count(database, url, before + 1)
+        store.commit(Batch(queues={"q": {}}, appends=[("q", p, 0, record()) for p in range(8)]))
+        meet = threading.Barrier(8)
+
+        def read(partition: int) -> int:
+            meet.wait()
+            content = store.contents.create()
+            content.write(b"x")
+            content.finish()
+            return len(store.read("q", partition, 0, 1))
+
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(read, range(8))) == [1] * 8
+        assert_count(database, url, before + 2)
+    finally:
+        store.close()
+
+
+def assert_count(database, url, wanted) -> None:
+    """Wait until the store has so many connections: the server notices the end of a connection a moment later."""
+    until = time.monotonic() + PATIENCE
+    while (found := connections(database, url)) != wanted:
+        assert time.monotonic() < until, found
+        time.sleep(0.05)
+
+
+def test_a_store_waits_for_a_free_connection_and_says_how_to_get_more(servers, record):
+    server = servers("postgresql")
+    url = server.url("slots", user=GUARDED, password=PASSWORD)
+    server.sql(f"CREATE SCHEMA slots AUTHORIZATION {GUARDED}; ALTER ROLE {GUARDED} SET search_path TO slots")
+    try:
+        store = open_store(url)
+        store.commit(Batch(queues={"q": {}}, appends=[("q", 0, 0, record())]))
+        server.sql(f"ALTER ROLE {GUARDED} CONNECTION LIMIT 1")
+        with pytest.raises(StoreAway) as caught:
+            open_store(url + "x")
+        assert "max_connections" in caught.value.remedy
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(store.read, "q", 0, 0, 1)
+            while not store.trouble:
+                time.sleep(0.01)
+            assert "too many connections" in store.trouble
+            server.sql(f"ALTER ROLE {GUARDED} CONNECTION LIMIT 9")
+            assert len(reading.result(PATIENCE)) == 1
+        assert store.trouble == ""
+        store.close()
+    finally:
+        server.sql(
+            f"ALTER ROLE {GUARDED} RESET ALL; ALTER ROLE {GUARDED} CONNECTION LIMIT -1; DROP SCHEMA slots CASCADE"
+        )
 
 
 def test_who_lost_the_space_writes_nothing_any_more(database, record, content):

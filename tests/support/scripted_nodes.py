@@ -90,8 +90,11 @@ class Cluster:
             self.owners[partition] = name
         self.tell()
 
-    def tell(self, trouble: str = "", cut_off_by: Sequence[str] = ()) -> None:
-        """Send all nodes what they know of the cluster now, or why they know no more, and who cannot reach them."""
+    def tell(
+        self, trouble: str = "", cut_off_by: Sequence[str] = (), failed: Mapping[str, Mapping[int, str]] | None = None
+    ) -> None:
+        """Send all nodes what they know of the cluster now, or why they know no more, who cannot reach them, and what
+        each could not start."""
         urls = {name: node.node_url for name, node in self.nodes.items()}
         for name, node in self.nodes.items():
             mine = {str(one): self._epochs[one] for one, owner in self.owners.items() if owner == name}
@@ -104,6 +107,7 @@ class Cluster:
                 "is_draining": False,
                 "trouble": trouble,
                 "cut_off_by": cut_off_by,
+                "failed": {str(one): why for one, why in (failed or {}).get(name, {}).items()},
             }
             node.tell({"view": view})
 

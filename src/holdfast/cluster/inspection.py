@@ -12,6 +12,7 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.cluster import tables
+from holdfast.cluster.connections import AVAILABLE, lack_of_connections
 from holdfast.cluster.lease_database import TWO_CLUSTERS, conninfo_of, is_outage
 from holdfast.cluster.operating.status import (
     ClusterStatus,
@@ -23,8 +24,9 @@ from holdfast.cluster.operating.status import (
     status_of,
 )
 from holdfast.cluster.rows import Report
-from holdfast.exceptions import ConfigurationError, StoreAway, StoreError, clause
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreError, StoreFailed, clause
 from holdfast.store.address import read_address
+from holdfast.store.sql.dialects import is_refusal, postgresql_remedy
 
 SILENCE: Final = 10.0
 """Seconds after which the database counts as unreachable."""
@@ -80,10 +82,16 @@ def open_cluster(location: str) -> Iterator[tuple[psycopg.Connection[tuple[Any, 
             yield connection, values, address.shown
     except psycopg.Error as error:
         said = " ".join(str(error).split())
+        remedy = postgresql_remedy(error.sqlstate or "", said)
+        if not error.sqlstate and is_refusal(said):
+            raise StoreFailed(
+                f"The database at {address.shown} refuses the connection: {clause(said)}.",
+                remedy=remedy or "Correct the URL.",
+            ) from error
         if is_outage(error):
             raise StoreAway(
                 f"The database at {address.shown} does not answer: {clause(said)}.",
-                remedy="Check the database.",
+                remedy=remedy or "Check that the database is running and reachable.",
                 patience=address.patience,
             ) from error
         raise StoreError(
@@ -118,7 +126,9 @@ def read_status(location: str) -> ClusterStatus:
             nodes = connection.execute(_NODES.encode(), values).fetchall()
             ownership = connection.execute(_OWNERSHIP.encode(), values).fetchall()
         server = connection.execute(_SERVER.encode()).fetchone()
-    assert cluster is not None and server is not None
+        available = connection.execute(AVAILABLE.encode()).fetchone()
+    assert cluster is not None and server is not None and available is not None
+    lack = lack_of_connections(available[0], cluster[1])
     return status_of(
         place,
         cluster[0],
@@ -128,7 +138,7 @@ def read_status(location: str) -> ClusterStatus:
             for name, url, draining, lease, age, report in nodes
         ],
         [SeenPartition(*row) for row in ownership],
-        _warnings(*server[1:]),
+        (*_warnings(*server[1:]), *([lack] if lack else [])),
         _older_copy(lost[0] if lost is not None else ""),
     )
 

@@ -19,6 +19,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 from holdfast.cluster import tables
+from holdfast.cluster.connections import AVAILABLE, lack_of_connections
 from holdfast.cluster.lease_policy import MOST_NODES, LeasePolicy
 from holdfast.cluster.memory import Batches, NodeMemory
 from holdfast.cluster.rows import (
@@ -42,7 +43,7 @@ from holdfast.cluster.rows import (
 )
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
-from holdfast.store.sql.dialects import LOCK_KEY
+from holdfast.store.sql.dialects import LOCK_KEY, is_refusal, postgresql_remedy
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
 LEAST_VERSION: Final = 14
@@ -52,7 +53,6 @@ LOCK_ATTEMPTS: Final = 10
 LOCK_PAUSE: Final = 0.03
 """Another node tries the lock for a moment when it declares this one dead."""
 PROBE_SECONDS: Final = 2.0
-_STARTING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "too many clients", "slots are")
 _LONGEST_APPLICATION = 63
 _OUTAGES = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
 """Classes of errors that a later attempt may not meet: of the connection, of a standby, of a lack of resources, of
@@ -80,6 +80,9 @@ class LeaseDatabase:
 
     Raises:
         ConfigurationError: The location is not a URL of PostgreSQL.
+
+    Attributes:
+        lack: What the server has too little of, as a sentence; "" if it has enough.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class LeaseDatabase:
         self._settings = _settings(policy.silence)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
+        self.lack = ""
         self._is_unconfirmed = False
         self._memory = memory or NodeMemory(None, node)
         self._is_restored = is_restored
@@ -184,7 +188,8 @@ class LeaseDatabase:
             if _is_final(error, said, was_connected or self._was_connected):
                 raise ClusterRefused(
                     f"The database of the cluster at {self.place} refuses node {self._values['node']!r}: {said}",
-                    remedy="Correct the URL, or grant its user what is missing.",
+                    remedy=postgresql_remedy(error.sqlstate or "", said)
+                    or "Correct the URL, or grant its user what is missing.",
                 ) from error
             raise NoAnswer(said) from error
 
@@ -229,6 +234,7 @@ class LeaseDatabase:
                 )
         if is_standby:
             raise NoAnswer("the server is a standby, or read-only")
+        self.lack = lack_of_connections(self._one(connection, AVAILABLE)[0], self._partitions)
         self._session, self._earlier = (pid, since), self._session
 
     def _end_earlier_session(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
@@ -559,7 +565,7 @@ def _is_final(error: psycopg.Error, said: str, was_connected: bool) -> bool:
     """Whether every later attempt would meet the same error."""
     if error.sqlstate:
         return not is_outage(error)
-    return not was_connected and "FATAL:" in said and not any(words in said for words in _STARTING)
+    return not was_connected and is_refusal(said)
 
 
 @contextlib.contextmanager

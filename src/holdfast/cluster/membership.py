@@ -125,6 +125,8 @@ class Membership:
         self._unreachable: Mapping[str, str] = {}
         self._failed: dict[int, str] = {}
         """Partition that could not be served here -> why, until ``_rests_until``."""
+        self._blamed: dict[int, str] = {}
+        """The same, until this node serves a further partition after that time."""
         self._failures = 0
         self._rests_until = now
         self._told: Report | None = Report()
@@ -147,6 +149,7 @@ class Membership:
             dict(self._nodes),
             self.state in (NodeState.DRAINING, NodeState.JOINING_TO_DRAIN, NodeState.LEAVING),
             cut_off_by=self._cut_off_by,
+            failed=dict(self._blamed),
         )
 
     def trusted_until(self, partition: int) -> float:
@@ -304,6 +307,7 @@ class Membership:
             self._rests_until = now + rest * self._policy.lease
             self._failures += 1
         self._failed.update(partitions)
+        self._blamed.update(partitions)
         self.stopped(partitions)
 
     def serves(self, partitions: Iterable[int], unreachable: Mapping[str, str]) -> None:
@@ -311,6 +315,8 @@ class Membership:
         before, self._serving = self._serving, tuple(sorted(partitions))
         if set(self._serving) - set(before):
             self._failures = 0
+            if not self._failed:
+                self._blamed.clear()
         self._unreachable = dict(unreachable)
 
     def drain(self) -> None:

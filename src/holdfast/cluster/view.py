@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -20,6 +20,7 @@ class View:
         is_draining: Whether this node gives its partitions away and takes no others.
         trouble: Why it has no contact with the database now; "": it has.
         cut_off_by: The nodes that cannot reach this one, if they are most of the others.
+        failed: Partition that this node could not serve -> why, until it serves one again.
     """
 
     node: str
@@ -29,6 +30,7 @@ class View:
     is_draining: bool = False
     trouble: str = ""
     cut_off_by: tuple[str, ...] = ()
+    failed: Mapping[int, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -40,6 +42,7 @@ class View:
             "is_draining": self.is_draining,
             "trouble": self.trouble,
             "cut_off_by": list(self.cut_off_by),
+            "failed": {str(partition): why for partition, why in sorted(self.failed.items())},
         }
 
     @classmethod
@@ -53,4 +56,5 @@ class View:
             values["is_draining"],
             values.get("trouble", ""),
             tuple(values.get("cut_off_by", ())),
+            {int(partition): why for partition, why in values.get("failed", {}).items()},
         )

@@ -336,6 +336,27 @@ def test_a_node_that_others_cannot_reach_says_so_itself(cluster: Start) -> None:
     assert ask(admin, "/healthz") == {"status": "ok"}
 
 
+def test_a_node_is_not_ready_while_others_do_what_it_cannot(cluster: Start) -> None:
+    made = cluster(2, a=[0], b=[1])
+    admins = []
+    for node in made:
+        node.url()
+        admins.append(node.url())
+    for admin in admins:
+        wait_until(lambda admin=admin: refusal(admin, "/readyz") == "")
+    made.tell(failed={"a": {1: "the queue is not configured."}})
+    wait_until(lambda: refusal(admins[0], "/readyz").endswith("partition 1: the queue is not configured"))
+    assert refusal(admins[1], "/readyz") == ""
+    assert ask(admins[0], "/healthz") == {"status": "ok"}
+    made.move(0, "b")
+    made.tell(cut_off_by=["b", "c"])
+    wait_until(lambda: "cannot reach this node" in refusal(admins[0], "/readyz"))
+    made.owners = {0: "b"}  # a partition that no node can serve does not stop the others
+    made.tell(failed={"b": {1: "the store is damaged"}})
+    for admin in admins:
+        wait_until(lambda admin=admin: refusal(admin, "/readyz") == "")
+
+
 def test_the_listener_of_a_node_is_for_nodes_with_the_secret(cluster: Start) -> None:
     made = cluster(1, a=[0])
     (node,) = made

@@ -50,7 +50,7 @@ def status(cluster: str, as_json: bool) -> int:
     """Show the nodes of CLUSTER, and the cluster partitions that each of them owns and serves.
 
     A node `owns` a partition from its claim on, and `serves` it when the process for it accepts requests. The exit code
-    is 0 if every partition is served, every node reaches those that serve one, and every node renews its lease, and 1
+    is 0 if every partition is served, and no node is expired, failing or unreachable, and 1
     otherwise. --json has the state of each partition, why, and the node to which `holdfast cluster move` moved it.
     """
     from holdfast.cluster.operating.engines import engine_of

@@ -101,7 +101,7 @@ class GroupMembership:
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
-        return View(self.node, mine, owners, nodes, not self.wants_partitions, cut_off_by=self._cut_off_by)
+        return View(self.node, mine, owners, nodes, not self.wants_partitions, "", self._cut_off_by, dict(self._failed))
 
     @property
     def members(self) -> Collection[GroupMember]:

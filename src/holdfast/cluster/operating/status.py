@@ -5,8 +5,10 @@ What the engine of the cluster shows of them is read elsewhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.cluster.rows import Report
 from holdfast.exceptions import ConfigurationError, clause
@@ -109,9 +111,10 @@ class ClusterStatus:
         cluster: Its identity.
         server: The database and its version, or Kafka.
         nodes, partitions: All of them, in order.
-        problems: A database that went back to an older copy, the partitions that are not served and why, and nodes
-            whose leases have ended, each as a sentence.
-        warnings: What may lose or delay messages later, and what nodes could not do, each as a sentence.
+        problems: A database that went back to an older copy, the partitions that are not served and why, nodes whose
+            leases have ended, and nodes that failed or cannot be reached, although others serve for them; each as a
+            sentence.
+        warnings: What may lose or delay messages later, each as a sentence.
     """
 
     place: str
@@ -168,8 +171,8 @@ def status_of(
         )
         for one in partitions
     )
-    warnings = (*_reported(found, reports), *warnings)
-    return ClusterStatus(place, cluster, server, found, states, (*problems, *_problems(found, states)), warnings)
+    problems = (*problems, *_problems(found, states), *_reported(found, reports, states))
+    return ClusterStatus(place, cluster, server, found, states, problems, tuple(warnings))
 
 
 def require_node(status: ClusterStatus, node: str) -> None:
@@ -190,10 +193,16 @@ def require_another(status: ClusterStatus, node: str) -> None:
         ConfigurationError: It does not.
     """
     require_node(status, node)
-    if not any(one.state == "live" and one.name != node for one in status.nodes):
-        raise ConfigurationError(
-            f"no other live node could take the partitions of {node!r}", remedy="Start another node first."
-        )
+    others = [one for one in status.nodes if one.name != node]
+    if not any(one.state == "live" for one in others):
+        drained = [one.name for one in others if one.state == "draining"]
+        ill = [f"{one.name} ({one.state})" for one in others if one.state != "draining"]
+        remedy = "Start another node first."
+        if drained:
+            remedy = f"Let {drained[0]} take partitions again: holdfast cluster resume CLUSTER {drained[0]}"
+        elif ill:
+            remedy = f"Repair another node first: {', '.join(ill)}. To see why: holdfast cluster status CLUSTER"
+        raise ConfigurationError(f"no other live node could take the partitions of {node!r}", remedy=remedy)
 
 
 def require_partitions(status: ClusterStatus, partitions: Collection[int]) -> None:
@@ -221,7 +230,11 @@ def _state(node: SeenNode, reports: Mapping[str, Report]) -> str:
 
 def _partition_state(number: int, owner: NodeStatus | None, reports: Mapping[str, Report]) -> tuple[str, str]:
     """Return the state of a partition, and why it is in that state."""
-    failed = "; ".join(f"at node {name}: {one.failed[number]}" for name, one in reports.items() if number in one.failed)
+    whys: dict[str, list[str]] = {}
+    for name, one in reports.items():
+        if number in one.failed:
+            whys.setdefault(one.failed[number], []).append(name)
+    failed = "; ".join(f"at {_nodes(names)}: {why}" for why, names in whys.items())
     if owner is None:
         return ("cannot start", failed) if failed else ("free", "")
     if owner.state == "expired":
@@ -242,14 +255,18 @@ def partitions_text(numbers: Collection[int]) -> str:
     return f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(map(str, numbers))}"
 
 
+_NUMBER: Final = re.compile(r"[0-9]+")
+"""Reasons that differ only in numbers, such as that of the partition, are told once."""
+
+
 def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
     found = [f"The lease of node {one.name} has ended; it does not answer." for one in nodes if one.state == "expired"]
     alike: dict[tuple[str, str | None, str], list[int]] = {}
     for one in partitions:
         if one.state != "serving" and not (one.state == "unreachable" and one.why.startswith("the lease")):
-            alike.setdefault((one.state, one.owner, one.why), []).append(one.partition)
-    for (state, owner, why), numbers in alike.items():
-        which = partitions_text(numbers)
+            alike.setdefault((one.state, one.owner, _NUMBER.sub("#", one.why)), []).append(one.partition)
+    for (state, owner, _), numbers in alike.items():
+        which, why = partitions_text(numbers), partitions[numbers[0]].why
         because = f": {clause(why)}." if why else "."
         if state == "free":
             found.append(f"No node owns {which}.")
@@ -262,11 +279,20 @@ def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, 
     return tuple(found)
 
 
-def _reported(nodes: tuple[NodeStatus, ...], reports: Mapping[str, Report]) -> Iterator[str]:
-    """Yield what nodes could not do, although every partition may be served."""
+def _reported(
+    nodes: tuple[NodeStatus, ...], reports: Mapping[str, Report], partitions: tuple[PartitionStatus, ...]
+) -> Iterator[str]:
+    """Yield what nodes could not do, although other nodes do it."""
+    told = {one.partition for one in partitions if one.state == "cannot start"}
     for one in nodes:
-        for number, why in reports[one.name].failed.items():
-            yield f"Node {one.name} could not start cluster partition {number}, and leaves it to others: {why}"
+        failed, alike = reports[one.name].failed, dict[str, list[int]]()
+        for number, why in failed.items():
+            if number in told:
+                continue
+            alike.setdefault(_NUMBER.sub("#", why), []).append(number)
+        for numbers in alike.values():
+            what, which = partitions_text(numbers), "it" if len(numbers) == 1 else "them"
+            yield f"Node {one.name} could not start {what}, and leaves {which} to others: {failed[numbers[0]]}"
     for one in nodes:
         away = {
             name: report.unreachable[one.name] for name, report in reports.items() if one.name in report.unreachable

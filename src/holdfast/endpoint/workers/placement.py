@@ -36,6 +36,7 @@ class Placement:
         nodes: Other node -> URL.
         trouble: Why this node has no contact with the cluster's database; "": it has.
         cut_off: Which other nodes cannot reach this one, and where, if they are most of them; otherwise "".
+        failed: Worker that could not be started on this host, and that others should have -> why.
     """
 
     local: frozenset[int] = frozenset()
@@ -44,6 +45,7 @@ class Placement:
     nodes: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
     cut_off: str = ""
+    failed: Mapping[int, str] = field(default_factory=dict)
 
 
 class Placements:
@@ -59,7 +61,7 @@ class Placements:
         self._known = placement
         remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
         parts = [sorted(placement.local), remote, sorted(placement.starting), nodes]
-        text = json.dumps([*parts, placement.trouble, placement.cut_off]).encode()
+        text = json.dumps([*parts, placement.trouble, placement.cut_off, sorted(placement.failed.items())]).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
         # The text first: a reader that comes between finds a wrong checksum, and keeps what it knows.
@@ -73,8 +75,10 @@ class Placements:
         if version != self._version:
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(text) == checksum:
-                local, remote, starting, *others = json.loads(text)
-                self._known = Placement(frozenset(local), dict(remote), frozenset(starting), *others)
+                local, remote, starting, nodes, trouble, cut_off, failed = json.loads(text)
+                self._known = Placement(
+                    frozenset(local), dict(remote), frozenset(starting), nodes, trouble, cut_off, dict(failed)
+                )
                 self._version = version
         return self._known
 

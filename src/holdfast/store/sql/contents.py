@@ -23,7 +23,6 @@ class SQLContents(PieceContents):
 
     Args:
         engine: Its connections commit each statement.
-        writing: Its connections have transactions.
         space: Returns the number of the space.
         epoch: Returns the epoch in which this process has it.
         trying: Makes a call again while the database is away.
@@ -33,7 +32,6 @@ class SQLContents(PieceContents):
     def __init__(
         self,
         engine: Engine,
-        writing: Engine,
         space: Callable[[], int],
         epoch: Callable[[], int],
         trying: Callable[[Callable[[], object]], object],
@@ -41,7 +39,7 @@ class SQLContents(PieceContents):
     ) -> None:
         super().__init__(PIECE_BYTES)
         self._engine = engine
-        self._writing = writing
+        self._writing = engine.execution_options(isolation_level="READ COMMITTED")
         self._space = space
         self._epoch = epoch
         self._trying = trying

@@ -100,6 +100,43 @@ def said(error: SQLAlchemyError) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+NO_CONNECTION_LEFT = (
+    "All connections of the server are in use. Raise its max_connections, or use fewer partitions or workers. The work "
+    "continues when a connection is free."
+)
+_FULL = ("too many clients", "connection slots", "too many connections")
+_PASSING_WORDS = ("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting", *_FULL)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether the message of an attempt to connect to PostgreSQL says that a later attempt will be refused too."""
+    if "no password supplied" in text:  # libpq's own message: the server asked for one
+        return True
+    return "FATAL:" in text and not any(words in text for words in _PASSING_WORDS)
+
+
+def postgresql_remedy(state: str, text: str) -> str:
+    """Return a remedy for an error of PostgreSQL; "" if none is known.
+
+    Args:
+        state: Its SQLSTATE; "" if there is none, as during the connection.
+        text: Its message.
+    """
+    if state.startswith("28") or any(
+        words in text for words in ("authentication failed", "no pg_hba.conf entry", "no password supplied")
+    ):
+        return "Check the user and the password: in the URL, in store_password_file, in PGPASSWORD or in ~/.pgpass."
+    if state == "3D000" or ("database" in text and "does not exist" in text):
+        return "Create the database: createdb --owner USER DATABASE."
+    if state == "42501":
+        return "Let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO that user."
+    if state == "53300" or any(words in text for words in _FULL):
+        return NO_CONNECTION_LEFT
+    if state == "53100":
+        return "Free space on the server's disk."
+    return ""
+
+
 LOCK_KEY = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
 """PostgreSQL's expression for the key of a lock, of its name. The name of a space's lock is the space."""
 
@@ -110,10 +147,6 @@ class PostgreSQL:
     isolation = "AUTOCOMMIT"  # one statement is one transaction
     # Connection, rollback, resources, shutdown, system, a read-only standby, a lock.
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
-    _PASSING_WORDS = (
-        *("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting"),
-        *("too many clients", "connection slots"),
-    )
     _DIVISION_BY_ZERO = "22012"
 
     def __init__(self) -> None:
@@ -189,21 +222,12 @@ class PostgreSQL:
         state = _sqlstate(error)
         if state:
             return state.startswith(self._PASSING)
-        if "FATAL:" in (text := said(error)):  # during connection, the driver gives no code
-            return any(words in text for words in self._PASSING_WORDS)
+        if is_refusal(said(error)):  # during connection, the driver gives no code
+            return False
         return error.connection_invalidated or isinstance(error, OperationalError)
 
     def remedy(self, error: SQLAlchemyError) -> str:
-        state, text = _sqlstate(error), said(error)
-        if state.startswith("28") or "authentication failed" in text or "no pg_hba.conf entry" in text:
-            return "Check the user and the password: in the URL, in PGPASSWORD or in ~/.pgpass."
-        if state == "3D000" or ("database" in text and "does not exist" in text):
-            return "Create the database: createdb --owner USER DATABASE."
-        if state == "42501":
-            return "Let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO that user."
-        if state == "53100":
-            return "Free space on the server's disk."
-        return ""
+        return postgresql_remedy(_sqlstate(error), said(error))
 
 
 def _sqlstate(error: SQLAlchemyError) -> str:
@@ -297,6 +321,8 @@ class MariaDB:
                 return "Create the database: CREATE DATABASE name."
             case 1044 | 1142:
                 return "Give the user the database: GRANT ALL ON database.* TO that user."
+            case 1040 | 1203 | 1226:
+                return NO_CONNECTION_LEFT
             case 1021 | 1114:
                 return "Free space on the server's disk."
         return ""

@@ -90,6 +90,7 @@ class StoredRecords:
         return [EnqueuedRecord(**_fields(decode_record(bytes(data))), enqueued=number) for number, data in rows]
 
     def close(self) -> None:
+        """Close its idle connections. A later read opens another one."""
         self._engine.dispose()
 
 

@@ -37,7 +37,7 @@ from holdfast.exceptions import (
     StoreMissing,
     clause,
 )
-from holdfast.store.address import SQLAddress, read_address
+from holdfast.store.address import read_address
 from holdfast.store.base import Reads
 from holdfast.store.content import Content
 from holdfast.store.plan import BATCH_REMEDY, Where
@@ -56,8 +56,7 @@ _Result = TypeVar("_Result")
 LOCK_SECONDS = 10.0
 """Seconds to wait for a space that another process has open. Within that time the server notices that a killed process
 is gone."""
-READERS = 5
-"""Maximum number of idle connections for reading."""
+TRANSACTIONS = 5  # idle connections for transactions of applications
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 _AGAIN = "Acknowledged messages are stored. Check the database, then start again."
@@ -91,14 +90,14 @@ class SQLStore(Reads):
     def __init__(self, location: str, *, read_only: bool = False) -> None:
         self.location = location
         """Its URL with the password: never show it."""
-        self._address = address = read_address(location)
-        self.place = address.shown
+        self._address = read_address(location)
+        self.place = self._address.shown
         self.trouble = ""
         self.reconnections = 0
         self.space = 0
         self.epoch = 0
         self._on_batch: Callable[[int, int], None] | None = None
-        self._dialect = dialect_of(address.database)
+        self._dialect = dialect_of(self._address.database)
         self._parts: dict[Where | str, int] = {}
         self._last_part = 0
         self.content: Content[int] = Content(self._parts.__getitem__)
@@ -111,34 +110,28 @@ class SQLStore(Reads):
         self._writer: Connection | None = None
         self._raw: Any = None
         # Also for transactions of applications, which end with the space's row and must read its latest version.
-        self.engine = self._make_engine(address, isolation_level="READ COMMITTED")
-        single = self._make_engine(address, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
-        self._records = StoredRecords(single)
-        self.contents = SQLContents(
-            single, self.engine, lambda: self.space, lambda: self.epoch, self._trying, self.place
-        )
+        self.engine = self._make_engine(isolation_level="READ COMMITTED", pool_size=TRANSACTIONS, max_overflow=-1)
+        # One connection, for which its users wait in turn: a server has few, and a cluster has many stores.
+        one: dict[str, Any] = {"pool_size": 1, "max_overflow": 0, "pool_timeout": None, "isolation_level": "AUTOCOMMIT"}
+        self._records = StoredRecords(single := self._make_engine(skip_autocommit_rollback=True, **one))
+        self.contents = SQLContents(single, lambda: self.space, lambda: self.epoch, self._trying, self.place)
         try:
             with self._explaining("opened"):
                 self._open_view() if read_only else self._open()
+                self._close_idle()
                 if not read_only:
                     self.contents.is_named = self._is_named
                     self.contents.sweep()
+                    self._close_idle()
         except BaseException:
             self.close()
             raise
 
-    def _make_engine(self, address: SQLAddress, **options: Any) -> Engine:
+    def _make_engine(self, **options: Any) -> Engine:
         try:
-            url = make_url(address.url)
-            arguments = self._dialect.arguments(url, f"holdfast {address.space}")
-            engine = create_engine(
-                url,
-                connect_args=arguments,
-                pool_size=READERS,
-                max_overflow=-1,
-                hide_parameters=True,
-                **options,
-            )
+            url = make_url(self._address.url)
+            arguments = self._dialect.arguments(url, f"holdfast {self._address.space}")
+            engine = create_engine(url, connect_args=arguments, hide_parameters=True, **options)
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"{self.place!r} is not the URL of a database.",
@@ -260,6 +253,11 @@ class SQLStore(Reads):
             with connection.begin():
                 yield connection
 
+    def _close_idle(self) -> None:
+        """Close all idle connections but the one that commits: many stores need no other one soon."""
+        self.engine.dispose()
+        self._records.close()
+
     # --- content --------------------------------------------------------------------------------------------------
 
     def _find_content(self, connection: Connection) -> None:
@@ -268,7 +266,10 @@ class SQLStore(Reads):
 
     def load(self) -> Snapshot:
         self._require_certainty()
-        return self._trying(self._load)
+        try:
+            return self._trying(self._load)
+        finally:
+            self._close_idle()
 
     def _is_named(self, content: bytes) -> bool:
         """Whether a record may name a content: after a failed write, the store does not know."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
 from zlib import crc32
 
+from holdfast.cluster.operating.status import partitions_text
 from holdfast.endpoint.admin.merged import answers as joining
 from holdfast.endpoint.admin.merged.next_positions import NextOfAll
 from holdfast.endpoint.admin.merged.stores import StoppedNeighbours
@@ -25,7 +26,9 @@ from holdfast.endpoint.admin.routes import Joined, Refused, Route
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.worker import worker_of
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
+from holdfast.endpoint.workers.placement import Placement
 from holdfast.endpoint.workers.routing import Neighbours
+from holdfast.exceptions import clause
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 
@@ -361,8 +364,25 @@ class JoinedAdmin:
         if not (placement.local or placement.remote):
             what = "no process serves a partition at this node, and it knows no other node that has one"
             raise Refused(503, what, "Look why: holdfast cluster status, and the logs of the nodes.")
+        if reason := self._why_not_ready(placement):
+            raise Refused(503, *reason)
         states = dict.fromkeys(placement.local, "serving") | dict.fromkeys(placement.starting, "starting")
         return answer | {"partitions": {str(one): state for one, state in sorted(states.items())}}
+
+    @staticmethod
+    def _why_not_ready(placement: Placement) -> tuple[str, str] | None:
+        """Return why requests should go to other nodes, and the remedy. A partition that no node can serve is no
+        reason: then the others can do no more than this one."""
+        failed = [one for one in sorted(placement.failed) if one in placement.remote or not placement.local]
+        if failed:
+            what = f"this node could not start {partitions_text(failed)}: {clause(placement.failed[failed[0]])}"
+            return what, "Correct the configuration of this node, and look at its log and at holdfast cluster status."
+        if placement.starting and not placement.local:
+            return "this node is starting its partitions", "Wait; its log shows what it is waiting for."
+        if placement.cut_off and not placement.local:
+            what, _, remedy = _CUT_OFF.format(placement.cut_off).partition(". ")
+            return what, remedy
+        return None
 
     async def _nodes(self, request: _Request) -> Any:
         """Answer with the node of each worker. On one host, every process reaches every worker."""
