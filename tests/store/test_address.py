@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from psycopg.pq import Conninfo
+from pymysql.connections import Connection
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.store import is_sql, open_store, shown, store_exists
+from holdfast.store import address, is_sql, open_store, shown, store_exists
 from holdfast.store.address import DEFAULT_PATIENCE, beside, read_address
 
 
@@ -49,12 +52,30 @@ def test_a_directory_may_be_named_like_a_database(tmp_path, monkeypatch):
 
 
 def test_the_space_and_the_patience_are_taken_out_and_the_driver_is_named():
-    address = read_address("postgres://me:word@h:99/d?host=/tmp&space=orders&patience=2.5&sslmode=require")
-    assert address.url == "postgresql+psycopg://me:word@h:99/d?host=/tmp&sslmode=require"
-    assert (address.database, address.space, address.patience) == ("postgresql", "orders", 2.5)
-    assert address.shown == "postgres://me@h:99/d?host=/tmp&space=orders"
+    found = read_address("postgres://me:word@h:99/d?host=/tmp&space=orders&patience=2.5&sslmode=require")
+    assert found.url == "postgresql+psycopg://me:word@h:99/d?host=/tmp&sslmode=require"
+    assert (found.database, found.space, found.patience) == ("postgresql", "orders", 2.5)
+    assert found.shown == "postgres://me@h:99/d?host=/tmp&space=orders"
     plain = read_address("mysql://h/d")
     assert (plain.url, plain.space, plain.patience) == ("mysql+pymysql://h/d", "default", DEFAULT_PATIENCE)
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "pymysql"])
+def test_every_option_of_the_installed_driver_is_known(driver):
+    if driver == "psycopg":
+        names = {one.keyword.decode() for one in Conninfo.get_defaults()}
+    else:
+        cannot_be_text = {"self", "conv", "cursorclass", "autocommit", "defer_connect", "named_pipe"}
+        names = set(signature(Connection.__init__).parameters) - cannot_be_text
+    assert names <= address._OPTIONS[driver]
+
+
+@pytest.mark.parametrize(
+    "place", ["h", "h:1", "h:65535", "[::1]", "[::1]:5432", "me:w:rd@h:5432", "", "me@", "a:5432,b:5433"]
+)
+def test_ports_of_every_form_of_a_host_are_accepted(place):
+    assert read_address(f"postgresql://{place}/d").space == "default"
+    assert read_address(f"postgresql://{place}/d?host=a:1,b&port=5432,&hostaddr=::1").space == "default"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +90,16 @@ def test_the_space_and_the_patience_are_taken_out_and_the_driver_is_named():
         ("postgresql://me:word@h/d?patience=soon", "'soon' is not a valid patience"),
         ("postgresql://me:word@h/d?patience=-1", "'-1' is not a valid patience"),
         ("postgresql://me:word@h/d?patience=nan", "'nan' is not a valid patience"),
-        ("postgresql://me:word@h:port/d", "is not the URL of a database"),
+        ("postgresql://me:word@h:port/d", "has the port 'port'"),
+        ("postgresql://me:word@h:55432x/d", "has the port '55432x'"),
+        ("postgresql://me:word@h:65536/d", "has the port '65536'"),
+        ("postgresql://me:word@[::1]:0/d", "has the port '0'"),
+        ("postgresql://me:word@/d?host=a,b&port=5432,5433x", "has the port '5433x'"),
+        ("postgresql://me:word@/d?host=a:5432,b:5433x", "has the port '5433x'"),
+        ("mariadb://me:word@h:33o6/d", "has the port '33o6'"),
+        ("postgresql://me:word@h/d?spaec=one", "has the unknown option 'spaec'"),
+        ("postgresql://me:word@h/d?unix_socket=/s", "has the unknown option 'unix_socket'"),
+        ("mariadb://me:word@h/d?sslmode=require", "has the unknown option 'sslmode'"),
         ("oracle://me:word@h/d", "is not the location of a store"),
     ],
 )

@@ -26,6 +26,30 @@ _SHOWN = frozenset({"cache", "host", "partition", "port", "space", "unix_socket"
 _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 
+_OURS = ("space", "patience")
+_LIBPQ = """
+    application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation
+    gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname
+    load_balance_hosts max_protocol_version min_protocol_version oauth_client_id oauth_client_secret oauth_issuer
+    oauth_scope options passfile password port replication require_auth requirepeer scram_client_key scram_server_key
+    service servicefile ssl_max_protocol_version ssl_min_protocol_version sslcert sslcertmode sslcompression sslcrl
+    sslcrldir sslkey sslkeylogfile sslmode sslnegotiation sslpassword sslrootcert sslsni target_session_attrs
+    tcp_user_timeout user
+"""
+_PYMYSQL = """
+    auth_plugin_map bind_address binary_prefix charset client_flag collation compress connect_timeout database db host
+    init_command local_infile max_allowed_packet passwd password port program_name read_default_file read_default_group
+    read_timeout server_public_key sql_mode ssl ssl_ca ssl_capath ssl_cert ssl_check_hostname ssl_cipher ssl_disabled
+    ssl_key ssl_key_password ssl_verify_cert ssl_verify_identity unix_socket use_unicode user write_timeout
+"""
+_OPTIONS = {driver: frozenset(names.split()) for driver, names in (("psycopg", _LIBPQ), ("pymysql", _PYMYSQL))}
+"""The options of each driver that a URL may have."""
+_OFTEN = {
+    "psycopg": "libpq, such as host, sslmode, sslrootcert or connect_timeout.",
+    "pymysql": "PyMySQL, such as unix_socket, ssl_ca or connect_timeout.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SQLAddress:
     """A database, and the space in it.
@@ -113,6 +137,8 @@ def read_address(location: str) -> SQLAddress:
         )
     rest, _, query = location[found.end() :].partition("?")
     options = parse_qsl(query, keep_blank_values=True)
+    _check_options(options, driver, shown(location))
+    _check_ports(rest, options, shown(location))
     space = _last(options, "space", DEFAULT_SPACE)
     if not space or len(space) > LONGEST_SPACE or not space.isprintable():
         raise ConfigurationError(
@@ -125,10 +151,35 @@ def read_address(location: str) -> SQLAddress:
         raise ConfigurationError(
             f"{shown(location)!r} names no database.", remedy=f"Add its name after the host: {_EXAMPLE}"
         )
-    ours = ("space", "patience")
-    others = urlencode([(name, value) for name, value in options if name not in ours], safe="/:")
+    others = urlencode([(name, value) for name, value in options if name not in _OURS], safe="/:")
     url = f"{database}+{driver}://{rest}" + (f"?{others}" if others else "")
     return SQLAddress(url, database, space, patience, shown(location))
+
+
+def _check_options(options: list[tuple[str, str]], driver: str, text: str) -> None:
+    for name, _ in options:
+        if name not in _OURS and name not in _OPTIONS[driver]:
+            raise ConfigurationError(
+                f"The URL {text!r} has the unknown option {name[:40]!r}.",
+                remedy=f"Use {', '.join(_OURS)}, or an option of {_OFTEN[driver]}",
+            )
+
+
+def _check_ports(rest: str, options: list[tuple[str, str]], text: str) -> None:
+    """Check the ports: libpq takes several, one for each host."""
+    host = rest.partition("/")[0].rpartition("@")[2]
+    after = host.rpartition("]")[2] if "]" in host else host
+    given = [one.partition(":")[2] for one in after.split(",")]
+    given += [port for name, value in options if name == "port" for port in value.split(",")]
+    for name, value in options:
+        if name == "host" and "/" not in value and "[" not in value:
+            given += [one.partition(":")[2] for one in value.split(",") if one.count(":") == 1]
+    for port in given:
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise ConfigurationError(
+                f"The URL {text!r} has the port {port[:40]!r}, which is not a number from 1 to 65535.",
+                remedy=f"Example: {_EXAMPLE.replace('host', 'host:5432')}",
+            )
 
 
 def beside(location: str, name: str) -> str:
