@@ -248,7 +248,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "security.signature = {certificate = 'users.txt', key = 'users.txt', trusted = 'users.txt'}",
             "security.signature",
             "no certificate in PEM",
-            "openssl x509",
+            "it begins with -----BEGIN CERTIFICATE-----",
         ),
         (
             "security.signature = {certificate = 'users.txt', key = 'users.txt'}",
@@ -290,7 +290,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "security = {users = 'users.txt', symmetric = {certificate = 'users.txt', key = 'users.txt'}}",
             "security.symmetric",
             "no certificate in PEM",
-            "openssl x509",
+            "it begins with -----BEGIN CERTIFICATE-----",
         ),
         (SYMMETRIC, "security", "'users' is missing", "Write users"),
         (f"{SIGNATURE}\n{SYMMETRIC}", "security.symmetric", "names a user", "remove the other table"),
@@ -314,7 +314,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "requested with a user name",
             "Remove conversation, or write users",
         ),
-        (ENDORSED.replace("other.pem", "own.key"), "security.symmetric", "no certificate in PEM", "openssl x509"),
+        (ENDORSED.replace("other.pem", "own.key"), "security.symmetric", "no certificate in PEM", "has a private key"),
         (
             "security.users = 'users.txt'\n" + SYMMETRIC.replace("}", ", signed = false}"),
             "security.symmetric.signed",
@@ -374,7 +374,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             FORWARDER + KEYED.replace("own.pem'", "users.txt'") + "}",
             "forwarders.a.security.symmetric",
             "no certificate in PEM",
-            "openssl x509",
+            "it begins with -----BEGIN CERTIFICATE-----",
         ),
         (
             FORWARDER + KEYED.replace("own.pem'", "own.pem', derived_keys = true") + ", conversation = true}",

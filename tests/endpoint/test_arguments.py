@@ -9,6 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import product
 from typing import Any, ForwardRef, NoReturn
 
 import pytest
@@ -160,7 +161,7 @@ def test_a_handler_registered_without_parentheses_is_refused() -> None:
     assert not app.settings.table.handlers
 
 
-@pytest.mark.parametrize("action", ["two words", "relative", "urn:a\nb", "urn:a\0", " urn:a", "http://a/%zz"])
+@pytest.mark.parametrize("action", ["two words", "urn:a\nb", "urn:a\0", " urn:a", "http://a/%zz"])
 def test_an_action_that_no_peer_accepts_is_refused_where_it_is_given(action: str) -> None:
     app = Destination(":memory:")
     refused(lambda: app.on("urn:a", reply_action=action), "reply_action cannot be used")
@@ -168,8 +169,10 @@ def test_an_action_that_no_peer_accepts_is_refused_where_it_is_given(action: str
         holdfast.ApplicationFault("no", action=action)
 
 
-@pytest.mark.parametrize("name", ["action", "message_id"])
-@pytest.mark.parametrize("value", ["two words", "relative", "urn:a\nb", "urn:a\0", " urn:a", "", "http://a/%zz"])
+NO_IRIS = ["two words", "urn:a\nb", "urn:a\0", " urn:a", "", "http://a/%zz"]
+
+
+@pytest.mark.parametrize(("name", "value"), [*product(["action", "message_id"], NO_IRIS), ("message_id", "relative")])
 async def test_an_iri_that_no_peer_accepts_is_refused_before_it_is_stored(name: str, value: str) -> None:
     async with Source(URL, ":memory:") as source:
         for send in (source.send, source.request):

@@ -368,8 +368,9 @@ def _content(file: str | Path) -> bytes:
     try:
         with Path(file).open("rb") as opened:
             content = opened.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}", remedy="Correct the path.") from None
+    except (OSError, ValueError) as error:  # ValueError: no path has a zero byte
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigurationError(f"{file} cannot be read: {why}", remedy="Correct the path.") from None
     if len(content) > MAX_FILE:
         raise ConfigurationError(f"{file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer certificates.")
     return content

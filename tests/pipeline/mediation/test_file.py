@@ -87,7 +87,7 @@ INPUT = 'input = "orders"\n'
         (TOP.replace("http:", "ftp:"), 6, "sources.orders.broker", "is not an http", "Example"),
         (
             TOP + '[sources.orders.options]\nmaxRowsPerBach = "1"\n',
-            12,
+            13,
             "sources.orders.options.maxRowsPerBach",
             "the wsrm source has no option maxRowsPerBach",
             "Did you mean maxRowsPerBatch?",
