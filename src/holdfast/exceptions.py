@@ -48,6 +48,20 @@ def clause(text: object) -> str:
     return str(text).rstrip().rstrip(".,:;?!")
 
 
+FREE_SPACE = "Free space or repair the disk, then start again."
+"""The remedy for a failed write to a disk."""
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an error without its remedy."""
+    return error.message if isinstance(error, HoldfastError) else str(error)
+
+
+def repair_of(error: BaseException) -> str:
+    """Return the remedy of a store that failed: only it knows whether it is on a disk, in a database or in Kafka."""
+    return (error.remedy if isinstance(error, StoreError) else "") or FREE_SPACE
+
+
 class HoldfastError(Exception):
     """Base of every deliberate error.
 

@@ -47,6 +47,21 @@ def sequence(number: str = "1", identifier: str = "urn:s", *, prefix: str = "r",
     )
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        f"<s:Envelope xmlns:s='{S12}'><s:Body/><s:Body/></s:Envelope>",
+        f"<s:Header xmlns:s='{S12}'/>",
+        f"<s:Envelope xmlns:s='{S12}'><s:Body><s:Fault/><x xmlns='{S12}'/></s:Body></s:Envelope>",
+        f"<s:Envelope xmlns:s='{S12}'><s:Fault/></s:Envelope>",
+    ],
+)
+def test_an_expanded_name_in_an_error_has_both_braces(data: str) -> None:
+    with pytest.raises(EnvelopeError) as raised:
+        wire.decode(data.encode())
+    assert f"'{{{S12}}}" in raised.value.message, raised.value.message
+
+
 # --- what is no envelope ---------------------------------------------------------------------------------------------
 
 

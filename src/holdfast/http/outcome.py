@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.exceptions import HoldfastError
 from holdfast.http.exchange import Spool
+
+NEEDS_HTTPS: Final = "this port speaks https: change http to https in the URL"
 
 
 class TransportError(HoldfastError):
@@ -92,3 +94,20 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close its connections. Requests in flight fail."""
         ...
+
+
+_ASKS_FOR_TLS = (b"this port speaks https", b"sent to HTTPS port", b"SSL-enabled server port", b"requires TLS")
+"""What Holdfast, nginx, Apache and Tomcat answer to http at a port for https."""
+
+
+def first_line(response: Response) -> str:
+    """Return the first line of a plain-text answer, which is written for readers; "" for any other answer.
+
+    An answer to http at a port for https says so, whatever its media type.
+    """
+    if response.status == 400 and any(one in response.body[:2000] for one in _ASKS_FOR_TLS):
+        return NEEDS_HTTPS
+    if not response.content_type.lower().startswith("text/plain"):
+        return ""
+    text = response.body[:200].decode("utf-8", "replace").strip()
+    return "".join(character for character in text.partition("\n")[0] if character.isprintable())

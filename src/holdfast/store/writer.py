@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Final
 
 from holdfast.core.records import Batch
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreFailed, repair_of
 from holdfast.store.base import Store, Transaction
 from holdfast.store.durations import Durations
 from holdfast.store.processors import Place
@@ -127,7 +127,7 @@ class CommitThread:
         if self._failure is not None:
             raise StoreFailed(
                 "An earlier commit failed; nothing has been stored or acknowledged since.",
-                remedy="Free space or repair the disk, then start again.",
+                remedy=repair_of(self._failure),
             ) from self._failure
         if self._closing:
             raise StoreFailed("The store is closing and accepts no further batches.", remedy="Start again.")

@@ -98,7 +98,8 @@ class Node:
     @property
     def told(self) -> str:
         """Return its name for an error, shortened for readers and logs."""
-        return self.name if len(self.name) <= MAX_TOLD else f"{self.name[:MAX_TOLD]}..."
+        name = f"{{{self.name}" if "}" in self.name else self.name
+        return name if len(name) <= MAX_TOLD else f"{name[:MAX_TOLD]}..."
 
     @property
     def text(self) -> str:

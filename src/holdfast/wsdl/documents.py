@@ -14,7 +14,7 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.outcome import TransportError
+from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.wsdl import WSDL, Description
 from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
@@ -154,11 +154,13 @@ def fetcher(
                 error.remedy = error.remedy or "Check the URL, and whether the server runs."
                 raise
         if answer.status != 200:
+            line = first_line(answer)
+            is_elsewhere = answer.status in (400, 404, 405) and line != NEEDS_HTTPS
             raise TransportError(
-                f"{url} responded with {answer.status} and no document",
+                f"{url} responded with {answer.status}" + (f": {line}" if line else " and no document"),
                 connected=True,
                 status=answer.status,
-                remedy=_ADDRESS_REMEDY if answer.status in (400, 404, 405) else "",
+                remedy=_ADDRESS_REMEDY if is_elsewhere else "",
             )
         return answer.body
 

@@ -11,8 +11,10 @@ from holdfast.core.events import Stopped
 from holdfast.core.faults import REFUSES_CREDENTIALS
 from holdfast.core.sending.outboxes.lifecycle import OutboxLifecycle
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
-from holdfast.endpoint.sending.stopped import stop_error
+from holdfast.endpoint.engine.engine import Engine
+from holdfast.endpoint.sending.stopped import stop_error, stored_error, unstored_error
 from holdfast.exceptions import (
+    FREE_SPACE,
     CreateSequenceRefused,
     DeliveryError,
     HoldfastError,
@@ -20,7 +22,9 @@ from holdfast.exceptions import (
     PeerFault,
     SequenceClosed,
     SequenceLost,
+    StoreFailed,
 )
+from holdfast.store import MemoryStore
 
 SAFE = "2 unacknowledged messages are safe in out."
 HOW = "source.resume(), or: holdfast send --resume --store out"
@@ -137,3 +141,16 @@ def test_a_store_is_named_as_a_shell_reads_it() -> None:
     store = "postgresql://orders@db/shop?space=a&connect_timeout=3"
     assert f"--store '{store}'" in told("Sender", store=store, refused=("urn:s", 7)).remedy
     assert f"discard '{store}'" in told("Sender", store=store, refused=("urn:s", 7)).remedy
+
+
+def test_a_store_that_failed_has_one_remedy_its_own() -> None:
+    """Only the store knows what helps; another remedy would contradict it."""
+    own = StoreFailed("The directory was deleted.", remedy="Restore the directory.")
+    engine = Engine(MemoryStore(), lambda _effect: None, lambda _failure: None)
+    engine.failure = own
+    with pytest.raises(StoreFailed) as raised:
+        engine.check()
+    for one in (stored_error(own, "outbox", 2), unstored_error(own, "outbox"), engine.health(), raised.value):
+        assert str(one).count("Restore the directory.") == 1
+        assert "Free space" not in str(one) and ".." not in str(one)
+    assert FREE_SPACE in str(stored_error(OSError("No space left on device"), "outbox", 2))

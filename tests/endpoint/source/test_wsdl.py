@@ -16,6 +16,7 @@ from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
+from holdfast.http.server import refusals
 from holdfast.http.server.server import HTTPServer
 
 ACTION = "urn:test:submit"
@@ -114,6 +115,33 @@ async def test_a_wsdl_out_of_reach_does_not_keep_back_what_is_stored(serve: Any,
             await source.send("<n>2</n>", action=ACTION)
             await source.flush(20)
     assert got == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "media", "told", "asks_for_wsdl"),
+    [
+        (400, refusals.NEEDS_TLS.text, b"text/plain", "400: this port speaks https: change http to https", False),
+        (
+            400,
+            "<p>The HTTP request was sent to HTTPS port",
+            b"text/html",
+            "400: this port speaks https",
+            False,
+        ),
+        (404, "No such\x1b[31m service\nsecond line", b"text/plain", r"404: No such\[31m service\n", True),
+        (403, "x" * 5000, b"text/plain", "403: x{200}$", False),
+        (404, "<html/>", b"text/html", "404 and no document\n", True),
+    ],
+)
+async def test_an_answer_without_a_wsdl_is_told_in_its_own_words(
+    status: int, content: str, media: bytes, told: str, asks_for_wsdl: bool
+) -> None:
+    server = HTTPServer()
+    await server.start(lambda exchange: exchange.respond(status, content.encode(), media), "127.0.0.1", 0)
+    with pytest.raises(TransportError, match=f"responded with {told}") as raised:
+        await Source.from_wsdl(f"http://127.0.0.1:{server.port}/", ":memory:")
+    await server.close()
+    assert ("?wsdl" in raised.value.remedy) == asks_for_wsdl
 
 
 async def test_imports_lead_nowhere_else(tmp_path: Path) -> None:

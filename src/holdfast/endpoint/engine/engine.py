@@ -36,7 +36,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal, begin_journal
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.worker import Worker
-from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, clause
+from holdfast.exceptions import HoldfastError, StoreDamaged, StoreError, StoreFailed, clause, message_of, repair_of
 from holdfast.store import CommitThread, Store, Transaction
 
 _UNTOLD: Mapping[type[object], Callable[[Any], None]] = MappingProxyType({})
@@ -336,11 +336,7 @@ class Engine:
     def health(self) -> HoldfastError | None:
         """Return an error if the store has failed, accepts no new messages for now, or does not answer; else None."""
         if self.failure is not None:
-            if isinstance(self.failure, HoldfastError):
-                return StoreFailed(f"the store failed: {self.failure.message}", remedy=self.failure.remedy)
-            return StoreFailed(
-                f"the store failed: {self.failure}", remedy="Free space or repair the disk, then start again."
-            )
+            return StoreFailed(f"the store failed: {message_of(self.failure)}", remedy=repair_of(self.failure))
         return None if self._watch is None else self._watch.problem()
 
     @property
@@ -359,8 +355,8 @@ class Engine:
             raise StoreDamaged(self.failure.message, remedy=self.failure.remedy) from self.failure
         if self.failure is not None:
             raise StoreFailed(
-                f"the store failed: {clause(self.failure)}; later messages were not accepted",
-                remedy="Free space or repair the disk, then start again. Acknowledged messages are stored.",
+                f"the store failed: {clause(message_of(self.failure))}; later messages were not accepted",
+                remedy=f"{repair_of(self.failure)} Acknowledged messages are stored.",
             ) from self.failure
 
     def _set_timer(self) -> None:

@@ -29,7 +29,7 @@ from holdfast.exceptions import (
     clause,
 )
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError
+from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError, first_line
 from holdfast.wire import action_of, http_headers, pack
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -397,7 +397,7 @@ class Sender:
             error: Why the answer cannot be read.
             has_left: Whether the message itself was transmitted.
         """
-        reason = _first_line(response) or error.message
+        reason = first_line(response) or error.message
         if wait:
             reason += f"; the next attempt follows in {wait:.0f} s"
         is_success = 200 <= response.status < 300
@@ -467,11 +467,3 @@ def _silence(sent: Transmit, response: Response) -> str:
         f"{sent.to} has answered CreateSequence {sent.attempt} times with HTTP {response.status} and no content: "
         f"it must send its responses and replies to {here}; check that it can reach that address"
     )
-
-
-def _first_line(response: Response) -> str:
-    """Return the first line of a plain-text answer, which is written for readers."""
-    if not response.content_type.lower().startswith("text/plain"):
-        return ""
-    text = response.body[:200].decode("utf-8", "replace").strip()
-    return "".join(character for character in text.partition("\n")[0] if character.isprintable())

@@ -24,9 +24,10 @@ from holdfast.exceptions import (
     PeerFault,
     SequenceLost,
     StoreDamaged,
-    StoreError,
     StoreFailed,
     clause,
+    message_of,
+    repair_of,
 )
 from holdfast.store import IN_MEMORY
 
@@ -153,8 +154,8 @@ def stored_error(error: BaseException, store: str, waiting: int) -> BaseExceptio
         return error
     them = f"The {waiting} unacknowledged messages that were stored before are" if waiting != 1 else "The message is"
     return StoreFailed(
-        f"the store {store} failed: {_message(error)}\n  {them} safe there: do not send stored messages again",
-        remedy=f"{_repair(error)} Then stored messages are sent, and arrive once.",
+        f"the store {store} failed: {message_of(error)}\n  {them} safe there: do not send stored messages again",
+        remedy=f"{repair_of(error)} Then stored messages are sent, and arrive once.",
     )
 
 
@@ -164,20 +165,10 @@ def unstored_error(error: BaseException, store: str) -> BaseException:
     if isinstance(error, StoreDamaged):
         return error
     return StoreFailed(
-        f"the store {store} failed: {_message(error)}\n  This message may or may not be stored",
-        remedy=f"{_repair(error)} Check whether it is stored before you send it again: holdfast outbox list "
+        f"the store {store} failed: {message_of(error)}\n  This message may or may not be stored",
+        remedy=f"{repair_of(error)} Check whether it is stored before you send it again: holdfast outbox list "
         f"{quote(store)}",
     )
-
-
-def _repair(error: BaseException) -> str:
-    """Return the remedy of the store that failed: only it knows whether it is on a disk, in a database or in Kafka."""
-    remedy = error.remedy if isinstance(error, StoreError) else ""
-    return remedy or "Free space or repair the disk, then start again."
-
-
-def _message(error: BaseException) -> str:
-    return error.message if isinstance(error, HoldfastError) else str(error)
 
 
 def retracted_text(incident: Incident) -> str:

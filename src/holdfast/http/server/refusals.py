@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.http.outcome import NEEDS_HTTPS
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -38,7 +40,7 @@ OUT_OF_ROOM: Final = Refusal(503, "memory", "too much data is being received, re
 NO_SPACE: Final = Refusal(503, "space", "the disk or database has no room for the content, retry later", SPACE_RETRY)
 TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their responses", RETRY)
 MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
-NEEDS_TLS: Final = Refusal(400, "tls", "this port speaks https: change http to https in the URL")
+NEEDS_TLS: Final = Refusal(400, "tls", NEEDS_HTTPS)
 NO_TLS: Final = Refusal(400, "malformed", "this port speaks http: change https to http in the URL")
 NO_HOST: Final = Refusal(400, "malformed", "exactly one Host header is needed")
 HEADER_TOO_LARGE: Final = Refusal(431, "header_size", "the request line and headers are too large")

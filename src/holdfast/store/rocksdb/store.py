@@ -23,6 +23,7 @@ from rocksdict import AccessType, WriteBatch
 
 from holdfast.core.records import Batch, Record, Snapshot, State
 from holdfast.exceptions import (
+    FREE_SPACE,
     HoldfastError,
     StoreDamaged,
     StoreError,
@@ -30,6 +31,7 @@ from holdfast.exceptions import (
     StoreFormatError,
     StoreMissing,
     clause,
+    repair_of,
 )
 from holdfast.store import directory
 from holdfast.store import records as layout
@@ -46,7 +48,6 @@ from holdfast.store.rocksdb.reserve import Reserve
 
 _Item = tuple[bytes, bytes]
 
-_FREE_SPACE = "Free space or repair the disk, then start again."
 _BATCH_BYTES = 256  # assumed size of a batch without its records
 _STALL_SECONDS = 30.0
 _STALL_STEP = 0.005
@@ -170,7 +171,7 @@ class RocksDBStore(Reads):
         if self._failure is not None:
             raise StoreFailed(
                 f"The store at {self.path} failed earlier and accepts no further batches.",
-                remedy=_FREE_SPACE,
+                remedy=FREE_SPACE,
             ) from self._failure
         if self._lock is None or self._closed:
             raise StoreError(f"The store at {self.path} is not open for writing.", remedy="Open it for writing.")
@@ -210,14 +211,14 @@ class RocksDBStore(Reads):
         kind = StoreDamaged if opening.is_damage(error) else StoreFailed
         return kind(
             f"The store at {self.path} could not write: {clause(error)}. None of the batch was acknowledged.",
-            remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else _FREE_SPACE,
+            remedy=opening.REMEDY.format(self.path) if kind is StoreDamaged else FREE_SPACE,
         )
 
     def _require_certainty(self) -> None:
         if self._in_doubt is not None:
             raise StoreFailed(
                 f"The store at {self.path} failed during a write, so it is unknown what became durable.",
-                remedy=_FREE_SPACE,
+                remedy=FREE_SPACE,
             ) from self._failure
 
     def read_encoded(
@@ -274,7 +275,8 @@ class RocksDBStore(Reads):
     def _missing(self, queue: str, partition: int, start: int) -> StoreError:
         """Return the error for a missing record; the engine may report the cause."""
         if self._failure is not None:
-            return StoreFailed(f"The store at {self.path} failed earlier and cannot be read.", remedy=_FREE_SPACE)
+            told = f"The store at {self.path} failed earlier and cannot be read."
+            return StoreFailed(told, remedy=repair_of(self._failure))
         one = self.content.partitions[queue, partition]
         expected = max(start, one.first)
         cursor = self._db.iter()
@@ -337,7 +339,7 @@ class RocksDBStore(Reads):
                     raise opening.explain(self.path, error, "closed") from error
                 raise StoreFailed(
                     f"The store at {self.path} could not be closed: {clause(error)}.",
-                    remedy="Acknowledged messages are stored. Free space or repair the disk, then start again.",
+                    remedy=f"Acknowledged messages are stored. {FREE_SPACE}",
                 ) from error
         finally:
             if self._lock is not None:
