@@ -191,3 +191,27 @@ def test_the_json_of_a_failure_has_the_remedy_apart_and_what_the_command_knows(
     assert told["kind"] == "NotAcknowledged"
     assert (told["stored"], told["acknowledged"], told["outstanding"]) == (1, 0, 1)
     assert json.loads(run("sned", "--json").out)["error"].endswith("Did you mean 'send'?")
+
+
+def numeric_options() -> list[Any]:
+    """Every option of every command that is a number."""
+
+    def below(command: click.Command, path: str, context: click.Context) -> Iterator[Any]:
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from below(found, f"{path} {name}", click.Context(found, parent=context))
+        for one in command.params:
+            if isinstance(one.type, click.types.IntParamType | click.types.FloatParamType):
+                yield pytest.param(one, id=f"{path} {one.opts[0]}".strip())
+
+    return list(below(cli, "", click.Context(cli)))
+
+
+@pytest.mark.parametrize("option", numeric_options())
+def test_every_number_of_the_command_line_has_bounds(option: click.Parameter) -> None:
+    not_finite = () if type(option.type) is click.FloatRange else ("nan", "inf")
+    for value in ("-inf", "-1e300", "-9999999999999", *not_finite):
+        with pytest.raises(click.BadParameter):
+            option.type.convert(value, option, None)

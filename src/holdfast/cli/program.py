@@ -92,18 +92,22 @@ def tell_traces(app: Destination, traces: bool) -> None:
         trace(app, exporting_provider())
 
 
-class Seconds(click.FloatRange):
-    """A number of seconds, 0 or more, that a clock can reach: neither ``nan`` nor ``inf``."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
+class Number(click.FloatRange):
+    """A number within bounds, neither ``nan`` nor ``inf``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is not a number of seconds.", param, ctx)
+            self.fail(f"{value} is not a finite number.", param, ctx)
         return number
+
+
+class Seconds(Number):
+    """A number of seconds, 0 or more, that a clock can reach."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.program import Seconds
 from holdfast.cli.tables import age_text, json_option, print_table
 from holdfast.exceptions import ConfigurationError
 
@@ -98,7 +99,9 @@ def _print_status(found: ClusterStatus) -> None:
 @cluster.command()
 @click.argument("cluster")
 @click.argument("node")
-@click.option("--timeout", default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait.")
+@click.option(
+    "--timeout", type=Seconds(), default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait."
+)
 def drain(cluster: str, node: str, timeout: float) -> int:
     """Move all partitions away from NODE of CLUSTER, and wait until it owns none.
 
@@ -167,7 +170,9 @@ def resume(cluster: str, node: str) -> int:
 @click.argument("cluster")
 @click.argument("partitions")
 @click.argument("node")
-@click.option("--timeout", default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait.")
+@click.option(
+    "--timeout", type=Seconds(), default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait."
+)
 @json_option
 def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool) -> int:
     """Move PARTITIONS of CLUSTER to NODE, and wait until it serves them.
@@ -235,7 +240,9 @@ def release(cluster: str, partitions: str, as_json: bool) -> int:
 
 @cluster.command()
 @click.argument("cluster")
-@click.option("--watch", default=0.0, help="Repeat the check for so many seconds, and report numbers that fall.")
+@click.option(
+    "--watch", type=Seconds(), default=0.0, help="Repeat the check for so many seconds, and report numbers that fall."
+)
 @click.option("--records", "reads_all", is_flag=True, help="Read every record too, which takes longer.")
 @json_option
 def verify(cluster: str, watch: float, reads_all: bool, as_json: bool) -> int:

@@ -8,18 +8,22 @@ from typing import Any
 
 import click
 
-from holdfast.cli.program import wrong_usage
+from holdfast.cli.program import Number, wrong_usage
 from holdfast.core.versions import RM_OF_NAME, Versions
 
 
 @click.command()
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of the run. The same seed gives the same run."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the run. The same seed gives the same run.",
 )
 @click.option(
     "--runs", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, starting at --seed."
 )
-@click.option("--loss", type=click.FloatRange(0, 1), help="Share of requests, and of responses, that are lost.")
+@click.option("--loss", type=Number(0, 1), help="Share of requests, and of responses, that are lost.")
 @click.option("--trace", is_flag=True, help="Print every step.")
 @click.option(
     "--exhaustive", is_flag=True, help="Search every interleaving within the bounds below instead of one run."
