@@ -1,4 +1,7 @@
-"""A source made from a WSDL, fetched over a real socket or read from files, with the documents it imports."""
+"""A source made from a WSDL, fetched over a real socket or read from files, with the documents it imports.
+
+Covers http/outcome.py.
+"""
 
 from __future__ import annotations
 
