@@ -164,6 +164,16 @@ def test_with_tls_the_urls_of_nodes_are_https(monkeypatch: pytest.MonkeyPatch, t
         assert [one.key for one in mistakes.value.mistakes] == ["cluster"]
 
 
-def test_a_running_broker_does_not_change_its_cluster() -> None:
-    with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs"):
-        parse(f"{CLUSTER}lease = 9", running=parse(CLUSTER))
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        (CLUSTER, f"{CLUSTER}lease = 9", "cluster.lease"),
+        (f"{CLUSTER}lease = 9", CLUSTER, "cluster.lease"),
+        (STORE, CLUSTER, "cluster"),
+        (CLUSTER, STORE, "cluster"),
+    ],
+)
+def test_a_running_broker_does_not_change_its_cluster(old: str, new: str, key: str) -> None:
+    with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs") as mistakes:
+        parse(new, running=parse(old))
+    assert [one.key for one in mistakes.value.mistakes] == [key]

@@ -22,7 +22,6 @@ _FIXED = (
     "admin.enabled",
     "admin.host",
     "admin.port",
-    "cluster",
     "security.nonces",
     "journal.enabled",
     "journal.directory",
@@ -32,7 +31,12 @@ _FIXED = (
     "journal.file_size",
 )
 """Keys that the broker reads only at its start. TLS, queues and the ends of forwarders are checked separately."""
-_TABLES = ("holdfast.broker.config", "holdfast.broker.signature_config", "holdfast.http.tls")
+_TABLES = (
+    "holdfast.broker.config",
+    "holdfast.broker.cluster_config",
+    "holdfast.broker.signature_config",
+    "holdfast.http.tls",
+)
 """Modules of the classes whose keys are compared one by one."""
 _RESTART = "Restore the old value, or restart the broker."
 
@@ -46,7 +50,7 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
     """Yield the differences that a running broker cannot apply."""
     for path in _differences(old, new):
         key = ".".join(map(str, path))
-        if key in _FIXED:
+        if key in _FIXED or path[0] == "cluster":
             yield path, "this cannot change while the broker runs", _RESTART
         elif key in ("listen.tls", "admin.tls"):
             yield path, "TLS cannot be switched on or off while the broker runs", _RESTART
