@@ -21,11 +21,12 @@ from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.relays import Relays, RepeatKey, Spooled, repeat_key
+from holdfast.endpoint.workers.relays import Relays, RepeatKey, Spooled, put_off, repeat_key
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import WorkerClient
 from holdfast.http.client.client import HTTPClient
+from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import Response
 from holdfast.http.server.binding import bind
@@ -176,7 +177,7 @@ async def test_a_request_waits_for_an_owner_and_goes_where_it_is(hosts: tuple[Ho
 async def test_a_request_without_an_owner_is_put_off_and_so_is_one_that_fails(hosts: tuple[Host, Host]) -> None:
     a, b = hosts
     for placement in (
-        Placement(),
+        Placement(trouble="no answer"),
         Placement(frozenset(), {0: b.url}),
         Placement(frozenset(), {0: "http://127.0.0.1:1"}),
     ):
@@ -184,7 +185,26 @@ async def test_a_request_without_an_owner_is_put_off_and_so_is_one_that_fails(ho
         answer = await a.ask()
         assert answer.status == 503
         assert answer.headers["retry-after"] in ("1", "2", "3")
+        assert (b"cannot store messages now" in answer.body) == bool(placement.trouble)
     assert b.held == []
+
+
+@pytest.mark.parametrize(
+    ("placement", "why"),
+    [
+        (Placement(trouble="no answer from postgresql://user@host/db"), "This server cannot store messages now"),
+        (Placement(starting=frozenset({0})), "This server is starting"),
+        (
+            Placement(frozenset({1}), starting=frozenset({0})),
+            "The process responsible for this message does not answer",
+        ),
+    ],
+)
+async def test_a_peer_is_told_why_without_internals(placement: Placement, why: str) -> None:
+    exchange = DirectExchange(Request("POST", "/", {}, b"", None, False))
+    put_off(exchange, placement)
+    answer = await exchange.response
+    assert (answer.status, answer.body.decode()) == (503, f"{why}; send it again.\n")
 
 
 async def test_a_worker_that_may_not_act_is_asked_again(hosts: tuple[Host, Host]) -> None:

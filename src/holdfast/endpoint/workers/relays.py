@@ -27,7 +27,7 @@ from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.sending.parties import party_of
 from holdfast.endpoint.workers.frames.large_answers import LARGE
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
-from holdfast.endpoint.workers.placement import Placements
+from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIENCE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, Request
@@ -160,7 +160,7 @@ class Relays:
         elif earlier.exchange.closed:
             earlier.exchange = exchange
         else:
-            put_off(exchange)
+            put_off(exchange, self._placements.now)
 
     def _keep(self, relay: _Relay, key: RepeatKey, answer: Response) -> None:
         kept = [one for one in self._large.values() if one.answer is not None]
@@ -179,9 +179,19 @@ class Relays:
 
     def _respond(self, relay: _Relay, response: Response) -> None:
         if isinstance(response.spool, PackageSpool):
-            self._responding.start(_respond_spooled(relay.exchange, response, response.spool))
+            self._responding.start(self._respond_spooled(relay.exchange, response, response.spool))
         else:
             respond(relay.exchange, response)
+
+    async def _respond_spooled(self, exchange: Exchange, response: Response, spool: PackageSpool) -> None:
+        try:
+            content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
+        except (EnvelopeError, MessageFlowError) as error:
+            log.warning("worker.answer_lost", error=error.message)
+            put_off(exchange, self._placements.now)
+            return
+        media = response.content_type.encode("latin-1")
+        await stream_answer(exchange, response.status, content, media, _passed(response))
 
     def _ask(self, relay: _Relay) -> None:
         """Send the request to its worker, if a process serves it."""
@@ -254,12 +264,17 @@ class Relays:
         self._end(relay)
         if (left_out := self._unreachable.admit()) is not None:
             log.warning("worker.unreachable", to=relay.owner, error=relay.error, left_out=left_out)
-        put_off(relay.exchange)
+        put_off(relay.exchange, self._placements.now)
 
 
-def put_off(exchange: Exchange) -> None:
+def put_off(exchange: Exchange, placement: Placement) -> None:
     """Let a peer send its request again later."""
-    why = b"The process that this Sequence is in does not answer; send it again.\n"
+    if placement.trouble:  # only the admin listener names the database
+        why = b"This server cannot store messages now; send it again.\n"
+    elif placement.starting and not placement.local:
+        why = b"This server is starting; send it again.\n"
+    else:
+        why = b"The process responsible for this message does not answer; send it again.\n"
     seconds = b"%d" % random.choice((1, 2, 3))  # so that peers do not come back all at once
     exchange.respond(503, why, b"text/plain", ((b"Retry-After", seconds),))
 
@@ -273,14 +288,3 @@ def respond(exchange: Exchange, response: Response) -> None:
 def _passed(response: Response) -> list[tuple[bytes, bytes]]:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     return [one for one in headers if one[0] not in _OWN]
-
-
-async def _respond_spooled(exchange: Exchange, response: Response, spool: PackageSpool) -> None:
-    try:
-        content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
-    except (EnvelopeError, MessageFlowError) as error:
-        log.warning("worker.answer_lost", error=error.message)
-        put_off(exchange)
-        return
-    media = response.content_type.encode("latin-1")
-    await stream_answer(exchange, response.status, content, media, _passed(response))

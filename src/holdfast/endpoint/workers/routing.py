@@ -208,7 +208,7 @@ class Neighbours:
     def handle(self, exchange: Exchange) -> None:
         """Answer one HTTP request of a peer, or relay it to its owner."""
         if not self._may_act:
-            put_off(exchange)
+            put_off(exchange, self._place.placements.now)
             return
         if exchange.is_passed_on:
             self._app.reception.handle(exchange)
@@ -292,7 +292,7 @@ class Neighbours:
                 return
         # An unknown Sequence would get a fault that ends it (WS-RM 4.3), although its worker may only be starting.
         if not is_sure:
-            put_off(exchange)
+            put_off(exchange, self._place.placements.now)
         elif not self._is_not_for_gateway(exchange):
             self._keep(exchange)
 
@@ -389,7 +389,7 @@ class Neighbours:
         try:
             content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
         except (EnvelopeError, MessageFlowError):
-            put_off(exchange)
+            put_off(exchange, self._place.placements.now)
             return
         media = request.headers[b"content-type"].decode("latin-1")
         request.body = b""
