@@ -49,6 +49,12 @@ def test_a_store_that_nobody_serves_is_listed_shown_and_steered(run: Any, desk: 
     assert run("dead-letters", "list", "destination").out == "There are no dead letters in destination.\n"
 
 
+def test_a_command_that_fails_halfway_tells_for_how_many_letters_it_is_done(run: Any, desk: Any) -> None:
+    result = run("dead-letters", "discard", "destination", "0", "0", "1", "--yes")
+    assert result.code == 1
+    assert "the dead letter 0 does not exist; done for 1 of 3 dead letters" in result.err
+
+
 def settle(served: Any) -> None:
     """Wait until all is handled, or a letter."""
     asyncio.run_coroutine_threadsafe(served.app.handled(), served.loop).result(60)

@@ -21,6 +21,7 @@ from holdfast.cli.tables import (
     print_table,
 )
 from holdfast.client.terminal_text import LINES, shown
+from holdfast.exceptions import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -126,10 +127,15 @@ def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: b
     if how == "discard":
         confirm("Discarding deletes the dead letters permanently.", yes)
     done, count = 0, 0
-    for letter in letters:
-        answer = client.ask(f"dead-letters/{letter}/{how}", "POST")
-        done += int(answer["retried" if how == "retry" else "discarded"])
-        count = int(answer["count"])
+    try:
+        for letter in letters:
+            answer = client.ask(f"dead-letters/{letter}/{how}", "POST")
+            done += int(answer["retried" if how == "retry" else "discarded"])
+            count = int(answer["count"])
+    except HoldfastError as error:
+        if done:
+            error.message += f"; done for {done} of {len(letters)} dead letters"
+        raise
     return done, count
 
 

@@ -15,11 +15,10 @@ import pytest
 from aiohttp import web
 from unstarted import unstarted
 
-from holdfast.endpoint.admin.data_plane.sinks import SinkRoutes
+from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.numbering import Numbering
-from holdfast.endpoint.admin.resources.queues import QueueRoutes
-from holdfast.endpoint.admin.routes import Refused
+from holdfast.endpoint.admin.routes import Joined, Refused, named_parts
 from holdfast.endpoint.worker import Worker
 from holdfast.endpoint.workers.placement import Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Neighbours, Place
@@ -27,6 +26,13 @@ from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import HTTPLimits, Request
 from holdfast.http.server.server import HTTPServer
 
+ROUTES = Admin(unstarted()).routes.table
+CHANGES = [
+    f"{one.method} {one.path}"
+    for one in ROUTES
+    if one.method != "GET" and one.joined in (Joined.EACH, Joined.SEQUENCE, Joined.LETTER)
+]
+"""Requests that can change something in all workers."""
 COUNT = 3
 ABSENT = (404, {"error": "the sink 'alerts' does not exist", "remedy": "List the sinks with holdfast sinks."})
 HERE = (200, {"name": "alerts", "batch": 4})
@@ -88,12 +94,10 @@ async def joined(workers: Workers, tmp_path: Path) -> AsyncIterator[JoinedAdmin]
         one.close()
 
 
-async def ask(joined: JoinedAdmin, method: str, path: str, **names: str) -> Any:
-    nothing: Any = None  # the routes are looked at, and not done here
-    routes = [*SinkRoutes(nothing).routes, *QueueRoutes(nothing, nothing).routes]
-    route = next(one for one in routes if (one.method, one.path) == (method, path))
-    exchange = DirectExchange(Request(method, "/", {}, b"", "test", False))
-    await joined.answer(route, exchange, "epoch=e" if "name" in names else "", names)
+async def ask(joined: JoinedAdmin, method: str, path: str, body: bytes = b"", **names: str) -> Any:
+    route = next(one for one in ROUTES if (one.method, one.path) == (method, path))
+    exchange = DirectExchange(Request(method, "/", {}, body, "test", False))
+    await joined.answer(route, exchange, "epoch=e" if "partition" in names else "", names)
     return json.loads((await exchange.response).body)
 
 
@@ -130,3 +134,42 @@ async def test_a_queue_whose_epoch_one_worker_does_not_say_is_not_asked_about(
     with pytest.raises(Refused, match=r"disk is nearly full.*worker 1") as refused:
         await ask(joined, "GET", "queues/{name}/{partition}/messages", name="inbox", partition="0")
     assert refused.value.status == 503
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("answer", "why"), [(BUSY, "disk is nearly full"), (BROKEN, "no JSON"), (None, "answer")])
+async def test_a_change_that_some_workers_made_is_told_with_what_failed(
+    workers: Workers, joined: JoinedAdmin, change: str, answer: Any, why: str
+) -> None:
+    method, path = change.split(" ")
+    names = {name: "all" for name, _ in named_parts(path)}
+    for failed, told in (({0}, "; done in 2 of 3 workers"), ({0, 2}, "; done in 1 of 3 workers"), ({0, 1, 2}, "")):
+        workers.answers = [answer if number in failed else (200, {}) for number in range(COUNT)]
+        with pytest.raises(Refused, match=why) as refused:
+            await ask(joined, method, path, **names)
+        assert refused.value.message.endswith(told)
+        assert ("done" in refused.value.message) == bool(told)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "forwarders"), ("POST", "queues/{name}/purge")])
+async def test_a_request_that_only_reads_tells_of_no_change(
+    workers: Workers, joined: JoinedAdmin, method: str, path: str
+) -> None:
+    workers.answers = [(200, {}), None, (200, {})]
+    with pytest.raises(Refused, match="worker 1 does not answer") as refused:
+        await ask(joined, method, path, b'{"dry_run": true}', name="inbox")
+    assert "done" not in refused.value.message
+
+
+async def test_a_refusal_that_all_workers_share_names_none(workers: Workers, joined: JoinedAdmin) -> None:
+    for answer in (ABSENT, BUSY):
+        workers.answers = [answer] * COUNT
+        with pytest.raises(Refused) as refused:
+            await ask(joined, "POST", "dead-letters/{letter}/retry", letter="all")
+        assert refused.value.message == answer[1]["error"]
+    workers.answers = [ABSENT, BUSY, ABSENT]
+    with pytest.raises(Refused, match=r"full \(worker 1\)"):
+        await ask(joined, "POST", "dead-letters/{letter}/retry", letter="all")
+    with pytest.raises(Refused) as refused:
+        await ask(joined, "POST", "dead-letters/{letter}/retry", letter="7")
+    assert refused.value.message == ABSENT[1]["error"]

@@ -28,7 +28,7 @@ from holdfast.endpoint.worker import worker_of
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.placement import Placement
 from holdfast.endpoint.workers.routing import Neighbours
-from holdfast.exceptions import clause
+from holdfast.exceptions import HoldfastError, clause
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
 
@@ -41,6 +41,8 @@ MOST_KNOWN: Final = 1024
 """Queues with remembered epochs, one of each worker."""
 SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
+_COMMON: Final = (400, 404)
+"""Statuses with which every worker would refuse the same request."""
 _NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
 _CUT_OFF: Final = (
     "most of the other nodes cannot reach this node at {}. Check url in [cluster], and the network between the nodes."
@@ -75,6 +77,10 @@ class _Request:
         except (ValueError, RecursionError):
             return {}
         return said if isinstance(said, dict) else {}
+
+    @property
+    def is_change(self) -> bool:
+        return self.route.method != "GET" and self.content().get("dry_run") is not True
 
     def change(self, name: str, value: object) -> None:
         self.body = json.dumps(self.content() | {name: value}).encode()
@@ -165,8 +171,12 @@ class JoinedAdmin:
             raise self._misdirected(worker)
         return _Answer(worker, answer)
 
+    @property
+    def _kind(self) -> str:
+        return "cluster partition" if self._neighbours.is_in_cluster else "worker"
+
     def _name(self, worker: int) -> str:
-        return f"{'cluster partition' if self._neighbours.is_in_cluster else 'worker'} {worker}"
+        return f"{self._kind} {worker}"
 
     def _away(self, worker: int, why: str) -> Refused:
         placement = self._neighbours.place.placements.now
@@ -186,8 +196,26 @@ class JoinedAdmin:
         what = f"{self._name(worker)} does not answer: it is moving to another node"
         return Refused(503, what, "Repeat the request.", ((b"Retry-After", b"1"),))
 
-    async def _ask_all(self, requests: list[_Request]) -> list[_Answer]:
-        return list(await asyncio.gather(*(self._ask(worker, one) for worker, one in enumerate(requests))))
+    async def _ask_all(self, requests: list[_Request]) -> Any:
+        """Merge the responses of all workers.
+
+        Raises:
+            HoldfastError: A worker refuses or does not answer. All others have answered by then, and the message says
+                in how many of them a change was made.
+        """
+        asked = (self._ask(worker, one) for worker, one in enumerate(requests))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = [one for one in answers if isinstance(one, _Answer)]
+        try:
+            for one in answers:
+                if isinstance(one, BaseException):
+                    raise one
+            return self._joined(told)
+        except HoldfastError as error:
+            done = sum(one.status < 400 for one in told)
+            if done and requests[0].is_change:
+                error.message += f"; done in {done} of {self._count} {self._kind}s"
+            raise
 
     def _joined(self, answers: list[_Answer]) -> Any:
         """Merge the responses of several workers. A worker that does not know the resource counts only if none does.
@@ -196,16 +224,27 @@ class JoinedAdmin:
             Refused: The first refusal.
         """
         there = [one for one in answers if one.status != 404] or answers[:1]
+        is_common = len(answers) > 1 and len({one.response.body for one in answers}) == 1
         for one in there:
             if one.status >= 400:
-                raise self._refused(one.worker, one.status, one.refusal(), _retry(one))
+                raise self._refused(one.worker, one.status, one.refusal(), _retry(one), is_common=is_common)
         if all(one.status == 204 for one in there):
             return None
         return joining.merge([one.json() for one in there])
 
-    def _refused(self, worker: int, status: int, told: Any, headers: tuple[tuple[bytes, bytes], ...] = ()) -> Refused:
+    def _refused(
+        self,
+        worker: int,
+        status: int,
+        told: Any,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        *,
+        is_common: bool = False,
+    ) -> Refused:
+        """Return the refusal of a worker, with its name unless all workers refuse alike."""
         more = {name: value for name, value in told.items() if name not in ("error", "remedy")}
-        return Refused(status, f"{told.get('error')} ({self._name(worker)})", told.get("remedy", ""), headers, more)
+        name = "" if is_common or status in _COMMON else f" ({self._name(worker)})"
+        return Refused(status, f"{told.get('error')}{name}", told.get("remedy", ""), headers, more)
 
     async def _for_each(self, request: _Request) -> list[_Request]:
         """Return the request to each worker, with the epoch that the queue has there."""
@@ -241,7 +280,7 @@ class JoinedAdmin:
         partition = request.content().get("partition")
         if type(partition) is int:
             return self._joined([await self._ask(self._numbers.owner(str(partition), 400), request)])
-        return self._joined(await self._ask_all(await self._for_each(request)))
+        return await self._ask_all(await self._for_each(request))
 
     async def _sequence(self, request: _Request) -> Any:
         worker = worker_of(request.names["identifier"])
@@ -341,7 +380,7 @@ class JoinedAdmin:
     async def _whole(self, request: _Request) -> Any:
         """Answer with all rows of a short list together."""
         request.query = {"limit": str(PAGE)}
-        answer = self._joined(await self._ask_all([request] * self._count))
+        answer = await self._ask_all([request] * self._count)
         rows = next(value for value in answer.values() if isinstance(value, list))
         return answer | {"count": len(rows), "next": None}
 
