@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -157,11 +158,88 @@ def test_with_tls_the_urls_of_nodes_are_https(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(ConfigurationError, match="cannot be the URL of a node in a cluster with TLS") as caught:
         cluster.node_url(9)
     assert "https://" in caught.value.remedy
-    for more in ("url = 'http://c.example:7'", "tls = { certificate = 'ca.pem', ca = 'ca.pem' }"):
-        wrong = f"{text}{more}" if more.startswith("url") else f"{CLUSTER}{more}"
+    wrong_files = f"{CLUSTER}tls = {{ certificate = 'ca.pem', ca = 'ca.pem' }}"
+    for key, wrong in (("cluster.url", f"{text}url = 'http://c.example:7'"), ("cluster.tls", wrong_files)):
         with pytest.raises(ConfigurationMistakes) as mistakes:
             parse_config(wrong.encode(), "broker.toml", tmp_path)
-        assert [one.key for one in mistakes.value.mistakes] == ["cluster"]
+        assert [one.key for one in mistakes.value.mistakes] == [key]
+
+
+TLS = f"{CLUSTER}tls = {{ certificate = 'node.pem', ca = 'ca.pem' }}\n"
+NODE1 = "url = 'https://node1.example:7'\n"
+
+
+def write_certificates(directory: Path, *names: str, days: float = 365, stranger: bool = False) -> None:
+    """Write what TLS names: a certificate for these names that is valid for so many days."""
+    authority, until = trustme.CA(), datetime.now(UTC) + timedelta(days=days)
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    leaf = (trustme.CA() if stranger else authority).issue_cert(*names, not_after=until)
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(directory / "node.pem"))
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "variable"),
+    [
+        (("127.0.0.1",), "", ""),
+        (("127.0.0.1",), "port = 0", ""),
+        (("::1",), "host = '::1'", ""),
+        (("node1.example",), NODE1, ""),
+        (("node1.example",), "host = '0.0.0.0'", "https://node1.example:7"),
+        ((socket.gethostname(),), "host = '0.0.0.0'", ""),
+    ],
+)
+def test_a_node_starts_with_a_certificate_for_the_host_in_its_url(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: tuple[str, ...], more: str, variable: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_NODE_URL", variable)
+    write_certificates(tmp_path, *names)
+    cluster = parse_config(f"{TLS}{more}".encode(), "broker.toml", tmp_path).cluster
+    assert cluster is not None and cluster.expiring_certificates() == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "days", "stranger", "reason"),
+    [
+        (("node1.example",), -1, False, "certificate has expired"),
+        (("node2.example",), 365, False, "not valid for 'node1.example'"),
+        (("127.0.0.1",), 365, False, "not valid for 'node1.example'"),
+        (("node1.example",), 365, True, "unable to get local issuer certificate"),
+    ],
+)
+def test_a_node_whose_certificate_others_would_refuse_does_not_start(
+    tmp_path: Path, names: tuple[str, ...], days: float, stranger: bool, reason: str
+) -> None:
+    write_certificates(tmp_path, *names, days=days, stranger=stranger)
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse_config(f"{TLS}{NODE1}".encode(), "broker.toml", tmp_path)
+    (one,) = caught.value.mistakes
+    assert (one.key, one.line) == ("cluster.tls", 4)
+    assert "other nodes would refuse" in one.what and reason in one.what
+    assert "must be for node1.example" in one.remedy and "ca.pem" in one.remedy
+
+
+def test_a_node_that_runs_reloads_with_a_certificate_that_others_have_come_to_refuse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_certificates(tmp_path, "127.0.0.1", days=10)
+    running = parse_config(TLS.encode(), "broker.toml", tmp_path)
+    monkeypatch.setenv("HOLDFAST_NODE_URL", "https://node2.example:7")
+    with pytest.raises(ConfigurationMistakes, match="other nodes would refuse"):
+        parse_config(TLS.encode(), "broker.toml", tmp_path)
+    again = parse_config(TLS.encode(), "broker.toml", tmp_path, running=running).cluster
+    assert again is not None and again.expiring_certificates() == {}
+
+
+@pytest.mark.parametrize(("days", "is_told"), [(29, True), (31, False)])
+def test_a_certificate_that_expires_within_thirty_days_is_told_with_its_last_day(
+    tmp_path: Path, days: float, is_told: bool
+) -> None:
+    write_certificates(tmp_path, "127.0.0.1", days=days)
+    cluster = parse_config(TLS.encode(), "broker.toml", tmp_path).cluster
+    assert cluster is not None
+    told = cluster.expiring_certificates()
+    assert list(told) == ([str(tmp_path / "node.pem")] if is_told else [])
+    assert all(datetime.fromisoformat(day) > datetime.now() + timedelta(days=27) for day in told.values())
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ class Broker:
                 log.warning("secret.public", file=file, remedy=public_remedy(file))
             for pattern in unused_policies(self.config):
                 log.warning("policy.unused", pattern=pattern, remedy="Check the name: no forwarder has it.")
+            expiring = self.config.cluster.expiring_certificates() if self.config.cluster is not None else {}
+            for file, until in expiring.items():
+                log.warning("cluster.certificate_expires", file=file, until=until)
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""

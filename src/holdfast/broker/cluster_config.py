@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from holdfast.config.values import Folder, Name, Secret, SecretFile, SecretVariable, Url, is_name
+from holdfast.config.values import Folder, Name, Secret, SecretFile, SecretVariable, Url, host_of, is_name
 from holdfast.endpoint.arguments import check_url
 from holdfast.endpoint.listener_settings import NodeAccess, public_host
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, clause
+from holdfast.http.reasons import tls_reason
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.settings import File, Port, Unit, Within
 
@@ -20,6 +23,8 @@ URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
 ADMIN_URL_VARIABLE: Final = "HOLDFAST_NODE_ADMIN_URL"
 SHORTEST_SECRET: Final = 16
 """Characters of the secret that the nodes share."""
+SECONDS_TO_RENEW: Final = 30 * 86_400.0
+"""A certificate with less time left is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,36 @@ class NodeTLS:
         context = ClientTLS(self.ca, self.certificate, self.key).context()
         assert context is not None
         return context
+
+    def valid_until(self, host: str) -> float:
+        """Check the certificate of this node as other nodes do: the node shakes hands with itself, in memory.
+
+        Args:
+            host: The host in the node's URL.
+
+        Returns:
+            The end of the certificate's validity in seconds since 1970.
+
+        Raises:
+            ConfigurationError: A file is not valid, or other nodes would refuse the certificate.
+        """
+        asked, served = ssl.MemoryBIO(), ssl.MemoryBIO()
+        asking, accepting = self.asking(), self.accepting()
+        try:
+            client = asking.wrap_bio(served, asked, server_hostname=host)
+            server = accepting.wrap_bio(asked, served, server_side=True)
+            for one in (client, server) * 3:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    one.do_handshake()
+        except (ssl.SSLError, ValueError) as error:  # the latter: no certificate can be for such a host
+            raise ConfigurationError(
+                f"other nodes would refuse the certificate in {self.certificate}: {clause(tls_reason(error))}",
+                remedy=f"The certificate and its authority must be valid today, the authority must be in {self.ca}, "
+                f"and the certificate must be for {host}, the host in the node's URL (url, or {URL_VARIABLE}).",
+            ) from error
+        certificate = client.getpeercert()
+        assert certificate is not None
+        return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
 
 @dataclass(frozen=True)
@@ -151,6 +186,32 @@ class ClusterConfig:
             return None
         host = public_host(self.host)
         return f"{self.scheme}://[{host}]:{port}" if ":" in host else f"{self.scheme}://{host}:{port}"
+
+    def check_certificate(self) -> float | None:
+        """Check the node's certificate as :meth:`NodeTLS.valid_until` does.
+
+        Returns:
+            The end of its validity in seconds since 1970; None without TLS between the nodes.
+
+        Raises:
+            ConfigurationError: A file or the node's URL is not valid, or other nodes would refuse the certificate.
+        """
+        if self.tls is None:
+            return None
+        url = self.node_url(self.port or 443)  # any port: the certificate is for the host
+        assert url is not None
+        return self.tls.valid_until(host_of(url)[0])
+
+    def expiring_certificates(self) -> dict[str, str]:
+        """Return the file of the node's certificate and its last day, if the certificate expires within 30 days.
+
+        One that has expired is not in it: it was valid when the node started, or the node would not run.
+        """
+        with contextlib.suppress(ConfigurationError):
+            until = self.check_certificate()
+            if self.tls is not None and until is not None and until - time.time() < SECONDS_TO_RENEW:
+                return {self.tls.certificate: time.strftime("%Y-%m-%d", time.gmtime(until))}
+        return {}
 
     def given_admin_url(self) -> str:
         """Return the configured URL of the admin listener, "" without one.

@@ -84,6 +84,18 @@ def contradictions(config: BrokerConfig) -> Iterator[Wrong]:
     )
 
 
+def of_the_node(config: BrokerConfig) -> Iterator[Wrong]:
+    """Yield why the other nodes of its cluster would refuse a node that starts.
+
+    A node that runs keeps its partitions when its certificate expires, and still starts processes for them.
+    """
+    try:
+        if config.cluster is not None:
+            config.cluster.check_certificate()
+    except ConfigurationError as error:
+        yield ("cluster", "tls"), error.message, error.remedy
+
+
 def not_there(name: str, names: list[str]) -> tuple[str, str]:
     """Report that the queue does not exist, and suggest the nearest name."""
     return f"the queue '{name}' does not exist", did_you_mean(name, names) if names else f"Write [queues.{name}]."
@@ -145,13 +157,16 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"
             yield ("cluster", "port"), what, f"Set cluster.port to another port than {name}.port."
-    try:
-        if cluster.tls is not None:
+    if cluster.tls is not None:
+        try:
             cluster.tls.accepting(), cluster.tls.asking()
-        if cluster.url:
+        except ConfigurationError as error:
+            yield ("cluster", "tls"), error.message, error.remedy
+    if cluster.url:
+        try:
             cluster.node_url(cluster.port)
-    except ConfigurationError as error:
-        yield ("cluster",), error.message, error.remedy
+        except ConfigurationError as error:
+            yield ("cluster", "url"), error.message, error.remedy
     if is_kafka(config.store) and cluster.memory is not None:
         what = "a log in Kafka shows by itself that it went back"
         yield ("cluster", "memory"), what, "Remove this key."

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, PolicyConfig, actions_of, resolved_policy
 from holdfast.broker.config_changes import what_cannot_change
-from holdfast.broker.config_checks import contradictions
+from holdfast.broker.config_checks import contradictions, of_the_node
 from holdfast.broker.destinations import check_pattern
 from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.tables import Table, TableReading, kind_of, load_toml, read_file
@@ -66,7 +66,7 @@ def parse_config(
     text, data = load_toml(content, name)
     reading = Reading(name, KeyLines(text), base)
     config = reading.read(data, instead or {})
-    reading.end(what_cannot_change(running, config) if running is not None else ())
+    reading.end(what_cannot_change(running, config) if running is not None else of_the_node(config))
     return config
 
 

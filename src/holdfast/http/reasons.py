@@ -6,15 +6,21 @@ import errno
 import os
 import socket
 import ssl
+from typing import Final
 
 from holdfast.exceptions import clause
 
+TRUST_SETTINGS: Final = "--ca, ssl_context, or ca in a forwarder's tls"
+"""The settings that name the authorities that a client trusts."""
 
-def why_not_connected(url: str, error: Exception, *, is_first: bool) -> str:
-    """Return why a connection to ``url`` failed; ``is_first``: the peer has never answered."""
+
+def why_not_connected(url: str, error: Exception, *, is_first: bool, trust_settings: str) -> str:
+    """Return why a connection to ``url`` failed; ``is_first``: the peer has never answered. For ``trust_settings``, see
+    :data:`TRUST_SETTINGS`.
+    """
     match error:
         case ssl.SSLCertVerificationError():
-            return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error)}"
+            return f"no trusted TLS connection to {url}: {tls_reason(error)}{_what_to_trust(error, trust_settings)}"
         case ssl.SSLError():
             return f"no TLS connection to {url}: {tls_reason(error)}{_what_alert_means(error)}"
         case TimeoutError():
@@ -59,11 +65,11 @@ _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 """OpenSSL's X509_V_ERR codes: out of date; and signed by an untrusted issuer."""
 
 
-def _what_to_trust(error: ssl.SSLCertVerificationError) -> str:
+def _what_to_trust(error: ssl.SSLCertVerificationError, settings: str) -> str:
     if error.verify_code == _EXPIRED:
         return "; its operator must renew it"
     if error.verify_code in _UNKNOWN_ISSUER:
-        return "; if the certificate is correct, trust its authority: --ca, or ssl_context"
+        return f"; if the certificate is correct, trust its authority: {settings}"
     return ""
 
 

@@ -6,10 +6,12 @@ import json
 import signal
 import socket
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from holdfast.store.rocksdb.store import RocksDBStore
 
@@ -85,6 +87,26 @@ def test_check_tells_how_other_nodes_reach_a_node_of_a_cluster(
         assert result.code == 0, result.err
         assert f"node        a, for other nodes at {told}\n" in result.out
         assert ", 1 partition and 64 for sessions in a new store, in each of 24 cluster partitions\n" in result.out
+
+
+def test_check_and_the_start_refuse_a_node_that_others_would_refuse(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "broker.toml").write_text(
+        f"{NODE}url = 'https://node1.example:7'\ntls = {{ certificate = 'node.pem', ca = 'ca.pem' }}\n"
+    )
+    authority, soon = trustme.CA(), datetime.now(UTC) + timedelta(days=10)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    for host in ("node2.example", "node1.example"):
+        issued = authority.issue_cert(host, not_after=soon)
+        issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "node.pem"))
+        if host == "node2.example":
+            for command in (("check", "broker.toml"), ("--config", "broker.toml")):
+                result = run("broker", *command)
+                assert (result.code, result.out) == (1, "")
+                assert ": cluster.tls: other nodes would refuse the certificate in " in result.err
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    assert f"warning     the certificate in {tmp_path / 'node.pem'} expires on {soon:%Y-%m-%d}\n" in result.out
 
 
 def test_an_option_that_contradicts_the_cluster_is_refused_before_anything_starts(run: Any, tmp_path: Path) -> None:

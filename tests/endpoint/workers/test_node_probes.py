@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+import trustme
 
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_probes import ATTEMPTS, NodeProbes
@@ -30,13 +32,13 @@ class Nodes:
     def _tell(self, nodes: Mapping[str, str]) -> None:
         self.told.append(dict(nodes))
 
-    async def listen(self, port: int, secret: str = "a secret") -> None:
+    async def listen(self, port: int, secret: str = "a secret", tls: ssl.SSLContext | None = None) -> None:
         proof = NodeProof(secret)
         workers = WorkerClient((), Placements(), proof, 8)
         take: Handler = lambda _exchange: None  # noqa: E731
         freshness = RequestFreshness(lambda: "challenge")
         listener = NodeListener(workers, Placements(), proof, 0, take, lambda *_: False, freshness, take)
-        await listener.start(bind("127.0.0.1", port, 8), HTTPLimits())
+        await listener.start(bind("127.0.0.1", port, 8), HTTPLimits(), tls)
         self._listeners.append(listener)
 
     async def look(self, count: int) -> None:
@@ -81,3 +83,16 @@ async def test_a_node_that_is_no_longer_in_the_cluster_is_forgotten(nodes: Nodes
     nodes.placements.set(Placement())
     await nodes.look(1)
     assert [set(one) for one in nodes.told] == [{"b"}, set()]
+
+
+async def test_the_reason_for_an_untrusted_node_names_the_setting_of_the_cluster() -> None:
+    accepting, asking = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(accepting)
+    nodes = Nodes()
+    (port,) = free_ports(1)
+    await nodes.listen(port, tls=accepting)
+    client = WorkerClient((), Placements(), NodeProof("a secret", is_encrypted=True), 8, asking)
+    told = await client.probe(f"https://127.0.0.1:{port}")
+    assert told.endswith("trust its authority: ca in [cluster] tls")
+    await client.close()
+    await nodes.close()

@@ -196,6 +196,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "symmetric": config.security.symmetric is not None,
         "public_secrets": public_secrets(config),
         "unused_policies": unused_policies(config),
+        "expiring_certificates": config.cluster.expiring_certificates() if config.cluster is not None else {},
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
         "default_queue": config.default_queue or (None if config.routes else config.queues[0].name),
@@ -251,6 +252,10 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
     ]
     lines += [f"warning     every user of this machine can read {file}" for file in facts["public_secrets"]]
     lines += [f'warning     policies."{pattern}" matches no forwarder' for pattern in facts["unused_policies"]]
+    lines += [
+        f"warning     the certificate in {file} expires on {until}"
+        for file, until in facts["expiring_certificates"].items()
+    ]
     return lines
 
 

@@ -71,6 +71,7 @@ class WorkerClient:
             connections_per_host=connections,
             max_connections=connections,
             dials={_host_of(number): partial(self._dial, number) for number in range(len(paths))},
+            trust_settings="ca in [cluster] tls",
         )
         self._client.spooling = spooling
 

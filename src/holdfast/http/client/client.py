@@ -18,6 +18,7 @@ from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
 from holdfast.http.client.proxies import Proxy, proxy_of_environment
 from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
+from holdfast.http.reasons import TRUST_SETTINGS
 from holdfast.http.urls import Origin, check_field, parse_url
 
 _MOST_HEADS = 1024
@@ -38,6 +39,7 @@ class HTTPClient:
         proxy: The URL of an http proxy for everything.
         trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
         dials: Names of hosts to which connections are made in another way. It gets the lane and the protocol.
+        trust_settings: The settings that name the authorities of ``ssl_context``, for errors.
 
     Raises:
         ConfigurationError: ``proxy`` is not an http proxy's URL.
@@ -56,12 +58,14 @@ class HTTPClient:
         proxy: str | None = None,
         trust_env: bool = False,
         dials: Mapping[str, Callable[[str, asyncio.Protocol], Awaitable[object]]] | None = None,
+        trust_settings: str = TRUST_SETTINGS,
     ) -> None:
         self._limits = PoolLimits(connections_per_host, max_response, connect_timeout, keep_alive)
         self._max_connections = max_connections
         self._total_timeout = total_timeout
         self._sweep_seconds = min(1.0, max(0.005, min(total_timeout, keep_alive) / 4))
         self._ssl = ssl_context
+        self._trust_settings = trust_settings
         self._proxy = Proxy.parse(proxy) if proxy is not None else None
         self._trust_env = trust_env
         self._dials = dials or {}
@@ -176,7 +180,14 @@ class HTTPClient:
         dial = self._dials.get(origin.host)
         made = partial(dial, lane) if dial is not None else None
         pool = self._pools[origin, lane] = Pool(
-            origin, proxy, context, self._limits, self._has_room, made, self.spooling
+            origin,
+            proxy,
+            context,
+            self._limits,
+            self._has_room,
+            made,
+            self.spooling,
+            trust_settings=self._trust_settings,
         )
         return pool
 

@@ -51,6 +51,7 @@ class Pool:
         has_room: Whether one more connection may be made, counting the connections of other pools.
         dial: Makes its connections; None: they are made here.
         spooling: Returns where the content of a large answer goes; None: all of them are in memory.
+        trust_settings: The settings that name the authorities of ``context``.
     """
 
     def __init__(
@@ -62,12 +63,15 @@ class Pool:
         has_room: Callable[[], bool],
         dial: Dial | None = None,
         spooling: AnswerSpooling | None = None,
+        *,
+        trust_settings: str,
     ) -> None:
         self.origin = origin
         room = room_of(asyncio.get_running_loop())
         self._shared = OriginAnswers(origin, limits.max_response, room, spooling)
         self._proxy = proxy
         self._context = context
+        self._trust_settings = trust_settings
         self._limits = limits
         self._has_room = has_room
         self._dial = dial
@@ -211,5 +215,7 @@ class Pool:
         if self._connections:
             return
         waiting, self._waiting = self._waiting, deque()
+        is_first, settings = not self._shared.has_answered, self._trust_settings
         for call in waiting:
-            call.fail(why_not_connected(call.url, error, is_first=not self._shared.has_answered), connected=False)
+            reason = why_not_connected(call.url, error, is_first=is_first, trust_settings=settings)
+            call.fail(reason, connected=False)
