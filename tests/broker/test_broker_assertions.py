@@ -14,8 +14,10 @@ from waiting import until
 
 import holdfast
 from holdfast.broker.config_file import read_config
+from holdfast.broker.config_warnings import expired_assertions
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.exceptions import ConfigurationMistakes
 
 HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
 IDP, OTHER = issue("CN=idp,O=Example"), issue("CN=other,O=Example")
@@ -52,6 +54,10 @@ def listener(directory: Path, by: Issued = IDP) -> str:
     return f'[security.assertions]\nissuers = {{ "{ISSUER}" = "{certificates}" }}\naudience = "{AUDIENCE}"\n'
 
 
+def forwarder(to: str) -> str:
+    return f'[forwarders.shop]\nqueue = "orders"\nto = "{to}"\nsecurity = {{ assertion = "ours.xml" }}\n'
+
+
 def source(url: str, data: bytes | None) -> holdfast.Source:
     processors = [] if data is None else [holdfast.SamlToken(lambda: data)]
     return holdfast.Source(url, ":memory:", processors=processors, policy=HASTY)
@@ -64,8 +70,7 @@ async def test_each_leg_has_its_own_assertion(start: Start, run_service: Any, tm
     app.on()(got.append)
     service = await run_service(app)
     (tmp_path / "ours.xml").write_bytes(assertion("broker"))
-    forwarder = f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\nsecurity = {{ assertion = "ours.xml" }}\n'
-    broker = await start(BASE + listener(tmp_path) + ROUTES + forwarder)
+    broker = await start(BASE + listener(tmp_path) + ROUTES + forwarder(service.url))
     async with source(broker.service.url, assertion("bob")) as bob:
         await (await bob.send("<n>bob</n>", action="urn:note")).acknowledged(60)
     async with source(broker.service.url, assertion("alice")) as alice:
@@ -84,6 +89,26 @@ async def test_issuers_change_with_a_reload(start: Start, tmp_path: Path) -> Non
     assert broker.reload() == ["security.assertions.issuers"]
     async with source(broker.service.url, assertion(by=OTHER)) as alice:
         await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+@pytest.mark.parametrize("content", ["", "<a/>", "geheim", "<Assertion", "\x00", unsigned("2.0", 0.0)[:-9], "<!--x-->"])
+def test_a_file_without_an_assertion_is_refused_when_it_is_read(tmp_path: Path, content: str) -> None:
+    (tmp_path / "ours.xml").write_text(content)
+    (tmp_path / "broker.toml").write_text(BASE + forwarder("http://shop/"))
+    with pytest.raises(ConfigurationMistakes) as refused:
+        read_config(tmp_path / "broker.toml")
+    (mistake,) = refused.value.mistakes
+    assert mistake.key == "forwarders.shop.security.assertion"
+    assert f"{tmp_path / 'ours.xml'} contains no usable SAML assertion" in mistake.what
+    assert "as its issuer signed it" in mistake.remedy and "geheim" not in str(refused.value)
+
+
+async def test_a_broker_starts_with_an_expired_assertion(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "ours.xml").write_bytes(assertion(until=1.0))
+    broker = await start(BASE + forwarder("http://shop/"))
+    assert expired_assertions(broker.config) == [str(tmp_path / "ours.xml")]
+    (tmp_path / "ours.xml").unlink()  # another program is replacing it
+    assert expired_assertions(broker.config) == []
 
 
 @pytest.mark.parametrize(

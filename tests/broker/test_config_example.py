@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from saml import unsigned
 
 from holdfast.broker import config as classes
 from holdfast.broker.config_file import parse_config, read_config
@@ -85,7 +86,7 @@ def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, 
     (tmp_path / "warehouse.password").write_text("s3cret\n")
     (tmp_path / "cluster.secret").write_text(f"{secrets.token_hex(32)}\n")
     (tmp_path / "kafka-password").write_text("s3cret\n")
-    (tmp_path / "assertion.xml").write_text("<assertion/>\n")
+    (tmp_path / "assertion.xml").write_text(unsigned("2.0", 0.0))
     write_certificates(tmp_path, ("broker",), ("authority", "gateway", "idp", "warehouse"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)
     assert config.queues

@@ -12,9 +12,10 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig, public_secrets, unused_policies
+from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_checks import check_config
+from holdfast.broker.config_warnings import public_secrets, unused_policies
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
@@ -134,8 +135,8 @@ class Broker:
         if self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count):  # once is enough
             for file in public_secrets(self.config):
                 log.warning("secret.public", file=file, remedy=public_remedy(file))
-            for pattern in unused_policies(self.config):
-                log.warning("policy.unused", pattern=pattern, remedy="Check the name: no forwarder has it.")
+            for pattern, why in unused_policies(self.config).items():
+                log.warning("policy.unused", pattern=pattern, why=why, remedy="Correct the pattern, or remove it.")
             expiring = self.config.cluster.expiring_certificates() if self.config.cluster is not None else {}
             for file, until in expiring.items():
                 log.warning("cluster.certificate_expires", file=file, until=until)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holdfast.broker.cluster_config import ClusterConfig
-from holdfast.broker.destinations import NAME, nearness
+from holdfast.broker.destinations import nearness
 from holdfast.broker.signature_config import (
+    AssertionFile,
     AssertionsConfig,
     ForwarderSymmetricConfig,
     SignatureConfig,
@@ -52,8 +53,7 @@ from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
-from holdfast.settings import MAX_WORKERS, Bytes, File, Seconds, SecondsOrZero, Within
-from holdfast.store.directory import is_public
+from holdfast.settings import MAX_WORKERS, Bytes, Seconds, SecondsOrZero, Within
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -330,7 +330,7 @@ class MessageCredentialsConfig:
     conversation: bool = False
     signature: SignatureConfig | None = None
     symmetric: ForwarderSymmetricConfig | None = None
-    assertion: File | None = None
+    assertion: AssertionFile | None = None
 
     @property
     def password(self) -> Secret | None:
@@ -511,16 +511,6 @@ class BrokerConfig:
             return self.usual_policy()
 
 
-def public_secrets(table: Any) -> list[str]:
-    """Return the files with secrets that every user of the machine can read, in the order of the keys."""
-    if isinstance(table, Secret | Users):
-        file = table.origin if isinstance(table, Secret) else table.file
-        return [file] if is_public(Path(file)) else []
-    parts = table if isinstance(table, tuple) else [getattr(table, one.name) for one in fields(table)]
-    several = [one for one in parts if is_dataclass(one) or isinstance(one, Secret | Users | tuple)]
-    return list(dict.fromkeys(file for one in several for file in public_secrets(one)))
-
-
 def resolved_policy(
     policies: tuple[PolicyConfig, ...],
     address: str,
@@ -545,16 +535,6 @@ def resolved_policy(
     for _, given in sorted(fitting, key=lambda found: found[0]):
         said = _merged(said, given)
     return _built(ForwardingPolicy, _merged(said, own or {}))  # type: ignore[no-any-return]
-
-
-def unused_policies(config: BrokerConfig) -> list[str]:
-    """Return the patterns for names of forwarders that match no forwarder, such as misspelt ones."""
-    names = [one.name for one in config.forwarders]
-    return [
-        one.pattern
-        for one in config.policies
-        if one.pattern.startswith(NAME) and not any(nearness(one.pattern, "", name) for name in names)
-    ]
 
 
 def actions_of(queue: str, routes: Iterable[RouteConfig], default: str | None) -> frozenset[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-from holdfast.config.values import Kind, one_of
+from holdfast.config.values import FILE, Kind, Unfit, one_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import CipherName, Confirmation, SuiteName, SymmetricSuiteName
 from holdfast.security.names import Kind as Reference
@@ -28,6 +28,21 @@ _REFERENCE: Kind = one_of(get_args(Reference))
 _KNOWN_REFERENCE: Kind = one_of([one for one in get_args(Reference) if one != "token"])
 _CIPHER: Kind = one_of(get_args(CipherName))
 _CONFIRMATION: Kind = one_of(get_args(Confirmation))
+
+
+def _assertion_file(value: Any, base: Path) -> str:
+    """Return the path of a file that contains an assertion now. It may have expired: another program replaces it."""
+    file: str = FILE.read(value, base)
+    try:
+        from holdfast.security.saml.saml_token import end_of_assertion
+
+        end_of_assertion(file)
+    except ConfigurationError as error:
+        raise Unfit(error.message, error.remedy) from None
+    return file
+
+
+AssertionFile = Annotated[str, Kind("the path of a file with a SAML assertion", _assertion_file)]
 
 
 @dataclass(frozen=True)

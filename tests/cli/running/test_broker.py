@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 import trustme
+from saml import unsigned
+from signers import issue
 
 from holdfast.store.rocksdb.store import RocksDBStore
 
@@ -142,8 +145,71 @@ def test_a_policy_for_a_forwarder_that_does_not_exist_is_a_warning(run: Any, tmp
     result = run("broker", "check", "broker.toml")
     assert result.code == 0, result.err
     assert result.out.count("warning ") == 1
-    assert 'warning     policies."name:ordrs" matches no forwarder\n' in result.out
+    assert 'warning     policies."name:ordrs" is unused: no forwarder has this name\n' in result.out
     assert json.loads(run("broker", "check", "--json", "broker.toml").out)["unused_policies"] == ["name:ordrs"]
+
+
+FITTING = {
+    "*": "for all forwarders and replies",
+    "name:ord*": "for forwarder orders",
+    "name:*": "for forwarders orders, bills",
+    "action:urn:orders/*": "for forwarder orders",
+    "partner.example": "for forwarder orders and replies to such addresses",
+    "https://other.example/*": "for replies to such addresses",
+}
+UNUSED = ("name:ordrs", "action:urn:ordrs/*", "action:urn:bills")
+
+
+def test_check_tells_what_each_policy_applies_to(run: Any, tmp_path: Path) -> None:
+    bills = '[queues.bills]\n[[routes]]\nqueues = "bills"\n[forwarders.bills]\nqueue = "bills"\nto = "http://bills/"\n'
+    policies = "".join(f'[policies."{one}"]\nsending.keep_alive = "5s"\n' for one in (*FITTING, *UNUSED))
+    (tmp_path / "broker.toml").write_text(GOOD + bills + policies)
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    told = {**FITTING, **dict.fromkeys(UNUSED, "for no forwarder")}
+    assert [one for one in lines if one.startswith("policy ")] == [
+        f"policy      {pattern}, {what}" for pattern, what in told.items()
+    ]
+    warnings = [one.split()[1] for one in lines if one.startswith("warning ")]
+    assert warnings == [f'policies."{pattern}"' for pattern in UNUSED]
+    facts = json.loads(run("broker", "check", "--json", "broker.toml").out)
+    assert facts["unused_policies"] == list(UNUSED)
+    assert facts["policies"]["name:*"] == ["orders", "bills"]
+
+
+OWN = "certificate = 'own.pem', key = 'own.key', trusted = 'other.pem'"
+DEMANDS = {
+    "users = 'users'": "users       1; the broker refuses messages without a user name and password",
+    f"signature = {{ {OWN} }}": "signatures  the broker refuses messages that no trusted certificate has signed",
+    f"symmetric = {{ {OWN} }}": "encryption  the broker refuses messages that are not signed and encrypted with a",
+    "assertions = { issuers = { idp = 'own.pem', other = 'own.pem' }, audience = 'me' }": (
+        "assertions  the broker refuses messages without a SAML assertion from idp, other\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("security", DEMANDS)
+def test_check_tells_what_the_broker_demands_of_senders(run: Any, tmp_path: Path, security: str) -> None:
+    own = issue("CN=own,O=Example").files(tmp_path)
+    own.certificate.rename(tmp_path / "own.pem")
+    own.key.rename(tmp_path / "own.key")
+    issue("CN=other,O=Example").files(tmp_path).certificate.rename(tmp_path / "other.pem")
+    (tmp_path / "users").write_text("alice:geheim\n")
+    (tmp_path / "broker.toml").write_text(f"{GOOD}[security]\n{security}\n")
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    assert [line for line in DEMANDS.values() if line in result.out] == [DEMANDS[security]]
+
+
+@pytest.mark.parametrize(("age", "told"), [(0.0, 0), (900.0, 1)])
+def test_an_expired_assertion_of_a_forwarder_is_a_warning(run: Any, tmp_path: Path, age: float, told: int) -> None:
+    file = tmp_path / "assertion.xml"
+    file.write_text(unsigned("2.0", time.time() - age))
+    (tmp_path / "broker.toml").write_text(f"{GOOD}security = {{ assertion = 'assertion.xml' }}\n")
+    result = run("broker", "check", "broker.toml")
+    assert result.code == 0, result.err
+    assert result.out.count(f"warning     the SAML assertion in {file} has expired\n") == told
 
 
 def test_one_mistake_of_a_route_does_not_hide_another(run: Any, tmp_path: Path) -> None:
@@ -207,7 +273,7 @@ def test_a_policy_that_no_forwarder_has_is_logged_once_at_each_reading(
     file.write_text(f'{text}[policies."name:ordrs"]\nsending.keep_alive = "5s"\n')
     broker = start("broker", "--config", "broker.toml")
     told = heard(broker.process, "policy.unused")
-    assert "level='warning'" in told and "pattern='name:ordrs'" in told and "no forwarder has it" in told
+    assert "level='warning'" in told and "pattern='name:ordrs'" in told and "no forwarder has this name" in told
     broker.url()
     file.write_text(f'{text}[policies."name:odrers"]\nsending.keep_alive = "5s"\n')
     broker.process.send_signal(signal.SIGHUP)

@@ -179,7 +179,12 @@ def check(file: str, as_json: bool) -> None:
 
 def _facts(config: BrokerConfig) -> dict[str, Any]:
     """Return the resources that the broker would open, without secrets."""
-    from holdfast.broker.config import public_secrets, unused_policies
+    from holdfast.broker.config_warnings import (
+        expired_assertions,
+        forwarders_of_policies,
+        public_secrets,
+        unused_policies,
+    )
 
     return {
         "store": _absolute(config.store),
@@ -194,8 +199,11 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "users": len(config.security.users) if config.security.users is not None else None,
         "signature": config.security.signature is not None,
         "symmetric": config.security.symmetric is not None,
+        "assertions": list(config.security.assertions.issuers) if config.security.assertions is not None else None,
         "public_secrets": public_secrets(config),
-        "unused_policies": unused_policies(config),
+        "expired_assertions": expired_assertions(config),
+        "policies": forwarders_of_policies(config),
+        "unused_policies": list(unused_policies(config)),
         "expiring_certificates": config.cluster.expiring_certificates() if config.cluster is not None else {},
         "queues": {one.name: _keeps(config, one) for one in config.queues},
         "routes": len(config.routes),
@@ -225,6 +233,8 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | None = None) -> list[str]:
     """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed."""
+    from holdfast.broker.config_warnings import unused_policies
+
     facts = _facts(config)
     node = facts["cluster"]
     each = (
@@ -244,19 +254,37 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         lines.append("signatures  the broker refuses messages that no trusted certificate has signed")
     if facts["symmetric"]:
         lines.append("encryption  the broker refuses messages that are not signed and encrypted with a symmetric key")
+    if facts["assertions"] is not None:
+        issuers = ", ".join(facts["assertions"])
+        lines.append(f"assertions  the broker refuses messages without a SAML assertion from {issuers}")
     lines += [f"queue       {name}, retention {retention}" for name, retention in facts["queues"].items()]
     lines.append(f"routes      {facts['routes']}, else {facts['default_queue'] or 'refused'}")
     lines += [
         f"forwarder   {name}, {one['queue']} to {one['to']}{', paused' if one['paused'] else ''}"
         for name, one in facts["forwarders"].items()
     ]
+    lines += [f"policy      {pattern}, {_applies_to(pattern, names)}" for pattern, names in facts["policies"].items()]
     lines += [f"warning     every user of this machine can read {file}" for file in facts["public_secrets"]]
-    lines += [f'warning     policies."{pattern}" matches no forwarder' for pattern in facts["unused_policies"]]
+    lines += [f"warning     the SAML assertion in {file} has expired" for file in facts["expired_assertions"]]
     lines += [
         f"warning     the certificate in {file} expires on {until}"
         for file, until in facts["expiring_certificates"].items()
     ]
-    return lines
+    unused = unused_policies(config).items()
+    return lines + [f'warning     policies."{pattern}" is unused: {why}' for pattern, why in unused]
+
+
+def _applies_to(pattern: str, forwarders: list[str]) -> str:
+    """Return what a policy applies to. Those of addresses apply to replies, too."""
+    from holdfast.broker.destinations import ACTION, EVERY, NAME
+
+    if pattern == EVERY:
+        return "for all forwarders and replies"
+    word = "forwarder" if len(forwarders) == 1 else "forwarders"
+    told = [f"{word} {', '.join(forwarders)}"] if forwarders else []
+    if not pattern.startswith((NAME, ACTION)):
+        told.append("replies to such addresses")
+    return f"for {' and '.join(told) or 'no forwarder'}"
 
 
 def _partitions(config: BrokerConfig, is_old: bool) -> str:

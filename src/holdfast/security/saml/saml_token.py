@@ -135,12 +135,8 @@ class SamlToken(Processor):
                 return self._written
             data = self._fetched() if callable(self._given) else _file(self._given)
             if data != self._read:
-                text = as_utf8(data).strip()
-                element = parse_element(text)
-                if len(text) > MAX_FILE or element.tag not in ASSERTIONS:
-                    raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
-                self._until = read_assertion(element).until
-                self._read, self._written = data, text.decode()
+                self._written, self._until = _sendable(data)
+                self._read = data
             self._seen = seen
         except (OSError, EnvelopeError, Invalid, _NotFetched) as error:
             remedy = "Fix the function." if callable(self._given) else "Write the assertion again."
@@ -378,6 +374,34 @@ def _assertion_in(security: Security) -> Assertion:
     if len(found) != 1:
         raise Invalid(f"{len(found)} assertions, not 1")
     return read_assertion(found[0])
+
+
+def end_of_assertion(file: str | Path) -> float | None:
+    """Return when the assertion in a file expires, in seconds since 1970; None if it has no end.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or contains no assertion that :class:`SamlToken` sends.
+    """
+    try:
+        return _sendable(_file(file))[1]
+    except (OSError, EnvelopeError, Invalid) as error:
+        raise ConfigurationError(
+            f"the file {file} contains no usable SAML assertion: {error}",
+            remedy="Write the assertion into the file as its issuer signed it, in XML of SAML 1.1 or 2.0.",
+        ) from None
+
+
+def _sendable(data: bytes) -> tuple[str, float | None]:
+    """Return an assertion as XML, and when it expires.
+
+    Raises:
+        EnvelopeError, Invalid: It is not an assertion.
+    """
+    text = as_utf8(data).strip()
+    element = parse_element(text)
+    if len(text) > MAX_FILE or element.tag not in ASSERTIONS:
+        raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
+    return text.decode(), read_assertion(element).until
 
 
 def _seen(path: str | Path) -> tuple[int, ...] | None:

@@ -1,0 +1,69 @@
+"""What a configuration permits, but hardly anyone wants. The broker starts nevertheless."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.broker.config import BrokerConfig, actions_of
+from holdfast.broker.destinations import ACTION, NAME, nearness
+from holdfast.config.values import Secret
+from holdfast.exceptions import ConfigurationError
+from holdfast.security.users import Users
+from holdfast.store.directory import is_public
+
+
+def public_secrets(table: Any) -> list[str]:
+    """Return the files with secrets that every user of the machine can read, in the order of the keys."""
+    if isinstance(table, Secret | Users):
+        file = table.origin if isinstance(table, Secret) else table.file
+        return [file] if is_public(Path(file)) else []
+    parts = table if isinstance(table, tuple) else [getattr(table, one.name) for one in fields(table)]
+    several = [one for one in parts if is_dataclass(one) or isinstance(one, Secret | Users | tuple)]
+    return list(dict.fromkeys(file for one in several for file in public_secrets(one)))
+
+
+def forwarders_of_policies(config: BrokerConfig) -> dict[str, list[str]]:
+    """Return the names of the forwarders that each pattern of ``policies`` matches."""
+    known = [
+        (one.name, one.to, actions_of(one.queue, config.routes, config.default_queue)) for one in config.forwarders
+    ]
+    return {
+        one.pattern: [name for name, to, actions in known if nearness(one.pattern, to, name, actions) is not None]
+        for one in config.policies
+    }
+
+
+def unused_policies(config: BrokerConfig) -> dict[str, str]:
+    """Return the patterns that can match nothing, such as misspelt ones, and why.
+
+    A pattern of addresses without a forwarder may still match where peers want their replies.
+    """
+    why = {
+        NAME: "no forwarder has this name",
+        ACTION: "no forwarder has a queue to which routes send only messages with this action",
+    }
+    return {
+        pattern: told
+        for pattern, names in forwarders_of_policies(config).items()
+        for kind, told in why.items()
+        if pattern.startswith(kind) and not names
+    }
+
+
+def expired_assertions(config: BrokerConfig) -> list[str]:
+    """Return the files of forwarders' assertions that have expired."""
+    files = [one.security.assertion for one in config.forwarders if one.security is not None]
+    return [file for file in dict.fromkeys(files) if file is not None and _has_expired(file)]
+
+
+def _has_expired(file: str) -> bool:
+    try:
+        from holdfast.security.saml.saml_token import end_of_assertion
+
+        until = end_of_assertion(file)
+    except ConfigurationError:  # another program replaces it just now
+        return False
+    return until is not None and until <= time.time()
