@@ -87,6 +87,14 @@ def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
     assert found == places
 
 
+def test_no_simple_queue_is_asked_with_a_timeout() -> None:
+    """CPython's may wait for ever, if the thread is interrupted within ``get`` for longer than the timeout."""
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}
+    asked = re.compile(r"\.get\((?:True, |block=True, )?timeout=")
+    strays = [str(path) for path, text in texts.items() if "SimpleQueue" in text and asked.search(text)]
+    assert not strays, "\n".join(strays)
+
+
 def test_no_function_is_longer_than_a_page() -> None:
     too_long = [
         f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {length(function)} lines"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Final
 
@@ -96,7 +96,11 @@ class CommitThread:
         self._longest_wait = LONGEST_WAIT if longest_wait is None else longest_wait
         self._patience = Patience()
         self._batches: SimpleQueue[tuple[Batch, Transaction | None] | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._outcome: BaseException | None = None
+        # Held until a commit has an outcome, by whoever takes that. Not a SimpleQueue: the one of CPython may wait for
+        # ever if the thread is interrupted within ``get`` for longer than the timeout.
+        self._has_no_outcome = threading.Lock()
+        self._has_no_outcome.acquire()
         self._is_waited_for = False
         self._since = 0.0
         self._closing = False
@@ -142,9 +146,7 @@ class CommitThread:
         return waits and self._wait()
 
     def _wait(self) -> bool:
-        try:
-            error = self._outcomes.get(timeout=self._longest_wait)
-        except Empty:
+        if not self._has_no_outcome.acquire(timeout=self._longest_wait):
             self._is_waited_for = False
             self._place.anywhere()
             self._patience.waited(in_time=False)
@@ -152,23 +154,21 @@ class CommitThread:
             self._loop.call_soon(self._hear)
             return False
         self._patience.waited(in_time=True)
-        if error is not None:
+        if self._outcome is not None:
             # Not from here: the caller is in the middle of a turn.
-            self._loop.call_soon(self._fail, error)
+            self._loop.call_soon(self._fail, self._outcome)
             return False
         self.waited += 1
         return True
 
     def _hear(self) -> None:
         """Take the outcome of the commit that was not waited for, if it is there and was not taken before."""
-        try:
-            error = self._outcomes.get_nowait()
-        except Empty:
+        if not self._has_no_outcome.acquire(blocking=False):
             return
-        if error is None:
+        if self._outcome is None:
             self._on_durable()
         else:
-            self._fail(error)
+            self._fail(self._outcome)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -190,8 +190,9 @@ class CommitThread:
             except BaseException as caught:  # the thread must report every error to the loop
                 error = caught
             del handed  # or it is kept until the next one comes
-            # Put before the look at the flag: whichever thread comes second then finds the outcome.
-            self._outcomes.put(error)
+            # Given before the look at the flag: whichever thread comes second then finds the outcome.
+            self._outcome = error
+            self._has_no_outcome.release()
             if not self._is_waited_for:
                 self._tell()
 
