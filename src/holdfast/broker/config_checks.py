@@ -32,7 +32,7 @@ from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
-from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.address import PARTITIONS, read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -115,18 +115,19 @@ def _of_the_store(config: BrokerConfig) -> Iterator[Wrong]:
     if "://" in store:
         try:
             if is_kafka(store):
-                yield from _of_the_log(config, read_kafka_address(store))
+                yield from _of_the_log(config)
             else:
                 read_address(store)
         except ConfigurationError as error:
             yield ("store",), error.message, error.remedy
 
 
-def _of_the_log(config: BrokerConfig, address: KafkaAddress) -> Iterator[Wrong]:
-    if address.partition and (config.workers > 1 or config.cluster is not None):
-        yield ("store",), "each process uses the partition of its number", "Remove partition from the URL."
+def _of_the_log(config: BrokerConfig) -> Iterator[Wrong]:
     cluster = config.cluster
-    if cluster is not None and "partitions=" in config.store and address.partitions != cluster.partitions:
+    address = read_kafka_address(config.store, cluster.partitions if cluster is not None else PARTITIONS)
+    if address.partition and (config.workers > 1 or cluster is not None):
+        yield ("store",), "each process uses the partition of its number", "Remove partition from the URL."
+    if cluster is not None and address.partitions != cluster.partitions:
         what = f"a cluster of {cluster.partitions} partitions needs a topic with as many, not {address.partitions}"
         yield ("store",), what, "Remove partitions from the URL: a new topic gets as many as the cluster."
 

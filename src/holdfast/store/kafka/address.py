@@ -56,8 +56,12 @@ class KafkaAddress:
         return self.cache / f"partition-{self.partition}"
 
 
-def read_kafka_address(location: str) -> KafkaAddress:
+def read_kafka_address(location: str, partitions: int = PARTITIONS) -> KafkaAddress:
     """Return the log that a URL names.
+
+    Args:
+        location: The URL.
+        partitions: How many partitions a new topic gets if the URL does not say it.
 
     Raises:
         ConfigurationError: It is not the URL of a log, or a part of it is invalid.
@@ -86,7 +90,7 @@ def read_kafka_address(location: str) -> KafkaAddress:
         topic,
         _whole(given, "partition", 0, 0, MOST_PARTITIONS - 1),
         Path(cache),
-        _whole(given, "partitions", PARTITIONS, 1, MOST_PARTITIONS),
+        _whole(given, "partitions", partitions, 1, MOST_PARTITIONS),
         _whole(given, "replicas", REPLICAS, 1, 100),
         float(_whole(given, "patience", int(DEFAULT_PATIENCE), 0, 10**9)),
         options,
