@@ -12,8 +12,9 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
@@ -148,6 +149,12 @@ def checked_token(text: str, place: str) -> str:
             remedy="Create one, for example with: openssl rand -hex 32",
         )
     return token
+
+
+def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the remedy for an unknown name: the nearest known one, or ``otherwise`` if none is near."""
+    near = get_close_matches(name, list(known), 1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
 
 
 def brief_value(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-import re
 import traceback
 from collections.abc import Callable
 from html import escape
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast import exceptions
+from holdfast.wire.text import NOT_IN_XML
 
 _OURS = tuple(f"{Path(file).parent}{os.sep}" for file in (exceptions.__file__, concurrent.futures.__file__))
 
@@ -20,16 +20,13 @@ MAX_REASON = 64 * 1024
 MAX_BRIEF = 500
 """Characters of an error in a line of the log."""
 
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""XML 1.0 section 2.2: characters that no document may hold."""
-
 
 def reason_of(error: BaseException) -> str:
     """Return the traceback from the handler on. The calls before it explain nothing."""
     text = _told(lambda: "".join(traceback.format_exception(type(error), error, _behind_ours(error))), error)
     if len(text) > MAX_REASON:
         text = f"{text[: MAX_REASON // 2]}…{text[-MAX_REASON // 2 :]}"
-    return _NO_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return NOT_IN_XML.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _behind_ours(error: BaseException) -> TracebackType | None:

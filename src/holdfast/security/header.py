@@ -21,7 +21,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import BASE64, CONVERSATIONS, PASSWORD_DIGEST, PASSWORD_TEXT, SECURITY, WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.wire.names import ROLES_OF_OURS, SOAP_NS
-from holdfast.wire.text import block_pattern, escape
+from holdfast.wire.text import NOT_IN_XML, block_pattern, escape
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +45,6 @@ _NONCE: Final = f"{{{WSSE}}}Nonce"
 _STAMP: Final = (_CREATED, _EXPIRES)
 _TOKEN: Final = (_USERNAME, _PASSWORD, _NONCE, _CREATED)
 _LOCAL: Final = b"Security"
-_NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MAX_FORMS: Final = 32
 _MAX_FORMS_ALIKE: Final = 4
 _MAX_FORM: Final = 4096
@@ -101,7 +100,7 @@ def require_user(kind: str, name: str, password: str) -> None:
                 f"the {what} of {kind} is not text but {value.__class__.__name__}",
                 remedy="Is the environment variable set that it comes from?" if value is None else "Give a str.",
             )
-        if _NO_XML.search(value) is not None:
+        if NOT_IN_XML.search(value) is not None:
             raise ConfigurationError(
                 f"the {what} of {kind} has a character that XML cannot hold",
                 remedy="Remove control characters, such as a zero byte.",

@@ -12,6 +12,8 @@ from functools import lru_cache
 
 from holdfast.exceptions import EnvelopeError
 
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that no document may hold (XML 1.0 section 2.2)."""
 _UNSAFE = re.compile(r"[^\t\n\x20-\x25\x27-\x3b\x3d\x3f-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _PLAIN = re.compile(r"[ -%'-;=?-~]*").fullmatch
 _REPLACEMENTS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}

@@ -215,18 +215,14 @@ class Description:
 
     def _operations_of(self, port_type: str) -> Iterator[etree._Element]:
         for kind in self._all("portType"):
-            owner = kind.getparent()
-            namespace = "" if owner is None else owner.get("targetNamespace", "")
-            if (f"{{{namespace}}}" if namespace else "") + kind.get("name", "") == port_type:
+            if defined_name(kind) == port_type:
                 yield from kind.iterfind(f"{{{WSDL}}}operation")
 
     def _soap_actions(self, port_type: str) -> dict[str, str]:
         """The soapAction of each operation in the bindings of a wsdl:portType."""
         found: dict[str, str] = {}
         for binding in self._all("binding"):
-            prefix, _, local = binding.get("type", "").strip().rpartition(":")
-            namespace = binding.nsmap.get(prefix or None, "")
-            if (f"{{{namespace}}}{local}" if namespace else local) != port_type:
+            if full_name(binding, binding.get("type", "")) != port_type:
                 continue
             for operation in binding.iterfind(f"{{{WSDL}}}operation"):
                 for one in operation.iterfind("*"):
@@ -332,13 +328,8 @@ class Description:
         return found
 
     def _find(self, kind: str, user: etree._Element, qname: str) -> etree._Element | None:
-        prefix, _, local = qname.strip().rpartition(":")
-        namespace = user.nsmap.get(prefix or None, "")
-        for one in self._all(kind):
-            owner = one.getparent()
-            if one.get("name") == local and owner is not None and owner.get("targetNamespace", "") == namespace:
-                return one
-        return None
+        name = full_name(user, qname)
+        return next((one for one in self._all(kind) if defined_name(one) == name), None)
 
     @property
     def _attachments(self) -> Attachments:
@@ -396,6 +387,22 @@ class Description:
             return reliable
         messages = [one for policy in policies[1:] for one in met[id(policy)] if _is_reliable(one)]
         return [(*one, *messages[0]) for one in endpoint] if messages else endpoint
+
+
+def full_name(user: etree._Element, qname: str) -> str:
+    """Return a name that an element uses as "{namespace}local", or "local" without a namespace."""
+    prefix, _, local = qname.strip().rpartition(":")
+    return _named(user.nsmap.get(prefix or None, ""), local)
+
+
+def defined_name(definition: etree._Element) -> str | None:
+    """Return the name of a child of wsdl:definitions in the same form; None if it has none."""
+    owner, name = definition.getparent(), definition.get("name")
+    return None if owner is None or name is None else _named(owner.get("targetNamespace", ""), name)
+
+
+def _named(namespace: str, local: str) -> str:
+    return f"{{{namespace}}}{local}" if namespace else local
 
 
 def _action(message: etree._Element | None) -> str:

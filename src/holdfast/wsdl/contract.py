@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +23,7 @@ from zeep.wsdl.wsdl import Document
 
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, OperationFault, PeerFault
+from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
@@ -145,10 +145,9 @@ class Contract:
                 f"The operation {name!r} of the WSDL is not usable: {self.unusable[name]}.",
                 remedy="Correct the WSDL, or ask its owner to do so.",
             )
-        near = get_close_matches(name, self.operations, 1)
         raise ConfigurationError(
             f"The WSDL has no operation {name!r}.",
-            remedy=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(self.operations) or 'none'}.",
+            remedy=suggestion(name, self.operations, f"It has: {', '.join(self.operations) or 'none'}."),
         )
 
     def operation_of(self, body: etree._Element | None, action: str = "") -> Operation:

@@ -9,7 +9,7 @@ from typing import Any
 import zeep.exceptions
 from lxml import etree
 
-from holdfast.wire.wsdl import WSDL
+from holdfast.wire.wsdl import WSDL, defined_name, full_name
 from holdfast.wsdl.documents import Documents
 
 
@@ -18,12 +18,12 @@ def unusable_operations(documents: Documents, binding: str, usable: Collection[s
 
     Args:
         documents: The documents of the WSDL.
-        binding: The name of the wsdl:binding, as "{namespace}name".
+        binding: The name of the wsdl:binding, in the form of ``full_name``.
         usable: The names of the operations that zeep offers.
         types: zeep's schema.
     """
     bound = _find(documents, "binding", binding)
-    port_type = None if bound is None else _find(documents, "portType", _full_name(bound, bound.get("type", "")))
+    port_type = None if bound is None else _find(documents, "portType", full_name(bound, bound.get("type", "")))
     if bound is None or port_type is None:
         return {}
     abstract = list(port_type.iterfind(f"{{{WSDL}}}operation"))
@@ -43,14 +43,14 @@ def unusable_operations(documents: Documents, binding: str, usable: Collection[s
 def _missing(documents: Documents, operation: etree._Element, types: Any) -> Iterator[str]:
     for use in operation.iterchildren(*(f"{{{WSDL}}}{word}" for word in ("input", "output", "fault"))):
         name = use.get("message", "")
-        message = _find(documents, "message", _full_name(use, name))
+        message = _find(documents, "message", full_name(use, name))
         if message is None:
             yield f"the message {name} of its {etree.QName(use).localname} does not exist"
             continue
         for part in message.iterfind(f"{{{WSDL}}}part"):
             for word, find in (("element", types.get_element), ("type", types.get_type)):
                 named = part.get(word)
-                if named is not None and not _exists(find, _full_name(part, named)):
+                if named is not None and not _exists(find, full_name(part, named)):
                     yield f"the {word} {named} of the message {name} does not exist"
 
 
@@ -63,16 +63,9 @@ def _exists(find: Any, name: str) -> bool:
 
 
 def _find(documents: Documents, word: str, name: str) -> etree._Element | None:
-    """Return the definition with a name, as "{namespace}name"."""
+    """Return the definition with a name, in the form of ``full_name``."""
     for _, root in documents.wsdl():
-        namespace = root.get("targetNamespace", "")
         for one in root.iterfind(f"{{{WSDL}}}{word}"):
-            if f"{{{namespace}}}{one.get('name', '')}" == name:
+            if defined_name(one) == name:
                 return one
     return None
-
-
-def _full_name(element: etree._Element, name: str) -> str:
-    """Return a name in an attribute of an element with its namespace instead of the prefix."""
-    prefix, _, local = name.rpartition(":")
-    return f"{{{element.nsmap.get(prefix or None, '')}}}{local}"

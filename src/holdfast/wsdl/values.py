@@ -14,7 +14,6 @@ import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +28,8 @@ from zeep.xsd.types.simple import AnySimpleType
 from zeep.xsd.valueobjects import AnyObject, CompoundValue
 
 from holdfast.exceptions import EnvelopeError, clause
+from holdfast.settings import suggestion
+from holdfast.wire.text import NOT_IN_XML
 
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _MARK = "{http://www.w3.org/XML/1998/namespace}present"
@@ -44,8 +45,6 @@ _ONE_NUMBER = (builtins.gYear, builtins.gMonth, builtins.gDay)
 _BINARY = (builtins.Base64Binary, builtins.HexBinary)
 _NO_LIST = (str, bytes, bytearray, memoryview, Mapping, etree._Element, CompoundValue)
 """Values that can be iterated over, but are one value."""
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 does not allow."""
 _TAKEN: list[tuple[type, tuple[type, ...], str]] = [
     (builtins.Time, (datetime.time, str), "a time"),
     (builtins.DateTime, (datetime.datetime, str), "a datetime"),
@@ -218,7 +217,7 @@ def _text(where: str, value: Any) -> str:
 
 
 def _check_characters(where: str, value: str) -> None:
-    found = _NO_XML.search(value)
+    found = NOT_IN_XML.search(value)
     if found is not None:
         raise EnvelopeError(
             f"{where} has the character {found[0]!a}, which XML does not allow.",
@@ -227,8 +226,7 @@ def _check_characters(where: str, value: str) -> None:
 
 
 def _no_field(name: str, path: str, known: Collection[str]) -> EnvelopeError:
-    near = get_close_matches(name, known, 1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"The fields are: {', '.join(known) or 'none'}."
+    hint = suggestion(name, known, f"The fields are: {', '.join(known) or 'none'}.")
     return EnvelopeError(f"{f'{path} has' if path else 'there is'} no field {name!r}. {hint:.400}")
 
 

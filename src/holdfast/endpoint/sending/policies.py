@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.arguments import check_class, to_assurance
 from holdfast.exceptions import ConfigurationError, EnvelopeError
-from holdfast.settings import brief_value
+from holdfast.settings import brief_value, suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.policy.attachment import Attachments
 from holdfast.wire.policy.choice import choose
@@ -147,10 +146,9 @@ def _replaced(settings: Any, changes: Mapping[str, Any]) -> Any:
     changed = {}
     for name, value in changes.items():
         if name not in names:
-            near = get_close_matches(str(name), names, 1)
             raise ConfigurationError(
                 f"{type(settings).__name__} has no setting {name!r}",
-                remedy=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(names)}.",
+                remedy=suggestion(str(name), names, f"It has: {', '.join(names)}."),
             )
         own = getattr(settings, name)
         if isinstance(value, Mapping) and is_dataclass(own):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -21,6 +20,7 @@ from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_poli
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import BY_PREFERENCE
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import suggestion
 from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, POLLS, Ability
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
@@ -54,10 +54,8 @@ def check_options(where: str, options: Mapping[str, object], further: Iterable[s
     known = [*further, *SourceOptions.__annotations__]
     for name in options:
         if name not in known:
-            near = get_close_matches(name, known, 1)
             raise ConfigurationError(
-                f"{where} has no argument {name!r}.",
-                remedy=f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(known)}.",
+                f"{where} has no argument {name!r}.", remedy=suggestion(name, known, f"It has: {', '.join(known)}.")
             )
 
 
