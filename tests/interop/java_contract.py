@@ -44,6 +44,7 @@ COUNT = 10
 CLEAN = Faults()
 BAD = Faults(lose_request=0.15, lose_response=0.15, double=0.1)
 LOSS = Faults(lose_request=0.2, lose_response=0.2)
+HARD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
 PATIENCE = 300
 """Seconds for what takes one on a machine at rest."""
 HURRIED = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))

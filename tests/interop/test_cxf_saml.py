@@ -10,6 +10,7 @@ import pytest
 from interop_cells import SIX, cell
 from java_contract import (
     COUNT,
+    HARD,
     LIVE,
     PATIENCE,
     Operation,
@@ -31,7 +32,7 @@ from wcf.destination import running_destination
 import holdfast
 from holdfast.broker.config import MessageCredentialsConfig
 from holdfast.broker.signature_config import AssertionsConfig
-from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, cell(peer="CXF")]
 RM11 = holdfast.Versions("1.1", "2005/08", "1.1")
@@ -41,9 +42,6 @@ every_version = pytest.mark.parametrize(
     ids=map(" ".join, SIX),
 )
 both_kinds = pytest.mark.parametrize("saml", ["2.0", pytest.param("1.1", marks=pytest.mark.nightly)])
-
-
-HARD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
 
 
 def saml_words(directory: Path, versions: holdfast.Versions, saml: str, **changed: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from interop_cells import SIX, cell
 from java_contract import (
     CLEAN,
     COUNT,
+    HARD,
     LIVE,
     PATIENCE,
     Operation,
@@ -41,7 +42,7 @@ from holdfast.config.values import Secret
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.security.users import Users
-from holdfast.testing.proxy import Faults, LossyProxy
+from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF")]
 every_version = pytest.mark.parametrize("versions", [holdfast.Versions(*one) for one in SIX], ids=map(" ".join, SIX))
@@ -49,7 +50,6 @@ Proof = Literal["user name", "conversation", "certificate", "unsigned certificat
 every_proof = pytest.mark.parametrize("proof", get_args(Proof)[:3])
 """What proves a client: a user name in each message, or in the request for a token; or an endorsing certificate, which
 the signature with the symmetric key is over, or not."""
-HARD = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
 _ASSERTIONS = {
     RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
     RM.V1_1: '<r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy><r:DeliveryAssurance>'

@@ -240,6 +240,10 @@ class ForwarderSymmetricConfig:
     own_key: File | None = None
     bind_sequences: bool = False
 
+    def _options(self) -> Any:
+        """Return what both classes of processors take."""
+        return {key: getattr(self, key) for key in ("suite", "cipher", "reference", "derived_keys")}
+
     def endorsing(self, *, life: float = LIFE, skew: float = SKEW) -> EndorsedSymmetricBinding:
         """Return the processor that makes a key for each message, and endorses it with the broker's certificate.
 
@@ -257,10 +261,7 @@ class ForwarderSymmetricConfig:
             self.own_certificate,
             self.own_key,
             self.certificate,
-            suite=cast(SymmetricSuiteName, self.suite),
-            cipher=cast(CipherName, self.cipher),
-            reference=cast(Reference, self.reference),
-            derived_keys=self.derived_keys,
+            **self._options(),
             life=life,
             skew=skew,
         )
@@ -284,10 +285,7 @@ class ForwarderSymmetricConfig:
             name,
             password,
             self.certificate,
-            suite=cast(SymmetricSuiteName, self.suite),
-            cipher=cast(CipherName, self.cipher),
-            reference=cast(Reference, self.reference),
-            derived_keys=self.derived_keys,
+            **self._options(),
             life=life,
             skew=skew,
         )
