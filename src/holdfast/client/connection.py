@@ -39,7 +39,7 @@ class Connection:
 
     Args:
         broker: URL of the server's admin listener; for a cluster, also of several nodes, separated by commas. Requests
-            go to the first that has not failed, or to the one whose failure was longest ago.
+            go to the first that has not failed, or to the one that failed longest ago.
         access: What to prove and to trust there.
         timeout: Seconds without a byte until the server counts as away.
 
@@ -70,7 +70,7 @@ class Connection:
         """Return which node of a cluster has which partition; None if the server is no node of a cluster.
 
         Args:
-            sink: A sink whose node is wanted too.
+            sink: A sink; its node is wanted too.
 
         Raises:
             PipelineError: Several addresses are given, but the server is no node of a cluster.

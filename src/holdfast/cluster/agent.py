@@ -147,7 +147,7 @@ def report_cut_off(report: Report, before: View | None, now: View) -> None:
 
     Args:
         report: Logs an event.
-        before: The view before; None: there was none.
+        before: The view before; None for the first one.
         now: The view now.
     """
     url = now.nodes.get(now.node, "")

@@ -62,7 +62,7 @@ class NodeStatus:
         state: "live"; "draining"; "expired": its lease has ended; "unreachable": another node cannot reach it;
             "failing": it could not serve a partition, and left it to others.
         partitions: The partitions that it owns.
-        serving: Those of them whose processes accept requests.
+        serving: Those of them with a process that accepts requests.
         lease_seconds: Seconds until its lease ends; negative: since it ended; None: unknown, as on Kafka.
         age: Seconds since it joined.
     """
@@ -256,7 +256,7 @@ def partitions_text(numbers: Collection[int]) -> str:
 
 
 _NUMBER: Final = re.compile(r"[0-9]+")
-"""Reasons that differ only in numbers, such as that of the partition, are told once."""
+"""Reasons that differ only in numbers, such as that of the partition, appear once."""
 
 
 def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
