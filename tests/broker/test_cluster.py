@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
+from broker_cluster import JOURNAL, NAMES, PARTITIONS, Brokers
 from cluster_clients import run
 from databases import Server
+from plain_audit import found_in
 from waiting import until
 
 from holdfast.cluster.operating.engines import verifier_of
+from holdfast.pipeline.audit.events import SequenceRow, Violation
 
 pytestmark = [
     pytest.mark.crash,
@@ -34,14 +36,25 @@ async def brokers(
 ) -> AsyncIterator[Brokers]:
     if request.param == "kafka":
         url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-        made = Brokers(tmp_path, url, got[0], lease=3.0)
+        made = Brokers(tmp_path, url, got[0], JOURNAL, lease=3.0)
     else:
-        made = Brokers(tmp_path, servers(request.param).new_url(), got[0])
+        made = Brokers(tmp_path, servers(request.param).new_url(), got[0], JOURNAL)
     try:
         await made.start(*NAMES)
         yield made
     finally:
         made.clean()
+
+
+def audit(brokers: Brokers, messages: int) -> None:
+    """Audit the journals of all nodes together: every message, call and reply of each client is in them."""
+    events = brokers.events()
+    found = found_in(events)
+    assert [one for one in found if type(one) is Violation] == []
+    received = [one for one in found if type(one) is SequenceRow and one.role == "in" and one.peer is not None]
+    assert sum(one.messages for one in received) == 3 * 4 * messages
+    runs = [(one["worker"], one["attempt"]) for one in events if one["event"] == "started"]
+    assert len(set(runs)) == len(runs)
 
 
 async def test_clients_of_any_broker_do_not_notice_that_one_is_killed(
@@ -56,6 +69,7 @@ async def test_clients_of_any_broker_do_not_notice_that_one_is_killed(
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in "bc"] == [0, 0]
     found = await asyncio.to_thread(verify, brokers.store, live, reads_all=True)
     assert live.problems == found.problems == ()
+    audit(brokers, 40)
 
 
 @pytest.mark.nightly
@@ -75,6 +89,7 @@ async def test_clients_do_not_notice_a_broker_that_is_paused_beyond_its_lease_an
 
     await run(brokers, got[1], trouble, 200)
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]
+    audit(brokers, 200)
 
 
 @pytest.mark.nightly
@@ -90,6 +105,7 @@ async def test_clients_do_not_notice_brokers_that_are_killed_in_turn_and_started
 
     await run(brokers, got[1], trouble, 300)
     assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]
+    audit(brokers, 300)
 
 
 @pytest.mark.nightly

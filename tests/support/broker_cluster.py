@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 from node_processes import NodeProcess, config_of
 
 from holdfast.cluster.operating.engines import engine_of
+from holdfast.endpoint.journal.files import Segment, rows_of, segments
+from holdfast.pipeline.journal import journal_directories
 from holdfast.testing.ports import free_ports
 
 FORWARDER = """
@@ -15,6 +19,10 @@ FORWARDER = """
 [forwarders.next]
 queue = "orders"
 to = "{url}"
+"""
+JOURNAL = """
+[journal]
+directory = "journal-NODE"
 """
 NAMES = ("a", "b", "c")
 MORE = ("d",)
@@ -85,7 +93,25 @@ class Brokers:
             if "destination.ready" in line and "worker=" in line
         }
 
+    def events(self) -> list[dict[str, Any]]:
+        """What the journals of all nodes tell."""
+        places = [self._directory / f"journal-{name}" for name in self.nodes]
+        return [row for place in places for one in journal_directories(place) for row in _rows(segments(one))]
+
     def clean(self) -> None:
         """Leave nothing behind."""
         for node in self.nodes.values():
             node.clean()
+
+
+def _rows(files: list[Segment]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in files:
+        if one.is_parquet:
+            for row in pq.read_table(one.path).to_pylist():
+                times = {name: value.timestamp() for name in ("at", "since") if (value := row[name]) is not None}
+                found.append(row | times)
+        else:
+            with one.path.open("rb") as file:
+                found += rows_of(file)
+    return found

@@ -31,6 +31,11 @@ class Store(Protocol):
     """How an earlier process noticed that the store went back to an older copy; "" if it did not."""
 
     @property
+    def epoch(self) -> int:
+        """The number of this opening for writing, from 1, in a store that several hosts share; elsewhere 0."""
+        ...
+
+    @property
     def create_content(self) -> Callable[[], ContentWriter]: ...
 
     def load(self) -> Snapshot:
@@ -84,6 +89,10 @@ class Reads:
     went_back = ""
     outlasts = False
     contents: Contents
+
+    @property
+    def epoch(self) -> int:
+        return 0
 
     @property
     def create_content(self) -> Callable[[], ContentWriter]:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from waiting import until
 
-from holdfast import ConfigurationError, Destination, JournalPolicy, Message, Source
+from holdfast import ConfigurationError, Destination, DestinationPolicy, JournalPolicy, Message, Source
+from holdfast.core.records import Snapshot
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.events import Collector
 from holdfast.endpoint.journal.files import HEADER, rows_of, segments
@@ -301,11 +302,24 @@ async def test_complete_files_become_parquet_beside_it_and_old_ones_go(serve, tm
 
 
 async def test_a_journal_that_never_began_can_be_closed(tmp_path):
-    from holdfast import DestinationPolicy
-
     one = Journal(tmp_path, JournalPolicy(), lambda: 0.0, DestinationPolicy())
     await one.close()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("openings", "numbers"),
+    [((0, 0, 0), [1, 2, 3]), ((7, 9, 10), [7, 9, 10]), ((0, 5, 2, 0), [1, 5, 6, 7])],
+)
+async def test_runs_have_the_numbers_of_the_openings_and_never_go_back(
+    tmp_path: Path, openings: tuple[int, ...], numbers: list[int]
+) -> None:
+    """Nodes that take a partition over in turn write to directories of their own, and only the openings order these."""
+    for opening in openings:
+        one = Journal(tmp_path, JournalPolicy(), lambda: 0.0, DestinationPolicy())
+        one.start(Snapshot(), (), opening)
+        await one.close()
+    assert [row["attempt"] for row in rows(tmp_path) if row["event"] == "started"] == numbers
 
 
 def test_a_destination_restarted_in_another_loop_and_store_ends_each_time(tmp_path: Path):

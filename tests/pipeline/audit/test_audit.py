@@ -279,7 +279,7 @@ def test_where_the_oldest_part_is_deleted_nothing_is_a_violation(spark: SparkSes
     said = {(one["run"], one["why"]): one["events"] for one in audited.cannot_say.collect()}
     assert said == {
         ("one", "earlier events are no longer kept"): 50,
-        (None, "no events of runs 1 to 2 are kept"): None,
+        (None, "no events of runs 1 to 2 are here"): None,
     }
     (sequence,) = audited.sequences.collect()
     assert (sequence["begun"], sequence["state"], sequence["peer"]) == (None, "closed", "p")

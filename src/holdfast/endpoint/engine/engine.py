@@ -299,7 +299,9 @@ class Engine:
     ) -> Journal | None:
         """Start the journal, as :func:`begin_journal` does; return None if there is no journal."""
         queues = self.protocol.inbound.queues.values()
-        journal, self.journal = begin_journal(policy, location, worker, self.clock, granted, snapshot, queues)
+        journal, self.journal = begin_journal(
+            policy, location, worker, self.clock, granted, snapshot, queues, self.store.epoch
+        )
         return journal
 
     def _end_journal(self, error: Exception) -> None:

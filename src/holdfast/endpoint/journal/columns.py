@@ -45,7 +45,8 @@ COLUMNS = (
 """Every column of the journal, in order. Those after ``ordinal`` and ``worker`` are the event's own."""
 
 EVENTS: Mapping[str, str] = {
-    "started": "A process started to write this journal. `attempt`: the number of the run, from 1; `detail`: the "
+    "started": "A process started to write this journal. `attempt`: the number of the run, from 1; in a "
+    "database or Kafka, how often the store was opened; `detail`: the "
     "version.",
     "stopped": "The run ended normally, without losing events at its end. Before this event, the journal lists the "
     "durable state again, as at the beginning of a file.",

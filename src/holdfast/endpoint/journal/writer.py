@@ -63,6 +63,7 @@ def begin_journal(
     granted: DestinationPolicy,
     snapshot: Snapshot,
     queues: Iterable[Queue],
+    opening: int = 0,
 ) -> tuple[Journal | None, Collector | None]:
     """Start a journal for an endpoint that has just started.
 
@@ -74,6 +75,7 @@ def begin_journal(
         granted: The policy of Sequences that are granted from now on.
         snapshot: The content of the store.
         queues: The queues that receive messages.
+        opening: The number of this opening of the store, 0 if it has none.
 
     Returns:
         The journal, to be closed at the end; None: disabled, or without a directory. And the collector to notify of
@@ -83,7 +85,7 @@ def begin_journal(
     if policy is None or place is None:
         return None, None
     journal = Journal(place, policy, clock, granted, worker.number if worker is not None else None)
-    return journal, journal.start(snapshot, queues)
+    return journal, journal.start(snapshot, queues, opening)
 
 
 class Journal:
@@ -132,12 +134,13 @@ class Journal:
         self._making: subprocess.Popen[bytes] | None = None
         self._is_any_complete = True
 
-    def start(self, snapshot: Snapshot, queues: Iterable[Queue]) -> Collector | None:
+    def start(self, snapshot: Snapshot, queues: Iterable[Queue], opening: int = 0) -> Collector | None:
         """Begin to write, in the running loop.
 
         Args:
             snapshot: The content of the store.
             queues: The queues that receive messages.
+            opening: The number of this opening of the store, 0 if it has none.
 
         Returns:
             The collector to notify of events; None if the content of the store cannot be recorded.
@@ -145,7 +148,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._queues = tuple(queues)
         collector: Collector | None = self.collector
-        self.collector.run = self._next_run()
+        self.collector.run = self._next_run(opening)
         try:
             self.collector.started(version("holdfast"))
             self.collector.recover(snapshot)
@@ -156,12 +159,13 @@ class Journal:
         self._tick()
         return collector
 
-    def _next_run(self) -> int:
-        """Return the number of the run in this directory, which orders runs even if a clock is set back."""
+    def _next_run(self, opening: int) -> int:
+        """Return the number of the run, which orders runs even if a clock is set back: its place in this directory, or
+        the number of the store's opening, which also orders the runs of a partition at several nodes."""
         file = self.directory / "_runs"
-        run = 1
+        run = max(1, opening)
         with contextlib.suppress(OSError, ValueError):  # it is the first run, or the number is unknown
-            run = int(file.read_text()) + 1
+            run = max(run, int(file.read_text()) + 1)
         with contextlib.suppress(OSError):  # if the write fails, the first events report it
             make_private(self.directory)
             file.write_text(f"{run}\n")

@@ -27,7 +27,8 @@ HOLES = {
     "missing": "Events are missing within a run: a file was damaged or deleted.",
     "not written": "The journal could not be written, because the disk was full or failed.",
     "killed": "A process was killed: events of up to one second were in memory only.",
-    "not kept": "The events are older than the retention of the journal.",
+    "not kept": "The events are older than the retention of the journal, or in a journal that was not audited, such as "
+    "that of another node; or a process was killed before it wrote its first events.",
 }
 """Kind of a hole in the journal -> what it means."""
 _ADDED = (
@@ -100,7 +101,8 @@ def audit(journal: DataFrame) -> Audit:
     """Audit a journal.
 
     Args:
-        journal: The result of :func:`~holdfast.pipeline.journal.read_journal`, for one server with all its workers. The
+        journal: The result of :func:`~holdfast.pipeline.journal.read_journal`, for one server with all its workers,
+            or for all nodes of a cluster. The
             audit reads it four times, so cache a large or remote one.
     """
     from pyspark.sql import functions as F
@@ -246,7 +248,7 @@ def _cannot_say(journal: DataFrame, summed: DataFrame, damaged: DataFrame) -> Da
         unknown.alias("events"),
         F.col("began").alias("at"),
         F.format_string(
-            "no events of runs %d to %d are kept", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
+            "no events of runs %d to %d are here", F.coalesce("before", F.lit(0)) + 1, F.col("number") - 1
         ).alias("why"),
     )
     kind = F.when(event == "gap", "not written").when(F.col("after") < 0, "not kept").otherwise("missing")

@@ -70,10 +70,12 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
 
     PLACE is the directory of a server's store, or of its journal; with several workers, that of worker 0. Or it is the
     URL of a running server's admin listener; then the audit does not need the server's disk. The server may keep
-    running. Several PLACEs contain parts of one journal; audit each server separately.
+    running. Several PLACEs are audited together: name the journal of each node of a cluster. Audit other servers
+    separately.
 
     \b
     holdfast audit broker --html report.html
+    holdfast audit journal-of-a journal-of-b journal-of-c
     holdfast audit http://127.0.0.1:8081 --token-file token --out audited --format csv
 
     The command prints a line for each step, each violation and each hole in the journal. The exit code is 0 without
@@ -148,7 +150,9 @@ def _audit(
     if len(place) > 1 and is_of_several(audited.summed):
         raise ConfigurationError(
             "these are the journals of several servers",
-            remedy="Audit each server, or node of a cluster, separately: the events of one say nothing about another",
+            remedy="Audit each server separately: the events of one say nothing about another. Several places may be "
+            "the nodes of one cluster, or parts of one journal. Audit the journals from before and after a cluster was "
+            "restored separately",
         )
     tell(
         f"{counted(events[0], 'event')} read in {_since(began)} s",

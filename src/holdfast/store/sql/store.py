@@ -86,6 +86,7 @@ class SQLStore(Reads):
     """
 
     reads_at_once = False
+    epoch = 0
 
     def __init__(self, location: str, *, read_only: bool = False) -> None:
         self.location = location
@@ -95,7 +96,6 @@ class SQLStore(Reads):
         self.trouble = ""
         self.reconnections = 0
         self.space = 0
-        self.epoch = 0
         self._on_batch: Callable[[int, int], None] | None = None
         self._dialect = dialect_of(self._address.database)
         self._parts: dict[Where | str, int] = {}
