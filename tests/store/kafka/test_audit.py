@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core.records import Record, with_content
 from holdfast.store import records as layout
@@ -72,6 +74,15 @@ def test_a_log_that_keeps_the_rules_has_no_problem() -> None:
     found = audit(whole())
     assert found.problems == []
     assert (found.epoch, found.serial, found.records) == (2, 3, 3)
+
+
+@settings(max_examples=50)
+@given(st.permutations([record(3, 4), record(4, 5), record(5, 6), (held(3)[0],), accepted(1, 6)]), st.integers(3, 5))
+def test_the_order_within_a_write_has_no_meaning_but_each_record_has(changes: list[Change], lost: int) -> None:
+    """A batch puts messages that a gap held back after those that came later, and is durable as a whole."""
+    assert audit([*whole(), write(2, 4, *changes)]).problems == []
+    found = audit([*whole(), write(2, 4, *[one for one in changes if one[0] != record(lost, 1)[0]])]).problems
+    assert any("the next record should be" in problem for problem in found) == (lost < 5)
 
 
 def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:

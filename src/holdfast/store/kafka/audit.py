@@ -111,6 +111,8 @@ class LogAudit:
         self._replay = Replay(Checkpoint(next=first), place)
         self._kinds: dict[str, object] = {}
         self._ends: dict[tuple[str, int], int] = {}
+        self._written: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        """Queue and partition -> the offsets of the records in the present write."""
         self._numbers: dict[str, dict[str, AcknowledgementRanges]] = {}
         """Sequence -> queue -> the numbers that were appended there."""
         self._accepted: dict[str, AcknowledgementRanges] = {}
@@ -196,6 +198,7 @@ class LogAudit:
                     self._pieces.erase(change[0][1:])
             except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
                 self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {clause(error)}.")
+        self._check_offsets(where)
         for sequence, number in arrived:
             accepted = self._accepted.get(sequence)
             if not is_copy and accepted is not None and number not in accepted:
@@ -228,6 +231,7 @@ class LogAudit:
         if tag == layout.PARTITION:
             queue, number, _ = layout.split_partition_key(key)
             self._ends.pop((queue, number), None)
+            self._written.pop((queue, number), None)
         elif tag == layout.CONTENT:
             self._pieces.forget(key)
         elif tag == layout.SEQUENCE:
@@ -243,6 +247,18 @@ class LogAudit:
             name, number = layout.key_name(key), layout.last_number(key)
             self._held[name].stored.discard(number)
             self._dropped.append((name, number))
+
+    def _check_offsets(self, where: str) -> None:
+        """Check that the records of each partition continue those before. A write has released messages after others,
+        whatever their offsets."""
+        for (queue, number), offsets in self._written.items():
+            for offset in sorted(offsets):
+                expected = self._ends.get((queue, number), offset)
+                if offset != expected:
+                    place = f"{where}: queue {queue!r}, partition {number}"
+                    self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
+                self._ends[queue, number] = offset + 1
+        self._written.clear()
 
     def _check_held(self, offset: int, changes: Iterable[Change]) -> None:
         """Check that no message is lost between its acceptance and its queue."""
@@ -288,10 +304,8 @@ class LogAudit:
         queue, number, rest = layout.split_partition_key(key)
         place = f"{where}: queue {queue!r}, partition {number}"
         self.records += 1
-        offset, expected = int.from_bytes(rest, "big"), self._ends.get((queue, number))
-        if expected is not None and offset != expected:
-            self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
-        self._ends[queue, number] = offset + 1
+        offset = int.from_bytes(rest, "big")
+        self._written[queue, number].append(offset)
         kind = self._kinds.get(queue)
         if kind in (OUTBOX, DEAD_LETTERS) or queue == DEAD_LETTERS or queue.startswith(ASIDE):
             return
