@@ -16,7 +16,8 @@ from databases import Server
 from plain_audit import found_in
 from waiting import until
 
-from holdfast.cluster.operating.engines import verifier_of
+import holdfast
+from holdfast.cluster.operating.engines import engine_of, verifier_of
 from holdfast.pipeline.audit.events import SequenceRow, Violation
 
 pytestmark = [
@@ -118,3 +119,39 @@ async def test_clients_do_not_notice_a_rolling_restart(brokers: Brokers, got: tu
             await until(lambda seen=seen: done() >= seen + 20)
 
     await run(brokers, got[1], trouble, 200)
+
+
+@pytest.mark.nightly
+async def test_clients_do_not_notice_partitions_that_move_away_and_come_back(
+    brokers: Brokers, got: tuple[str, dict[str, list[int]]]
+) -> None:
+    """A node that has had a partition before counts on from there, and the other nodes know nothing of its numbers."""
+    engine = engine_of(brokers.store)
+
+    async def owns(name: str, *, some: bool) -> None:
+        while (name in (await asyncio.to_thread(brokers.owners)).values()) is not some:
+            await asyncio.sleep(0.1)
+
+    async def ask() -> None:
+        """Let new Sequences of many partitions claim their Identifiers."""
+        for number in range(2 * PARTITIONS):
+            async with holdfast.Source(brokers.urls["a"], ":memory:") as source:
+                await source.request(f"<n>9-{number}</n>", action="urn:test:ask", timeout=60)
+        assert got[1].pop("ask 9") == list(range(2 * PARTITIONS))
+
+    async def trouble(done: Callable[[], float]) -> None:
+        for name in NAMES:
+            await owns(name, some=True)
+        for name in (*NAMES, *NAMES):
+            await asyncio.to_thread(engine.drain_node, brokers.store, name)
+            await owns(name, some=False)
+            await asyncio.to_thread(engine.resume_node, brokers.store, name)
+            await owns(name, some=True)
+            await ask()
+        for name in NAMES:
+            assert await asyncio.to_thread(brokers.nodes[name].end) == 0
+            await brokers.start(name)
+        await ask()
+
+    await run(brokers, got[1], trouble, 300)
+    assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]

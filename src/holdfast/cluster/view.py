@@ -13,8 +13,9 @@ class View:
 
     Args:
         node: The name of this node.
-        mine: Partition -> epoch of the claim, for the partitions that this node may serve. Stop the worker of a
-            partition that is no longer here, and report it to the agent: until then, no node gets the partition.
+        mine: Partition -> number of the claim, for the partitions that this node may serve. Another number is another
+            claim; the numbers of two nodes have no order. Stop the worker of a partition that is no longer here, and
+            report it to the agent: until then, no node gets the partition.
         owners: Partition -> node, for all partitions that have a live owner.
         nodes: Live node -> URL of its cluster listener.
         is_draining: Whether this node gives its partitions away and takes no others.

@@ -38,7 +38,8 @@ class Worker:
             when workers are added.
         is_restart: Whether this worker ran before, since its server was started.
         partitions: How many shared partitions worker 0 has, and how many for sessions; None in worker 0.
-        claims: The Identifiers that other workers use; None for a single worker.
+        claims: Makes the table of the Identifiers that other workers use, of the number of the store's opening; None
+            for a single worker.
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
         remember: Called with the epoch of its store and the number of each durable batch; None: nobody remembers them.
@@ -49,7 +50,7 @@ class Worker:
     epochs: Mapping[str, str] = field(default_factory=dict)
     is_restart: bool = False
     partitions: tuple[int, int] | None = None
-    claims: IdentifierClaims | None = None
+    claims: Callable[[int], IdentifierClaims] | None = None
     is_trusted: Callable[[], bool] | None = None
     remember: Callable[[int, int], None] | None = None
 

@@ -131,7 +131,7 @@ class Engine:
                 new_identifier if worker is None else worker.new_identifier,
                 random.random,
                 local=local,
-                claims=None if worker is None else worker.claims,
+                claims=None if worker is None or worker.claims is None else worker.claims(self.store.epoch),
                 trouble=lambda: self.store.trouble,
             ),
             further=further,

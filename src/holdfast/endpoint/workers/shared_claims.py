@@ -2,7 +2,8 @@
 
 A claim is a row, so it stays while its partition moves, or has no owner. No partition waits for another one. Each
 partition writes its own rows only. An owner that was paused, and wakes after another node took its partition over,
-deletes none of the new owner's rows: it has a lower epoch, and a release names the Sequence.
+deletes none of the new owner's rows: it has a lower epoch, and a release names the Sequence. The epoch is that of the
+partition's store, which all nodes share. A node cannot count the owners: on Kafka it sees only its own turns.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS holdfast_identifiers (
     space text, digest bytea, partition int, local_id text, PRIMARY KEY (space, digest, partition, local_id));
 CREATE INDEX IF NOT EXISTS holdfast_identifiers_partition ON holdfast_identifiers (space, partition);
-CREATE TABLE IF NOT EXISTS holdfast_identifier_epochs (
+CREATE TABLE IF NOT EXISTS holdfast_identifier_owners (
     space text, partition int, epoch bigint NOT NULL, PRIMARY KEY (space, partition));
 """
 _ENTER: Final = """
-INSERT INTO holdfast_identifier_epochs VALUES (:space, :partition, :epoch)
+INSERT INTO holdfast_identifier_owners VALUES (:space, :partition, :epoch)
 ON CONFLICT (space, partition) DO UPDATE SET epoch = excluded.epoch
-WHERE holdfast_identifier_epochs.epoch < excluded.epoch
+WHERE holdfast_identifier_owners.epoch < excluded.epoch
 """
 _IS_OWNER: Final = """
-EXISTS (SELECT 1 FROM holdfast_identifier_epochs WHERE space = :space AND partition = :partition AND epoch = :epoch)
+EXISTS (SELECT 1 FROM holdfast_identifier_owners WHERE space = :space AND partition = :partition AND epoch = :epoch)
 """
 _CLAIM: Final = f"""
 INSERT INTO holdfast_identifiers SELECT :space, :digest, :partition, :local_id WHERE {_IS_OWNER}
@@ -51,7 +52,7 @@ class SharedClaims:
 
     Args:
         location: The URL of the cluster's database or log.
-        epoch: Counts its owners.
+        epoch: The number of this opening of the partition's store.
     """
 
     def __init__(self, location: str, partition: int, epoch: int) -> None:

@@ -158,7 +158,7 @@ class Supervisor:
         ready: Called once, in the supervisor, when all workers serve, with what worker 0 reported about itself.
         passes_hang_up: Whether the supervisor passes SIGHUP to the workers; otherwise it ends them all, the default.
         agent: Decides which workers run here, as a node of a cluster; None: all of them.
-        claims: Makes the table of granted Identifiers as one worker sees it, of its number and the epoch of its claim;
+        claims: Makes the table of granted Identifiers as one worker sees it, of its number and the epoch of its store;
             None: a table in memory that the workers of this host share.
 
     Raises:
@@ -208,7 +208,7 @@ class Supervisor:
         self._paths = tuple(process.path for process in self._processes)
         self._facts: Mapping[str, Any] = {}
         self._wanted: dict[int, int] = {}
-        """Number of a worker that is to run -> epoch of the claim."""
+        """Number of a worker that is to run -> number of the claim."""
         self._is_complete = self._are_ready = False
         self._signals = 0  # that told us to end
         self._is_ending = False
@@ -324,7 +324,7 @@ class Supervisor:
         number, is_restart, agent = process.number, process.starts > 0, self._agent
         if number == self._count:
             return Worker(number, self._count, is_restart=is_restart)
-        claims = self._claims(number, process.epoch) if self._count > 1 else None
+        claims = partial(self._claims, number) if self._count > 1 else None
         if agent is not None:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
