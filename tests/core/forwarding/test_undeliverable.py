@@ -6,6 +6,7 @@ Covers core/policy.py, core/queues/queues.py and core/sending/outboxes/lifecycle
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -443,3 +444,26 @@ def test_in_order_nothing_follows_what_the_service_refused_until_somebody_decide
     chain.broker.settle()
     chain.go()
     assert chain.bodies == ["1", "2"] and chain.forwarder.records.is_empty and len(chain.letters) == 1
+
+
+@pytest.mark.parametrize("service", [name for name in SERVICES if name not in KEEPS_ORDER])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_letters_of_a_sequence_keep_its_order_whatever_is_lost(service: str, seed: int) -> None:
+    """Later messages may be refused first, and often enough first."""
+    chance = random.Random(seed)
+    chain = Chain(policy=forwarding(IN_ORDER, on_refused=OnRefused.DEAD_LETTER), **SERVICES[service])
+    carry = chain.carry
+
+    def carry_some(journey: Journey) -> None:
+        lost = (
+            journey.transmit.envelope.sequence is not None and journey.transmit.to == SERVICE and chance.random() < 0.5
+        )
+        (chain.fail if lost else carry)(journey)
+
+    chain.carry = carry_some  # type: ignore[method-assign]
+    poison = [f"m{number}" for number in range(5)]
+    chain.refuse(*poison)
+    chain.ask(*poison, "m5", wants_reply=False)
+    chain.go(900.0)
+    assert [letter.record.body.decode() for letter in chain.letters] == poison
+    assert chain.bodies == ["m5"]

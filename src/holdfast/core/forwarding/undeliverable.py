@@ -14,7 +14,7 @@ from functools import partial
 from holdfast.core.events import Discarded, Incident, ReadWanted
 from holdfast.core.faults import HOLDFAST_NS
 from holdfast.core.forwarding.expiry import Expiry, GivenUp
-from holdfast.core.forwarding.withdrawals import Withdrawals, patience_for_replies
+from holdfast.core.forwarding.withdrawals import Withdrawals, is_earlier_undecided, patience_for_replies
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.policy import OnExpired, OnRefused
 from holdfast.core.queues.dead_letters import DeadLetters, Letter, Origin
@@ -183,10 +183,12 @@ class UndeliverableMessages:
             source.not_delivered(number, now)  # it has arrived, and is transmitted again until it is answered
         elif withdrawal is not None and number not in withdrawal.refused and not (at_once or entry.may_have_arrived):
             source.flight.remove(number)  # it certainly did not arrive, and is retried in the next Sequence
-        elif at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience):
+        elif not (at_once or (times >= policy.refusals and now - refusal.first_at >= policy.patience)):
+            source.not_delivered(number, now)
+        elif at_once or withdrawal is not None or not is_earlier_undecided(outbox, offset):
             self._refuse_for_good(outbox, source, number, refusal, now)
         else:
-            source.not_delivered(number, now)
+            source.not_delivered(number, now)  # the dead letters of a Sequence keep its order
         outbox.ready()
 
     def _refuses_each(self, source: RMSource, number: int, refusal: Refusal) -> bool:

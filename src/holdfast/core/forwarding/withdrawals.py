@@ -7,7 +7,7 @@ the destination what it has, before it makes the dead letter. ``core.states.outb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from holdfast.core.events import Effect, Incident
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
@@ -32,6 +32,18 @@ Bury = Callable[[Outbox, int, Fault, int, float], None]
 def patience_for_replies(policy: ForwardingPolicy) -> float:
     """Return the seconds that a destination has to answer the requests that it has."""
     return max(LEAST_PATIENCE, policy.patience)
+
+
+def is_earlier_undecided(outbox: Outbox, offset: int, decided: Collection[int] = ()) -> bool:
+    """Return whether an earlier message is refused, but not for good yet. Dead letters of a Sequence keep its order, or
+    it would be lost when an operator requeues them.
+
+    Args:
+        offset: Of the message.
+        decided: The offsets of messages that are refused for good.
+    """
+    earlier = (one for one, _ in outbox.refused_now() if one < offset and one not in decided)
+    return outbox.policy.assurance.in_order and next(earlier, None) is not None
 
 
 class Withdrawals:
@@ -171,8 +183,11 @@ class Withdrawals:
     def _dead_letter(self, outbox: Outbox, withdrawal: Withdrawal, now: float) -> None:
         self._leave_the_rest(outbox, withdrawal, now)
         source = withdrawal.source
-        offsets = [outbox.records.offset_of(number) for number in sorted(withdrawal.refused)]
-        for offset in offsets:
+        offsets: list[int] = []
+        for offset in (outbox.records.offset_of(number) for number in sorted(withdrawal.refused)):
+            if is_earlier_undecided(outbox, offset, offsets):
+                continue  # the next Sequence has it once more, behind the one that is undecided
+            offsets.append(offset)
             refusal = outbox.refusals[offset]
             self._bury(outbox, offset, refusal.fault, refusal.times, now)
             detail = {"forwarder": outbox.key, "offset": offset, "code": refusal.fault.code}
