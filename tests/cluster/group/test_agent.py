@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +13,9 @@ from typing import Any
 
 import pytest
 from live_nodes import Node
+
+from holdfast.cluster.group.pictures import group_of
+from holdfast.store.kafka.address import read_kafka_address
 
 pytestmark = pytest.mark.nightly
 LEASE = 3.0
@@ -61,6 +67,52 @@ def test_a_paused_node_loses_its_partitions_and_gets_others_afterwards(nodes: No
     a.wait(lambda: [one["partitions"] for one in a.logged("cluster.lease_lost")] == [mine])
     a.wait(lambda: len(a.view["mine"]) == 3)
     b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_nodes_outlive_the_coordinator_of_their_group(
+    kafka_nodes: Callable[[int], Any], tmp_path: Path, is_killed: bool
+) -> None:
+    """A client of Kafka that asks for the group then aborts its process, or asks the old coordinator for ever."""
+    kafka = kafka_nodes(3)
+    location = kafka.new_url(tmp_path / "cache")
+    with ExitStack() as stack:
+        nodes = [Node(location, name, 6, LEASE) for name in "ab"]
+        for node in nodes:
+            stack.callback(node.kill)
+        for node in nodes:
+            node.wait(lambda node=node: len(node.view["mine"]) == 3)
+        group = group_of(read_kafka_address(location))
+        while (first := coordinator_of(kafka, group)) is None:
+            time.sleep(0.1)
+        (kafka.kill if is_killed else kafka.pause)(first)
+        try:
+            for node in nodes:
+                node.wait(lambda node=node: node.logged("cluster.kafka_away"))
+            while coordinator_of(kafka, group) in (None, first):
+                time.sleep(0.1)
+        finally:
+            kafka.start(first) if is_killed else kafka.pause(first, on=False)
+        for node in nodes:
+            node.wait(lambda node=node: node.logged("cluster.kafka_back") and len(node.view["mine"]) == 3)
+        kafka.wait()
+
+
+_ASKING = """
+import sys
+from confluent_kafka.admin import AdminClient
+servers, group = sys.argv[1:]
+admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+print(admin.describe_consumer_groups([group], request_timeout=5.0)[group].result().coordinator.id - 1)
+"""
+
+
+def coordinator_of(kafka: Any, group: str) -> int | None:
+    """Ask in a process that may be aborted; None: there is none now."""
+    command = [sys.executable, "-c", _ASKING, kafka.servers, group]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return int(told.stdout) if told.returncode == 0 else None
 
 
 def test_a_node_that_leaves_gives_its_partitions_away_at_once(nodes: Nodes) -> None:

@@ -11,15 +11,15 @@ import socket
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off
+from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
-from holdfast.cluster.group.pictures import client_id, group_of, picture_of, topic_of
+from holdfast.cluster.group.pictures import client_id, group_of, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
@@ -27,7 +27,7 @@ from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
+from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
@@ -51,6 +51,7 @@ def run_group_agent(settings: AgentSettings, link: socket.socket, trust: Trust, 
         return agent.run()
     finally:
         trust.revoke()
+        agent.close()
 
 
 class _Ended(Exception):
@@ -76,11 +77,11 @@ class _GroupAgent:
         self._said_report: NodeReport | None = None
         """The report that Kafka has, or gets now."""
         self._is_saying = False
-        self._admin: AdminClient | None = None
+        self._describer = GroupDescriber(settings.location)
         self._consumer: Consumer | None = None
         self._is_subscribed = True
-        self._asked: tuple[Any, float] | None = None
-        """The description that is on its way, and when it was asked for."""
+        self._asked_at: float | None = None
+        """When the description was asked for that is on its way."""
         self._ask_at = 0.0
         self._sent_view: View | None = None
         self._is_member = False
@@ -114,6 +115,10 @@ class _GroupAgent:
             self._report("info", "cluster.left", node=self._settings.node)
         self._supervisor.flush(wait=self._settings.policy.lease)
         return 1 if refusal is not None or self._supervisor.is_gone else 0
+
+    def close(self) -> None:
+        """End what else runs for the agent."""
+        self._describer.close()
 
     def _require_topic(self) -> None:
         """Wait for Kafka, create missing topics, and check them."""
@@ -153,12 +158,9 @@ class _GroupAgent:
 
     def _join(self) -> None:
         lease = self._settings.policy.lease
-        common = client_settings(self._address, self._hear)
-        if self._admin is None:
-            self._admin = AdminClient(common)
         self._consumer = Consumer(
             {
-                **common,
+                **client_settings(self._address, self._hear),
                 "client.id": self._client_id,
                 "group.id": self._group,
                 "partition.assignment.strategy": "cooperative-sticky",
@@ -250,28 +252,27 @@ class _GroupAgent:
 
     def _look(self, now: float) -> None:
         """Ask for the group, and process the answer, without waiting for it."""
-        assert self._admin is not None
-        if self._asked is None and now >= self._ask_at:
+        if self._asked_at is None and now >= self._ask_at:
             self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
-            self._asked = (self._describe(), now)
-        if self._asked is None or not self._asked[0].done():
+            self._describer.ask()
+            self._asked_at = now
+        if self._asked_at is None:
             return
-        (future, sent), self._asked = self._asked, None
         try:
-            picture = picture_of(future.result(), self._address.topic)
-        except KafkaException as error:
-            self._be_away(error.args[0].str())
+            picture = self._describer.answer()
+        except KafkaAway as error:
+            self._asked_at = None
+            self._be_away(str(error))
             return
+        if picture is None:
+            return
+        sent, self._asked_at = self._asked_at, None
         self._be_back()
         self._membership.looked(picture, sent, now)
         if not self._is_member and any(one.node == self._settings.node for one in picture.members):
             assert self._consumer is not None
             self._is_member = True
             self._report("info", "cluster.joined", node=self._settings.node, incarnation=self._consumer.memberid())
-
-    def _describe(self) -> Any:
-        assert self._admin is not None
-        return self._admin.describe_consumer_groups([self._group], request_timeout=ANSWER_SECONDS)[self._group]
 
     def _be_away(self, why: str) -> None:
         self._trouble = why or self._said

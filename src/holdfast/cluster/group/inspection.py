@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError
 
+from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
 from holdfast.cluster.group.membership import GroupMember, GroupPicture
 from holdfast.cluster.group.notes import Notes, drain_note, resume_note
-from holdfast.cluster.group.pictures import group_of, picture_of
+from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import (
     ClusterStatus,
@@ -29,7 +29,7 @@ from holdfast.cluster.operating.status import (
 )
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, KafkaLog, client_settings
+from holdfast.store.kafka.topic import KafkaAway, KafkaLog
 
 _LOOKS: Final = 20
 """How often to ask for the group until its assignment is complete. Then the reports of the nodes count instead."""
@@ -84,7 +84,7 @@ def open_cluster(location: str) -> Iterator[_Seen]:
     try:
         log.open(creates=False)
         shared.open(creates=False)
-        yield _Seen(log, shared, _picture(address), Notes(shared.content()))
+        yield _Seen(log, shared, _picture(location), Notes(shared.content()))
     except StoreMissing:
         raise ConfigurationError(
             f"there is no cluster at {address.shown}",
@@ -97,22 +97,26 @@ def open_cluster(location: str) -> Iterator[_Seen]:
         shared.close()
 
 
-def _picture(address: KafkaAddress) -> GroupPicture:
+def _picture(location: str) -> GroupPicture:
     """Return the group, with a complete assignment if it is complete within a few seconds."""
-    group, heard = group_of(address), [""]
-    admin = AdminClient(client_settings(address, lambda error: heard.__setitem__(0, error.str())))
-    for look in range(_LOOKS):
-        asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
-        try:
-            picture = picture_of(asked.result(), address.topic)
-        except KafkaException as error:
-            if error.args[0].code() in _ABSENT:
-                return GroupPicture((), is_stable=True)
-            raise KafkaAway(heard[0] or error.args[0].str()) from error
-        if picture.is_stable or not picture.members or look == _LOOKS - 1:
-            break
-        time.sleep(_PAUSE)
-    return picture
+    describer = GroupDescriber(location)
+    try:
+        for look in range(_LOOKS):
+            is_last = look == _LOOKS - 1
+            try:
+                picture = describer.describe()
+            except NotDescribed as error:
+                if error.code in _ABSENT:
+                    return GroupPicture((), is_stable=True)
+                if is_last or error.code not in NOT_YET:
+                    raise
+            else:
+                if picture.is_stable or not picture.members or is_last:
+                    break
+            time.sleep(_PAUSE)
+        return picture
+    finally:
+        describer.close()
 
 
 def read_status(location: str) -> ClusterStatus:

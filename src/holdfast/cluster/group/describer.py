@@ -1,0 +1,178 @@
+"""GroupDescriber: asks who the members of a consumer group are, in a process of its own.
+
+librdkafka aborts its process if it loses the group's coordinator while it asks (pull request 5397 of librdkafka). And
+a client that has lost a coordinator may ask it for ever, although the group has another one. Neither may end a node, so
+another process asks. After failures, a new one does.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from holdfast.cluster.group.membership import GroupPicture
+from holdfast.cluster.group.pictures import group_of, picture_of
+from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.topic import ANSWER_SECONDS, KafkaAway, client_settings
+
+_LONGEST: Final = 20.0
+"""Seconds after which a process that does not answer is ended. It takes a second or two to start, and more on a busy
+machine."""
+_MOST_FAILURES: Final = 3
+"""Failures in a row after which a new process asks."""
+_LOOK: Final = 0.01
+NOT_YET: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Kafka's numbers of reasons that end when the group has found its coordinator."""
+
+
+class NotDescribed(KafkaAway):
+    """Nobody described the group.
+
+    Args:
+        why: The reason, as text.
+        code: Kafka's number of it; None: the process did not answer.
+    """
+
+    def __init__(self, why: str, code: int | None = None) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class GroupDescriber:
+    """The group of a cluster's nodes, as its coordinator describes it.
+
+    Args:
+        location: The URL of the cluster's topic.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self._process: subprocess.Popen[bytes] | None = None
+        self._asked_at: float | None = None
+        self._heard = b""
+        self._failures = 0
+
+    def ask(self) -> None:
+        """Ask, without waiting. Take the answer before the next question."""
+        self._asked_at = time.monotonic()
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._process = _start(self._location)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the answer says so
+            self._process.stdin.write(b"\n")
+
+    def answer(self) -> GroupPicture | None:
+        """Return the answer to the question, None if it is not there yet.
+
+        Raises:
+            NotDescribed: There is none.
+        """
+        assert self._process is not None and self._process.stdout is not None and self._asked_at is not None
+        is_over = self._process.poll() is not None
+        with suppress(BlockingIOError):
+            while more := os.read(self._process.stdout.fileno(), 1 << 16):
+                self._heard += more
+        line, is_whole, rest = self._heard.partition(b"\n")
+        if is_whole:
+            self._heard = rest
+            try:
+                return self._picture(msgspec.json.decode(line))
+            except NotDescribed:
+                self._failures += 1
+                if self._failures >= _MOST_FAILURES:
+                    self.close()
+                raise
+        if is_over or time.monotonic() > self._asked_at + _LONGEST:
+            self.close()
+            raise NotDescribed("the process that asks Kafka for the members of the group has ended")
+        return None
+
+    def describe(self) -> GroupPicture:
+        """Ask, and wait for the answer.
+
+        Raises:
+            NotDescribed: There is none.
+        """
+        self.ask()
+        while (picture := self.answer()) is None:
+            time.sleep(_LOOK)
+        return picture
+
+    def _picture(self, told: dict[str, Any]) -> GroupPicture:
+        if "why" in told:
+            raise NotDescribed(told["why"], told["code"])
+        self._failures = 0
+        return msgspec.convert(told, GroupPicture)
+
+    def close(self) -> None:
+        """End the process. It has nothing to lose."""
+        process, self._process = self._process, None
+        self._heard, self._failures = b"", 0
+        if process is not None:
+            process.kill()
+            with process:  # closes its pipes, and waits
+                pass
+
+
+def _start(location: str) -> subprocess.Popen[bytes]:
+    # A session of its own: Ctrl-C is for the command that asks. Without that one, its input ends, and so does it.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cluster.group.describer"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    with suppress(BrokenPipeError):
+        process.stdin.write(msgspec.json.encode(location) + b"\n")  # not an argument: it may have a password
+    return process
+
+
+def main() -> None:
+    """Answer each line of the input with a line: the picture of the group, or why there is none."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    location = msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
+    address, heard = read_kafka_address(location), [""]
+    admin = AdminClient(client_settings(address, lambda error: heard.__setitem__(0, error.str())))
+    group = group_of(address)
+    for _ in sys.stdin.buffer:
+        asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_SECONDS)[group]
+        told: Any
+        try:
+            told = picture_of(asked.result(), address.topic)
+        except KafkaException as error:
+            told = {"why": _why(error.args[0], heard[0]), "code": error.args[0].code()}
+            heard[0] = ""
+        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _why(error: KafkaError, heard: str) -> str:
+    """Return a reason: of an error of the client itself, the last one that a connection had says more."""
+    if heard and error.code() < 0:
+        return heard
+    text = error.str().strip()
+    return f"{text} {error.name()}" if text.endswith(":") or not text else text
+
+
+if __name__ == "__main__":
+    main()

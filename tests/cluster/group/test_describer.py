@@ -1,0 +1,84 @@
+"""The process that asks for the members of a group: what it says, and that another one follows."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from holdfast.cluster.group import describer as room
+from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
+from holdfast.testing.ports import free_ports
+
+
+def wait(describer: GroupDescriber) -> None:
+    while describer.answer() is None:
+        pass
+
+
+@pytest.fixture
+def describer() -> Iterator[GroupDescriber]:
+    """Asks where nobody listens."""
+    (port,) = free_ports(1)
+    made = GroupDescriber(f"kafka://127.0.0.1:{port}/orders?cache=/unused")
+    yield made
+    made.close()
+
+
+def test_a_reason_says_what_the_connection_said(describer: GroupDescriber) -> None:
+    with pytest.raises(NotDescribed, match=r"refused|Timed out"):
+        describer.describe()
+
+
+def test_after_failures_another_process_asks(describer: GroupDescriber) -> None:
+    processes = []
+    for _ in range(room._MOST_FAILURES + 1):
+        describer.ask()
+        assert describer._process is not None
+        processes.append(describer._process.pid)
+        with pytest.raises(NotDescribed):
+            wait(describer)
+    assert len(set(processes[:-1])) == 1
+    assert processes[-1] != processes[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGSTOP])
+def test_a_process_that_does_not_answer_is_followed_by_another(
+    describer: GroupDescriber, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "_LONGEST", 0.2)
+    describer.ask()
+    assert describer._process is not None
+    first = describer._process.pid
+    os.kill(first, number)
+    with pytest.raises(NotDescribed, match="has ended"):
+        describer.describe()
+    assert describer._process is None
+    describer.ask()
+    assert describer._process is not None and describer._process.pid != first
+
+
+def test_without_its_user_the_process_ends(describer: GroupDescriber) -> None:
+    describer.ask()
+    process = describer._process
+    assert process is not None and process.stdin is not None
+    process.stdin.close()
+    assert process.wait(60) == 0
+
+
+@pytest.mark.nightly
+def test_a_group_that_does_not_exist_has_kafkas_code(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
+    made, codes = GroupDescriber(kafka_nodes(1).new_url(tmp_path / "cache")), list[int | None]()
+    try:
+        while KafkaError.GROUP_ID_NOT_FOUND not in codes:
+            with pytest.raises(NotDescribed) as raised:
+                made.describe()
+            codes.append(raised.value.code)
+    finally:
+        made.close()
+    assert set(codes[:-1]) <= NOT_YET
