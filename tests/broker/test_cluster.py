@@ -74,6 +74,32 @@ async def test_clients_of_any_broker_do_not_notice_that_one_is_killed(
 
 
 @pytest.mark.nightly
+async def test_clients_do_not_notice_moves_nor_that_the_node_with_moved_partitions_dies(
+    brokers: Brokers, got: tuple[str, dict[str, list[int]]]
+) -> None:
+    engine = engine_of(brokers.store)
+
+    async def trouble(done: Callable[[], float]) -> None:
+        for node, partitions in (("a", range(PARTITIONS)), ("b", [0, 1]), ("a", [0])):
+            await asyncio.to_thread(engine.move_partitions, brokers.store, partitions, node)
+            await until(lambda node=node, wanted=set(partitions): wanted <= brokers.served(node))
+            seen = done()
+            await until(lambda seen=seen: done() >= seen + 20)
+        await asyncio.to_thread(engine.release_partitions, brokers.store, [2])
+        await asyncio.to_thread(brokers.nodes["a"].kill)
+        seen = done()
+        await until(lambda: done() >= seen + 20)
+
+    await run(brokers, got[1], trouble, 200)
+    status = await asyncio.to_thread(engine.read_status, brokers.store)
+    assert [one.moved_to for one in status.partitions if one.moved_to] == ["b"]
+    live = await asyncio.to_thread(verifier_of(brokers.store), brokers.store)
+    assert live.problems == ()
+    assert [await asyncio.to_thread(brokers.nodes[name].end) for name in "bc"] == [0, 0]
+    audit(brokers, 200)
+
+
+@pytest.mark.nightly
 async def test_clients_do_not_notice_a_broker_that_is_paused_beyond_its_lease_and_wakes(
     brokers: Brokers, got: tuple[str, dict[str, list[int]]]
 ) -> None:

@@ -21,6 +21,7 @@ from holdfast.cluster.operating.status import (
     require_another,
     require_node,
     require_partitions,
+    require_taking,
     status_of,
 )
 from holdfast.cluster.rows import Report
@@ -179,15 +180,7 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
             :func:`open_cluster`.
     """
     status = read_status(location)
-    require_node(status, node)
-    state = next(one.state for one in status.nodes if one.name == node)
-    if state in ("draining", "expired"):
-        raise ConfigurationError(
-            f"node {node!r} takes no partitions: it is {state}",
-            remedy="Let it take partitions again with holdfast cluster resume."
-            if state == "draining"
-            else "Start it, or choose another node.",
-        )
+    require_taking(status, node)
     require_partitions(status, partitions)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.MOVE.encode(), values | {"node": node, "partitions": sorted(partitions)})

@@ -159,14 +159,6 @@ def test_a_move_of_something_else_is_refused(run: Any, text: str) -> None:
     assert "is not a list of partitions" in result.err
 
 
-def test_a_move_on_kafka_is_refused_with_another_way(run: Any) -> None:
-    result = run("cluster", "move", "kafka://host:9092/topic?cache=/c", "0", "b")
-    assert result.code == 1
-    assert "cannot be moved to a certain node" in result.err and "holdfast cluster drain" in result.err
-    result = run("cluster", "release", "kafka://host:9092/topic?cache=/c", "0")
-    assert (result.code, "There is nothing to release." in result.err) == (1, True)
-
-
 def test_a_verification_reports_broken_rules(run: Any, cluster: Cluster, servers: Any) -> None:
     result = run("cluster", "verify", cluster.location, "--watch", "0.1")
     assert (result.code, result.out.rpartition(": ")[2]) == (0, "0 stores with 0 records. All rules hold.\n")

@@ -1,4 +1,4 @@
-"""What operators see of a cluster on a real Kafka, and ask of it: a drain and its end, and a node that is killed.
+"""What operators see of a cluster on a real Kafka, and ask of it: drains, moves, and a node that is killed.
 
 Covers cluster/group/shared_topic.py, cluster/group/pictures.py, cluster/group/agent.py and
 cluster/operating/engines.py.
@@ -7,6 +7,8 @@ cluster/operating/engines.py.
 from __future__ import annotations
 
 import json
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -112,6 +114,71 @@ def test_the_status_has_what_a_node_reports_until_it_ends(cluster: Cluster) -> N
     a.kill()
     wait_until(lambda: cluster.status().problems == ("No node owns cluster partitions 0, 1, 2, 3, 4, 5.",))
     assert cluster.status().nodes == ()
+
+
+def owners(cluster: Cluster) -> dict[str | None, int]:
+    found = Counter(one.owner for one in cluster.status().partitions)
+    return dict(sorted(found.items(), key=str))
+
+
+@pytest.mark.crash
+def test_a_moved_partition_stays_until_its_node_is_killed(cluster: Cluster) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    with pytest.raises(ConfigurationError, match="the cluster has no node 'c'"):
+        cluster.engine.move_partitions(cluster.location, [0], "c")
+    with pytest.raises(ConfigurationError, match="has no cluster partition 6"):
+        cluster.engine.move_partitions(cluster.location, [0, 6], "b")
+    cluster.engine.move_partitions(cluster.location, [0, 1, 2, 3], "b")
+    assert [one.moved_to for one in cluster.status().partitions] == ["b"] * 4 + [None] * 2
+    moved = {"0", "1", "2", "3"}
+    b.wait(lambda: moved <= b.view["mine"].keys())
+    a.wait(lambda: not moved & a.view["mine"].keys() and all(a.view["owners"].get(one) == "b" for one in moved))
+    assert all(trust < 0 for trust in a.trust()[:4])
+    assert all(0 < trust <= 0.3 * LEASE for trust in b.trust()[:4])
+    wait_until(lambda: [one.owner for one in cluster.status().partitions][:4] == ["b"] * 4)
+
+    c = cluster.start("c")  # the group assigns again, and moved partitions stay
+    c.wait(lambda: len(c.view["owners"]) == PARTITIONS and all(c.view["owners"][one] == "b" for one in moved))
+    assert moved <= b.view["mine"].keys()
+    cluster.engine.drain_node(cluster.location, "b")
+    b.wait(lambda: not b.view["mine"])
+    with pytest.raises(ConfigurationError, match="node 'b' takes no partitions: it is draining"):
+        cluster.engine.move_partitions(cluster.location, [1], "b")
+    cluster.engine.resume_node(cluster.location, "b")
+    b.wait(lambda: moved <= b.view["mine"].keys())
+    assert cluster.engine.release_partitions(cluster.location, [0, 5]) == (0,)
+    wait_until(lambda: [one.moved_to for one in cluster.status().partitions] == [None] + ["b"] * 3 + [None] * 2)
+
+    b.kill()
+    a.wait(lambda: "b" not in a.view["nodes"] and "b" not in a.view["owners"].values())
+    c.wait(lambda: "b" not in c.view["nodes"] and "b" not in c.view["owners"].values())
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    c.wait(lambda: len(c.view["mine"]) == 3)
+    assert not any(one.moved_to for one in cluster.status().partitions)
+    again = cluster.start("b")  # the wish ended with the process
+    again.wait(lambda: len(again.view["mine"]) == 2)
+
+
+@pytest.mark.crash
+def test_a_node_that_was_paused_takes_its_moved_partitions_again(cluster: Cluster) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    cluster.engine.move_partitions(cluster.location, range(PARTITIONS), "b")
+    b.wait(lambda: len(b.view["mine"]) == PARTITIONS)
+    a.wait(lambda: not a.view["mine"])
+    b.signal(signal.SIGSTOP)
+    a.wait(lambda: len(a.view["mine"]) == PARTITIONS)
+    assert all(trust > 0 for trust in a.trust())
+    b.signal(signal.SIGCONT)
+    a.wait(lambda: not a.view["mine"])
+    b.wait(lambda: len(b.view["mine"]) == PARTITIONS)
+    wait_until(lambda: owners(cluster) == {"b": PARTITIONS})
+    assert set(cluster.engine.release_partitions(cluster.location, range(PARTITIONS))) == set(range(PARTITIONS))
+    a.wait(lambda: len(a.view["mine"]) == 3)
+    b.wait(lambda: len(b.view["mine"]) == 3)
 
 
 def test_a_node_that_others_cannot_reach_gives_its_partitions_away(cluster: Cluster) -> None:

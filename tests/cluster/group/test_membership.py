@@ -7,14 +7,14 @@ Covers cluster/group/states.py and cluster/group/pictures.py.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from holdfast.cluster.group import membership as module
-from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture
-from holdfast.cluster.group.pictures import client_id, member_of
+from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
+from holdfast.cluster.group.pictures import client_id, member_of, pin_client_id, pin_of
 from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report
@@ -42,10 +42,19 @@ class Process:
     mute_until: float = 0.0
     """Until when it can ask, but the coordinator hears no heartbeat."""
     is_dead: bool = False
+    pins: dict[int, str] = field(default_factory=dict)
+    """Partition -> the group's name of the member that the node keeps for it."""
+    asked: tuple[float, GroupPicture] | None = None
+    """When it asked for the group, and how that was then."""
+    slow_until: float = 0.0
+    """Until when answers take long."""
 
 
 class Group:
-    """A coordinator and nodes, in virtual time. Every step, each living node exchanges a heartbeat and looks."""
+    """A coordinator and nodes, in virtual time. Every step, each living node exchanges a heartbeat and looks.
+
+    An operator moves partitions and releases them. Nodes learn that late, and those that are cut off later still.
+    """
 
     def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
         self.random = random.Random(seed)
@@ -54,6 +63,8 @@ class Group:
         self.joined = 0
         self.members: dict[str, Process] = {}
         self.owners: dict[int, str] = {}
+        self.pins: dict[str, tuple[Process, int]] = {}
+        self.wishes: dict[int, Process] = {}
         self.processes = [self.start(name) for name in ("a", "b", "c")]
 
     def start(self, node: str) -> Process:
@@ -73,6 +84,8 @@ class Group:
             self.now += STEP
             if faults and self.random.random() < 0.02:
                 self.fault()
+            if faults and self.random.random() < 0.04:
+                self.wish()
             for process in self.processes:
                 if not process.is_dead and process.paused_until <= self.now:
                     self.turn(process)
@@ -81,7 +94,11 @@ class Group:
 
     def fault(self) -> None:
         process = self.random.choice(self.processes)
-        match self.random.choice(["pause", "cut", "kill", "mute"]):
+        match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart"]):
+            case "restart":  # a coordinator that takes over may not know who joined last
+                self.pins = {name: one for name, one in self.pins.items() if self.random.random() < 0.5}
+            case "slow":
+                process.slow_until = self.now + 10
             case "pause":
                 process.paused_until = self.now + self.random.choice([0.5, 3, 10])
             case "cut":
@@ -91,6 +108,21 @@ class Group:
             case "kill":
                 process.is_dead = True
                 self.processes[self.processes.index(process)] = self.start(process.node)
+
+    def wish(self) -> None:
+        partition = self.random.choice([0, self.random.randrange(PARTITIONS)])
+        if self.wishes.pop(partition, None) is None or self.random.random() < 0.5:
+            self.wishes[partition] = self.random.choice(self.processes)
+
+    def keep_pins(self, process: Process) -> None:
+        wanted = process.membership.pins
+        for partition in process.pins.keys() - wanted:
+            self.pins.pop(process.pins.pop(partition), None)
+        for partition in wanted:
+            if process.pins.get(partition) not in self.pins:
+                self.joined += 1
+                process.pins[partition] = name = f"{process.node}-pin-{self.joined}"
+                self.pins[name] = (process, partition)
 
     def turn(self, process: Process) -> None:
         membership = process.membership
@@ -104,8 +136,11 @@ class Group:
             if new := given - process.owned:
                 process.owned |= new
                 membership.assigned(new, process.member, self.now)
-        if process.cut_until <= self.now and self.random.random() < 0.5:
-            membership.looked(self.picture(), self.now, self.now)
+            self.keep_pins(process)
+            if self.random.random() < 0.3:
+                moved = frozenset(p for p, one in self.wishes.items() if one is process)
+                membership.noted(is_drained=False, is_cut_off=False, now=self.now, moved=moved)
+        self.look(process)
         membership.pass_time(self.now)
         mine = set(membership.view.mine)
         for partition in process.workers - mine:  # a worker needs some time to end
@@ -119,6 +154,18 @@ class Group:
                 del self.owners[partition]
             process.revoking = set()
 
+    def look(self, process: Process) -> None:
+        """Ask for the group. The coordinator describes it when it hears that, or when it answers."""
+        if process.cut_until > self.now:
+            return
+        if process.asked is None:
+            process.asked = (self.now, self.picture())
+        if self.random.random() < (0.08 if process.slow_until > self.now else 0.5):
+            sent, picture = process.asked
+            picture = self.random.choice([picture, self.picture()])
+            process.asked = None
+            process.membership.looked(picture, sent, self.now)
+
     def picture(self) -> GroupPicture:
         members = [
             GroupMember(
@@ -131,7 +178,8 @@ class Group:
             )
             for one in self.members.values()
         ]
-        return GroupPicture(tuple(members), self.random.random() < 0.8)
+        pins = (Pin(name, one.node, one.since, partition) for name, (one, partition) in self.pins.items())
+        return GroupPicture(tuple(members), self.random.random() < 0.8, tuple(pins))
 
     def coordinate(self) -> None:
         """Forget silent members; move a partition from the fullest to the emptiest node; assign those without owner."""
@@ -140,6 +188,7 @@ class Group:
             for member, one in self.members.items()
             if one.heard + POLICY.lease > self.now and one.member == member
         }
+        self.pins = {name: one for name, one in self.pins.items() if one[0].heard + POLICY.lease > self.now}
         self.owners = {p: member for p, member in self.owners.items() if member in self.members}
         if not self.members:
             return
@@ -171,11 +220,17 @@ class Group:
             assert len(acting) <= 1, f"{self.now:.1f}: {acting} act on {partition}"
 
     def calm(self) -> None:
+        """Without faults, every partition is served at last, and stays where it is."""
         for _ in range(10):
             self.run(POLICY.lease, faults=False)
-            if all(self.acting(partition) for partition in range(PARTITIONS)):
+            if all(self.is_placed(partition) for partition in range(PARTITIONS)):
                 return
-        raise AssertionError("not every partition is served")
+        raise AssertionError("not every partition is served where it belongs")
+
+    def is_placed(self, partition: int) -> bool:
+        """Whether a partition is served; by the node that it was moved to, if that has not ended."""
+        wanted, acting = self.wishes.get(partition), self.acting(partition)
+        return bool(acting) and (wanted is None or wanted.is_dead or acting == [wanted])
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -211,7 +266,38 @@ class ConfirmsAtOnce(GroupMembership):
         return set()
 
 
-@pytest.mark.parametrize("mistake", [ServesAtOnce, TrustsForALease, ConfirmsAtOnce])
+class OverlooksPins(GroupMembership):
+    def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
+        own = tuple(one for one in picture.pins if one.node == self.node)
+        super().looked(replace(picture, pins=own), sent, now)
+
+
+class PinsWithoutEnd(GroupMembership):
+    @property
+    def pins(self) -> set[int]:
+        return super().pins | {p for p, pin in self._pinned.items() if pin is not None and pin.node == self.node}
+
+
+class ForgetsThatItHas(GroupMembership):
+    """A partition that the group assigned is not taken up again when its pin is gone."""
+
+    def _settle(self, partition: int, now: float) -> None:
+        super()._settle(partition, now)
+        if partition in self._pinned:
+            self._held.pop(partition, None)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ServesAtOnce,
+        TrustsForALease,
+        ConfirmsAtOnce,
+        OverlooksPins,
+        PinsWithoutEnd,
+        ForgetsThatItHas,
+    ],
+)
 def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
     def search() -> None:
         for seed in range(200):
@@ -220,6 +306,83 @@ def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
             group.calm()
 
     with pytest.raises(AssertionError):
+        search()
+
+
+def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
+    """A partition is assigned to one node, and pins of two others come and go. Nobody is told: all find out by looking,
+    at intervals around a hold. At most one may act."""
+    chance, now = random.Random(seed), 100.0
+    nodes = [kind(name, f"http://{name}", 1, POLICY, now) for name in "abc"]
+    members = tuple(GroupMember(f"{one.node}-1", one.node, "", 100.0) for one in nodes)
+    nodes[0].assigned([0], "a-1", now)
+    for one in nodes[1:]:
+        one.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
+    pins: dict[str, Pin] = {}
+    flip_at = dict.fromkeys("bc", now)
+    looks = {one.node: (now, now, now) for one in nodes}
+    for step in range(600):
+        now = 100.0 + step * STEP
+        for name, at in flip_at.items():
+            if now >= at:
+                flip_at[name] = now + POLICY.hold * chance.choice([0.1, 0.9, 1.1, 2, 5])
+                if pins.pop(name, None) is None:
+                    pins[name] = Pin(f"{name}-{step}", name, 100.0, 0)
+        for one in nodes:
+            sent, seen, answered = looks[one.node]
+            if abs(now - seen) < STEP / 2:
+                picture = GroupPicture(members, True, tuple(pins.values()))
+                one.answer = picture  # type: ignore[attr-defined]
+            if now >= answered:
+                if hasattr(one, "answer"):
+                    one.looked(one.answer, sent, now)
+                sent = now + chance.choice([0.0, 0.5])
+                seen = sent + STEP * chance.choice([0, 1, 3])
+                looks[one.node] = sent, seen, seen + POLICY.hold * chance.choice([0.0, 0.1, 0.6, 0.8])
+            one.pass_time(now)
+            one.stopped(one.ending)
+        acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
+        assert len(acting) <= 1, f"{now:.1f}: {acting} act"
+
+
+def test_one_node_acts_however_pins_come_and_go_between_looks() -> None:
+    for seed in range(100):
+        flip_pins(seed)
+
+
+class ServesAPinAtOnce(GroupMembership):
+    def _is_clear(self, partition: int) -> bool:
+        return partition in self._sights
+
+
+class OverlooksGaps(GroupMembership):
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        if (before := self._sights.get(partition)) is not None and before.pin == pin:
+            self._sights[partition] = replace(before, sent=sent)
+        else:
+            super()._see(partition, pin, sent, now)
+
+
+class CountsFromTheQuestion(GroupMembership):
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        super()._see(partition, pin, sent, sent)
+
+
+class TakesTheFirstOfTwoPins(GroupMembership):
+    def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
+        own = [one for one in picture.pins if one.node == self.node]
+        super().looked(replace(picture, pins=tuple(own or picture.pins)), sent, now)
+
+
+@pytest.mark.parametrize(
+    "mistake", [ServesAPinAtOnce, OverlooksGaps, CountsFromTheQuestion, TakesTheFirstOfTwoPins, OverlooksPins]
+)
+def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
+    def search() -> None:
+        for seed in range(3000):
+            flip_pins(seed, mistake)
+
+    with pytest.raises(AssertionError, match="act"):
         search()
 
 
@@ -273,9 +436,12 @@ _SERVED = ("assigned", "wait")
 )
 def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], mine: bool, ending: bool) -> None:
     membership = GroupMembership("a", "http://a", 1, POLICY, 0.0)
+    me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
     now = 100.0
-    for event in events:
-        now += POLICY.lease
+    for event in ("wait", *events):
+        for _ in range(20 if event == "wait" else 1):
+            now += POLICY.lease / 20
+            membership.looked(GroupPicture((me,), True), now, now)
         match event:
             case "assigned":
                 membership.assigned([0], "me", now)
@@ -285,8 +451,6 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
                 membership.failed({0: "it is full"}, now)
             case _:
                 getattr(membership, event)([0])
-    me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
-    membership.looked(GroupPicture((me,), True), now, now)
     assert (0 in membership.view.mine, 0 in membership.ending) == (mine, ending)
     is_giving = events[2:] in (("revoked",), ("revoked", "revoked"))
     assert membership.trusted_until(0) == (now + POLICY.hold if mine or is_giving else 0.0)
@@ -320,7 +484,8 @@ def looks(*members: GroupMember, later: float = 0.0) -> GroupMembership:
     membership = GroupMembership("a", "http://a", 1, POLICY, 50.0, "mark")
     membership.assigned([0], "me", 99.0)
     me = GroupMember("me", "a", "http://a", 50.0, "mark")
-    for now in (100.0, 100.0 + later):
+    for step in range(int(later) + 1):
+        now = 100.0 + step
         membership.looked(GroupPicture((me, *members), True), now, now)
     return membership
 
@@ -351,6 +516,32 @@ def test_others_are_found_where_they_listen_and_the_latest_of_a_name_counts() ->
     new = GroupMember("y", "b", "http://new", 60.0, "mark")
     view = looks(dead, new).view
     assert view.nodes == {"a": "http://a", "b": "http://new"}
+
+
+def test_a_partition_that_was_moved_here_and_cannot_be_served_is_declined() -> None:
+    membership, now = GroupMembership("a", "http://a", 1, POLICY, 50.0), 100.0
+    members = (GroupMember("me", "a", "http://a", 50.0), GroupMember("x", "b", "http://b", 40.0, "", frozenset({0})))
+
+    def look(*pins: Pin) -> None:
+        nonlocal now
+        for _ in range(10):
+            now += POLICY.lease / 10
+            membership.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
+            membership.looked(GroupPicture(members, True, pins), now, now)
+
+    look()
+    assert (membership.pins, membership.view.owners) == ({0}, {0: "b"})
+    look(Pin("pin", "a", 50.0, 0), Pin("other", "b", 40.0, 0))
+    assert (membership.view.mine, membership.view.owners) == ({}, {})
+    look(Pin("pin", "a", 50.0, 0))
+    assert (list(membership.view.mine), membership.view.owners) == ([0], {0: "a"})
+    membership.failed({0: "no space"}, now)
+    assert (membership.pins, membership.declined, membership.view.mine) == (set(), {0}, {})
+    look()
+    assert membership.view.owners == {0: "b"}
+    membership.noted(is_drained=False, is_cut_off=False, now=now)
+    look()
+    assert membership.pins == {0}  # it was moved here anew
 
 
 def test_a_node_that_is_drained_or_cut_off_for_a_lease_wants_no_partitions() -> None:
@@ -389,3 +580,6 @@ def test_a_member_is_read_as_it_describes_itself() -> None:
     assert member_of("x", own, frozenset({1})) == GroupMember("x", "a", "http://a:1", 5.5, "mark", frozenset({1}))
     assert member_of("x", own.replace("5.5", "soon"), frozenset()) is None
     assert member_of("x", "rdkafka", frozenset()) is None
+    pin = pin_client_id("a", 5.5, 3)
+    assert pin_of("x", pin) == Pin("x", "a", 5.5, 3)
+    assert pin_of("x", pin + "x") is pin_of("x", own) is member_of("x", pin, frozenset()) is None

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from holdfast.cluster.group.membership import GroupMember
-from holdfast.cluster.group.notes import Notes, drain_note, forget_note, report_note, resume_note
+from holdfast.cluster.group.notes import (
+    Notes,
+    drain_note,
+    forget_note,
+    move_note,
+    release_note,
+    report_note,
+    resume_note,
+)
 from holdfast.cluster.rows import Report
 
 
@@ -39,6 +47,16 @@ def test_a_drain_counts_until_a_resumption_or_a_new_start() -> None:
     assert not notes.is_drained("a", 2.5) and not notes.is_drained("b", 1.5)
     notes.read([resume_note("a")])
     assert not notes.is_drained("a", 1.5)
+
+
+def test_a_partition_is_moved_until_it_is_released_or_moved_again() -> None:
+    notes = Notes()
+    notes.read([move_note(3, "a", 1.5)])
+    assert notes.moved_to(3) == ("a", 1.5)
+    notes.read([move_note(3, "b", 2.5)])
+    assert (notes.moved_to(3), notes.moved_to(2)) == (("b", 2.5), None)
+    notes.read([release_note(3)])
+    assert notes.moved_to(3) is None
 
 
 @pytest.mark.parametrize(

@@ -177,9 +177,10 @@ def resume(cluster: str, node: str) -> int:
 def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool) -> int:
     """Move PARTITIONS of CLUSTER to NODE, and wait until it serves them.
 
-    PARTITIONS are numbers and ranges: 3, or 0-3,7. An owner gives a quarter of them away at a time. They stay at NODE
-    until you release them, as long as it is in the cluster and does not drain; the nodes move other partitions to keep
-    their shares equal. The exit code is 1 if NODE does not serve all of them at the end of the timeout.
+    PARTITIONS are numbers and ranges: 3, or 0-3,7. They stay at NODE until you release them, as long as it is in the
+    cluster and does not drain. On PostgreSQL, an owner gives a quarter of them away at a time, and the nodes move other
+    partitions to keep their shares equal. On Kafka, they are added to the share of NODE. The exit code is 1 if NODE
+    does not serve all of them at the end of the timeout.
     """
     from holdfast.cluster.operating.engines import engine_of
     from holdfast.store.address import shown

@@ -18,8 +18,8 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.membership import GroupMembership
-from holdfast.cluster.group.notes import Notes, forget_note, report_note
-from holdfast.cluster.group.pictures import client_id, group_of, topic_of
+from holdfast.cluster.group.notes import Notes, forget_note, release_note, report_note
+from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
@@ -79,6 +79,8 @@ class _GroupAgent:
         self._is_saying = False
         self._describer = GroupDescriber(settings.location)
         self._consumer: Consumer | None = None
+        self._pins: dict[int, Consumer] = {}
+        self._told_declined: frozenset[int] = frozenset()
         self._is_subscribed = True
         self._asked_at: float | None = None
         """When the description was asked for that is on its way."""
@@ -102,6 +104,7 @@ class _GroupAgent:
                 self._follow_wish()
                 self._poll()
                 self._tick()
+                self._keep_pins()
             self._leave()
         except _Ended:
             pass
@@ -157,11 +160,14 @@ class _GroupAgent:
     # --- the group --------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
+        self._consumer = self._member(self._client_id, self._address.topic if self._is_subscribed else self._group)
+
+    def _member(self, client: str, topic: str) -> Consumer:
         lease = self._settings.policy.lease
-        self._consumer = Consumer(
+        consumer = Consumer(
             {
                 **client_settings(self._address, self._hear),
-                "client.id": self._client_id,
+                "client.id": client,
                 "group.id": self._group,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": int(lease * 1000),
@@ -173,8 +179,21 @@ class _GroupAgent:
                 "queued.max.messages.kbytes": 1,
             }
         )
-        topic = self._address.topic if self._is_subscribed else self._group
-        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        return consumer
+
+    def _keep_pins(self) -> None:
+        """Be a member of the group once more for each partition that was moved here, and for no other."""
+        wanted = self._membership.pins
+        for partition in self._pins.keys() - wanted:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                self._pins.pop(partition).close()
+        for partition in wanted - self._pins.keys():
+            client = pin_client_id(self._settings.node, self._since, partition)
+            self._pins[partition] = self._member(client, self._group)
+        for consumer in self._pins.values():
+            with contextlib.suppress(KafkaException):  # the main member hears why
+                consumer.poll(0)
 
     def _follow_wish(self) -> None:
         """Be a member that gets partitions, or one that gets none: those of a topic that has nothing to be served.
@@ -191,6 +210,7 @@ class _GroupAgent:
         self._membership.give_all()
         self._await_workers(range(self._settings.partitions))
         self._tick()
+        self._keep_pins()
         if self._consumer is not None and not self._supervisor.is_gone:
             with contextlib.suppress(KafkaException, RuntimeError):
                 self._consumer.close()
@@ -220,9 +240,10 @@ class _GroupAgent:
         consumer.incremental_assign(places)
         consumer.pause(places)
         partitions = self._ours(found)
+        if not partitions:  # also what a pin gets
+            return
         self._membership.assigned(partitions, consumer.memberid(), trust_clock())
-        if partitions:
-            self._report("info", "cluster.claimed", node=self._settings.node, partitions=sorted(partitions))
+        self._report("info", "cluster.claimed", node=self._settings.node, partitions=sorted(partitions))
         self._tick()
 
     def _ours(self, places: Iterable[TopicPartition]) -> set[int]:
@@ -243,6 +264,8 @@ class _GroupAgent:
 
     def _lost(self, consumer: Consumer, found: list[TopicPartition]) -> None:
         partitions = sorted(self._ours(found))
+        if not partitions:
+            return
         self._report("error", "cluster.lease_lost", node=self._settings.node, partitions=partitions)
         self._membership.lost(partitions)
         self._tick()
@@ -305,7 +328,15 @@ class _GroupAgent:
             is_cut_off=self._notes.is_cut_off(node, membership.members),
             cut_off_by=self._notes.cut_off_by(node, membership.members),
             now=now,
+            moved=frozenset(
+                number
+                for number in range(self._settings.partitions)
+                if self._notes.moved_to(number) == (node, self._since)
+            ),
         )
+        for partition in membership.declined - self._told_declined:
+            self._shared.say(*release_note(partition), lambda _is_written: None)
+        self._told_declined = membership.declined
 
     def _say_report(self) -> None:
         self._shared.hear_outcomes()

@@ -1,4 +1,4 @@
-"""What operators ask of a cluster on Kafka: its nodes, its topic's durability, and drains.
+"""What operators ask of a cluster on Kafka: its nodes, its topic's durability, drains and moves.
 
 Reads the description of the consumer group and the notes of the nodes, without joining the group.
 """
@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from holdfast.cluster.group.describer import NOT_YET, GroupDescriber, NotDescribed
 from holdfast.cluster.group.membership import GroupMember, GroupPicture
-from holdfast.cluster.group.notes import Notes, drain_note, resume_note
+from holdfast.cluster.group.notes import Notes, drain_note, move_note, release_note, resume_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.status import (
@@ -25,6 +25,8 @@ from holdfast.cluster.operating.status import (
     partitions_text,
     require_another,
     require_node,
+    require_partitions,
+    require_taking,
     status_of,
 )
 from holdfast.exceptions import ConfigurationError, StoreMissing
@@ -62,9 +64,17 @@ class _Seen:
     def owners(self) -> dict[int, str]:
         """Return the owner of each partition that has one."""
         if self.picture.is_stable:
-            return {partition: one.node for one in self.picture.members for partition in one.partitions}
+            found = {partition: one.node for one in self.picture.members for partition in one.partitions}
+            pinned = {partition: pin.node for partition, pin in self.picture.pinned.items() if pin is not None}
+            return {partition: pinned.get(partition, node) for partition, node in found.items()}
         nodes = self.nodes().values()
         return {partition: one.node for one in nodes for partition in self.notes.report_of(one).serving}
+
+    def moved_to(self, partition: int) -> str | None:
+        """Return the node to which a partition was moved; None: no node that is in the cluster."""
+        moved = self.notes.moved_to(partition)
+        node = self.nodes().get(moved[0]) if moved is not None else None
+        return node.node if node is not None and moved == (node.node, node.since) else None
 
 
 @contextlib.contextmanager
@@ -138,7 +148,10 @@ def _status(seen: _Seen, address: KafkaAddress) -> ClusterStatus:
         )
         for one in seen.nodes().values()
     ]
-    partitions = [SeenPartition(number, owners.get(number)) for number in range(seen.log.partitions)]
+    partitions = [
+        SeenPartition(number, owners.get(number), moved_to=seen.moved_to(number))
+        for number in range(seen.log.partitions)
+    ]
     brokers = f"Kafka with {seen.log.brokers} {'broker' if seen.log.brokers == 1 else 'brokers'}"
     return status_of(address.shown, seen.log.identity["topic_id"], brokers, nodes, partitions, _warnings(seen.log))
 
@@ -183,26 +196,37 @@ def resume_node(location: str, node: str) -> None:
 
 
 def move_partitions(location: str, partitions: Collection[int], node: str) -> None:
-    """Refuse: the assignor of Kafka's client places partitions, and takes no wishes.
+    """Let a node take partitions from their owners, which begin within a second.
+
+    They stay there until :func:`release_partitions`, as long as the node is a member of the cluster and does not drain.
+    The group assigns the other partitions as before, so the node then has more than its share.
 
     Raises:
-        ConfigurationError: Always.
+        ConfigurationError: The cluster has no such node or partition, or the node takes no partitions; otherwise as
+            :func:`open_cluster`.
+        StoreFailed: Kafka does not confirm that for one of the partitions. Those before it were moved.
     """
-    raise ConfigurationError(
-        "a partition of a cluster on Kafka cannot be moved to a certain node: Kafka's consumer group places it, and "
-        "takes no wishes",
-        remedy="To relieve the node that has it, drain that node: holdfast cluster drain. All its partitions go to the "
-        "others. Later, let it take partitions again: holdfast cluster resume.",
-    )
+    with open_cluster(location) as seen:
+        status = _status(seen, read_kafka_address(location))
+        require_taking(status, node)
+        require_partitions(status, partitions)
+        for partition in sorted(partitions):
+            seen.shared.put(*move_note(partition, node, seen.nodes()[node].since))
 
 
 def release_partitions(location: str, partitions: Collection[int]) -> tuple[int, ...]:
-    """Refuse: no partition was moved, because :func:`move_partitions` refuses that.
+    """Let the group place moved partitions again; the nodes begin within a second.
+
+    Returns:
+        Those of the partitions that an operator had moved to a node, in order.
 
     Raises:
-        ConfigurationError: Always.
+        ConfigurationError: The cluster has no such partition; otherwise as :func:`open_cluster`.
+        StoreFailed: Kafka does not confirm that for one of the partitions. Those before it were released.
     """
-    raise ConfigurationError(
-        "no partition of a cluster on Kafka stays at a certain node: Kafka's consumer group places all of them",
-        remedy="There is nothing to release.",
-    )
+    with open_cluster(location) as seen:
+        require_partitions(_status(seen, read_kafka_address(location)), partitions)
+        moved = tuple(one for one in sorted(set(partitions)) if seen.notes.moved_to(one) is not None)
+        for partition in moved:
+            seen.shared.put(*release_note(partition))
+        return moved

@@ -4,6 +4,11 @@ The group decides who owns a partition. It tells that only when asked, and a pau
 a partition for a time, the *hold*, after it last asked and was a member. A node that gets a partition waits for a hold
 before it starts the worker: then no earlier owner acts any longer, however many there were meanwhile.
 
+An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
+then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
+a partition changes between a pin and the group at one moment, which each node learns by looking. A node acts only if
+its looks, less than a hold apart, have shown the same pin, or none, for more than a hold.
+
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
 """
@@ -42,16 +47,57 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """A member of the group that a node keeps for a partition which an operator has moved to it.
+
+    Args:
+        id: The group's name of it.
+        node, since: The node, and when it started.
+        partition: The partition, which no other node may act on.
+    """
+
+    id: str
+    node: str
+    since: float
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPicture:
     """The group, as its coordinator describes it.
 
     Args:
-        members: Its members.
+        members: Its members that are nodes.
         is_stable: Whether the assignment is complete.
+        pins: Its other members.
     """
 
     members: tuple[GroupMember, ...]
     is_stable: bool
+    pins: tuple[Pin, ...] = ()
+
+    @property
+    def pinned(self) -> dict[int, Pin | None]:
+        """Return the pin of each partition that has one; None for several, of which none counts."""
+        found: dict[int, Pin | None] = {}
+        for pin in self.pins:
+            found[pin.partition] = None if pin.partition in found else pin
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What an unbroken row of looks has shown of a partition.
+
+    Args:
+        pin: Its only pin; "": none; None: several.
+        since: When the answer to the first of them came.
+        sent: When the last one was sent.
+    """
+
+    pin: str | None
+    since: float
+    sent: float
 
 
 class GroupMembership:
@@ -75,7 +121,13 @@ class GroupMembership:
         self._policy = policy
         self._states = dict.fromkeys(range(partitions), GroupState.ELSEWHERE)
         self._member_of: dict[int, str] = {}
-        """Partition -> as which member this node got it."""
+        """Partition -> as which member, or with which pin, this node got it."""
+        self._held: dict[int, str] = {}
+        """Partition that the group assigns to this node -> as which member it is."""
+        self._pinned: dict[int, Pin | None] = {}
+        self._sights: dict[int, _Sight] = {}
+        self._moved: frozenset[int] = frozenset()
+        self._declined: set[int] = set()
         self._got: dict[int, float] = {}
         """Partition that waits -> when this node got it."""
         self._epochs = dict.fromkeys(range(partitions), 0)
@@ -98,6 +150,7 @@ class GroupMembership:
         mine = {p: self._epochs[p] for p, state in self._states.items() if state is GroupState.SERVED}
         nodes = {one.node: one.url for one in sorted(self._members.values(), key=lambda one: one.since)}
         owners = {p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE}
+        owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items()}
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
@@ -123,32 +176,60 @@ class GroupMembership:
         """Return the partitions with a worker that must end."""
         return {p for p, state in self._states.items() if state in ENDING}
 
+    @property
+    def pins(self) -> set[int]:
+        """Return the partitions for which this node is to have a pin."""
+        kept = {p for p in self.ending if self._has_pin(p)}  # until its worker has ended
+        return kept | self._wanted
+
+    @property
+    def declined(self) -> frozenset[int]:
+        """Return the partitions that were moved here, but that this node could not start."""
+        return self._moved & self._declined
+
+    @property
+    def _wanted(self) -> frozenset[int]:
+        return self._moved - self._declined if self.wants_partitions else frozenset()
+
+    def _has_pin(self, partition: int) -> bool:
+        """Whether this node got a partition by a pin that it still has."""
+        pin = self._pinned.get(partition)
+        return pin is not None and pin.id == self._member_of.get(partition)
+
     def trusted_until(self, partition: int) -> float:
         """Return until when the worker of a partition may act; 0.0: it may not."""
-        if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING):
+        if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING) or not self._is_clear(partition):
             return 0.0
-        seen = self._seen.get(self._member_of[partition])
-        return 0.0 if seen is None else seen + self._policy.hold
+        member, sight = self._member_of[partition], self._sights[partition]
+        seen = self._seen.get(member) if sight.pin == "" else sight.sent if sight.pin == member else None
+        return 0.0 if seen is None else min(seen, sight.sent) + self._policy.hold
+
+    def _is_clear(self, partition: int) -> bool:
+        """Whether no node acts any longer on what it saw of the partition's pins before."""
+        sight = self._sights.get(partition)
+        return sight is not None and sight.sent > sight.since + self._policy.hold
 
     # --- the group --------------------------------------------------------------------------------------------------
 
     def assigned(self, partitions: Iterable[int], member: str, now: float) -> None:
         """The group assigned partitions to this node, which is that member."""
         for partition in partitions:
-            self._member_of[partition] = member
-            self._got[partition] = now
-            self._epochs[partition] += 1
-            self._on(partition, GroupEvent.ASSIGNED)
+            self._held[partition] = member
+            self._settle(partition, now)
 
     def revoked(self, partitions: Iterable[int]) -> None:
         """The group wants partitions back: confirm that when none of them is :attr:`ending`."""
         for partition in partitions:
-            self._on(partition, GroupEvent.REVOKED)
+            self._held.pop(partition, None)
+            if not self._has_pin(partition):
+                self._on(partition, GroupEvent.REVOKED)
 
     def lost(self, partitions: Iterable[int]) -> None:
         """This node is no longer the member that had these partitions."""
         for partition in partitions:
-            self._on(partition, GroupEvent.TAKEN)
+            self._held.pop(partition, None)
+            if not self._has_pin(partition):
+                self._on(partition, GroupEvent.TAKEN)
 
     def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
         """The coordinator described the group.
@@ -167,10 +248,28 @@ class GroupMembership:
             self._seen[member] = sent
             if self._first_seen is None:
                 self._first_seen = now
+        self._pinned = picture.pinned
+        for partition in self._states:
+            pin = self._pinned.get(partition, "")
+            self._see(partition, pin.id if isinstance(pin, Pin) else pin, sent, now)
         self._compare(now)
         self.pass_time(now)
 
-    def noted(self, *, is_drained: bool, is_cut_off: bool, now: float, cut_off_by: tuple[str, ...] = ()) -> None:
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        before = self._sights.get(partition)
+        # Looks that are further apart may have missed a node that saw something else for a hold, and acts.
+        is_unbroken = before is not None and before.pin == pin and now < before.sent + self._policy.hold
+        self._sights[partition] = _Sight(pin, before.since if before is not None and is_unbroken else now, sent)
+
+    def noted(
+        self,
+        *,
+        is_drained: bool,
+        is_cut_off: bool,
+        now: float,
+        cut_off_by: tuple[str, ...] = (),
+        moved: frozenset[int] = frozenset(),
+    ) -> None:
         """Follow what operators and other nodes say of this node.
 
         Args:
@@ -179,8 +278,10 @@ class GroupMembership:
                 lease.
             now: The time.
             cut_off_by: The nodes that cannot reach it, if they are most of the others.
+            moved: The partitions that an operator has moved to this node.
         """
-        self._is_drained, self._cut_off_by = is_drained, cut_off_by
+        self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
+        self._declined &= moved
         if not is_cut_off:
             self._cut_off_since = None
             self._is_cut_off = False
@@ -191,9 +292,28 @@ class GroupMembership:
 
     def pass_time(self, now: float) -> None:
         """Serve the partitions on which no earlier owner acts any longer."""
+        for partition in self._states:
+            self._settle(partition, now)
         for partition, got in list(self._got.items()):
-            if now > got + self._policy.hold:
+            if now > got + self._policy.hold and self._is_clear(partition):
                 self._on(partition, GroupEvent.CLEAR)
+
+    def _settle(self, partition: int, now: float) -> None:
+        """Follow the partition's pin, or else the group."""
+        pin = self._pinned.get(partition)
+        if partition not in self._pinned:
+            member = self._held.get(partition)
+        else:
+            is_own = pin is not None and (pin.node, pin.since) == (self.node, self._since)
+            member = pin.id if pin is not None and is_own and partition in self._wanted else None
+        if self._states[partition] in ASSIGNED and self._member_of[partition] != member:
+            is_given = partition in self._held or self._has_pin(partition)
+            self._on(partition, GroupEvent.REVOKED if is_given else GroupEvent.TAKEN)
+        if member is not None and self._states[partition] in (GroupState.ELSEWHERE, GroupState.LOST):
+            self._member_of[partition] = member
+            self._got[partition] = now
+            self._epochs[partition] += 1
+            self._on(partition, GroupEvent.ASSIGNED)
 
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
@@ -230,6 +350,8 @@ class GroupMembership:
         """The workers of these partitions cannot be started here now, and why: try again after a lease."""
         for partition, why in failures.items():
             if self._states[partition] is GroupState.SERVED:
+                if self._has_pin(partition):
+                    self._declined.add(partition)
                 self._failed[partition] = why
                 self._got[partition] = now + self._policy.lease
                 self._epochs[partition] += 1
@@ -243,7 +365,9 @@ class GroupMembership:
 
     def give_all(self) -> None:
         """Give everything away. Leave the group when no partition is :attr:`ending`."""
-        self.revoked(list(self._states))
+        self._held.clear()
+        for partition in self._states:
+            self._on(partition, GroupEvent.REVOKED)
 
     def _on(self, partition: int, event: GroupEvent) -> None:
         state = self._states[partition]

@@ -1,4 +1,4 @@
-"""Notes: what the nodes of a cluster report about themselves, and which of them operators want to drain.
+"""Notes: what the nodes of a cluster report about themselves, which of them operators drain, and what they moved.
 
 A note names the start of the node that it is about, so it does not count for a later process of the same name.
 """
@@ -15,6 +15,7 @@ from holdfast.cluster.shares import cut_off_among, cut_off_by
 
 _NODE: Final = "node/"
 _DRAIN: Final = "drain/"
+_MOVE: Final = "move/"
 
 
 def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:
@@ -37,6 +38,16 @@ def resume_note(node: str) -> tuple[str, None]:
     return _DRAIN + node, None
 
 
+def move_note(partition: int, node: str, since: float) -> tuple[str, bytes]:
+    """Return the note that a partition belongs to a node that started then."""
+    return f"{_MOVE}{partition}", json.dumps({"since": since, "node": node}).encode()
+
+
+def release_note(partition: int) -> tuple[str, None]:
+    """Return the note that ends a move."""
+    return f"{_MOVE}{partition}", None
+
+
 class Notes:
     """All notes that were read.
 
@@ -51,7 +62,7 @@ class Notes:
     def read(self, notes: Iterable[tuple[str, bytes | None]]) -> None:
         """Read notes. What is no note has no effect."""
         for key, text in notes:
-            value = _decoded(text) if text is not None and key.startswith((_NODE, _DRAIN)) else None
+            value = _decoded(text) if text is not None and key.startswith((_NODE, _DRAIN, _MOVE)) else None
             if value is None:
                 self._values.pop(key, None)
             else:
@@ -71,6 +82,11 @@ class Notes:
         """Whether an operator wants a node that started then to give its partitions away."""
         value = self._values.get(_DRAIN + node)
         return value is not None and value["since"] == since
+
+    def moved_to(self, partition: int) -> tuple[str, float] | None:
+        """Return the node to which a partition was moved, and when that node had started; None if it was not moved."""
+        value = self._values.get(f"{_MOVE}{partition}")
+        return (str(value.get("node")), value["since"]) if value is not None else None
 
     def is_cut_off(self, node: str, members: Iterable[GroupMember]) -> bool:
         """Whether most other nodes cannot reach a node; not if that is so for every node."""

@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupState
 
-from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.group.membership import GroupMember, GroupPicture, Pin
 from holdfast.cluster.shared.tables import Part
 from holdfast.store.kafka.address import KafkaAddress
 
 _MARK: Final = "holdfast-node"
+_PIN: Final = "holdfast-pin"
 
 
 def group_of(address: KafkaAddress) -> str:
@@ -40,6 +41,22 @@ def member_of(identifier: str, client: str, partitions: frozenset[int]) -> Group
         return None
 
 
+def pin_client_id(node: str, since: float, partition: int) -> str:
+    """Return the client id of the consumer that a node keeps for a partition moved to it."""
+    return " ".join((_PIN, node, f"{since:.6f}", str(partition)))
+
+
+def pin_of(identifier: str, client: str) -> Pin | None:
+    """Return the pin with a client id; None if the client is not a pin."""
+    words = client.split(" ")
+    if len(words) != 4 or words[0] != _PIN:
+        return None
+    try:
+        return Pin(identifier, words[1], float(words[2]), int(words[3]))
+    except ValueError:
+        return None
+
+
 def picture_of(described: Any, topic: str) -> GroupPicture:
     """Return the picture of a group that Kafka's client described."""
     members = []
@@ -49,4 +66,6 @@ def picture_of(described: Any, topic: str) -> GroupPicture:
         member = member_of(one.member_id, one.client_id, owned)
         if member is not None:
             members.append(member)
-    return GroupPicture(tuple(members), described.state == ConsumerGroupState.STABLE)
+    pins = (pin_of(one.member_id, one.client_id) for one in described.members)
+    is_stable = described.state == ConsumerGroupState.STABLE
+    return GroupPicture(tuple(members), is_stable, tuple(pin for pin in pins if pin is not None))

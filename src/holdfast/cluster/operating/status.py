@@ -186,6 +186,23 @@ def require_node(status: ClusterStatus, node: str) -> None:
         raise ConfigurationError(f"the cluster has no node {node!r}", remedy=f"Its nodes: {names}.")
 
 
+def require_taking(status: ClusterStatus, node: str) -> None:
+    """Check that a cluster has a node that takes partitions.
+
+    Raises:
+        ConfigurationError: It has no such node, or the node drains, or its lease has ended.
+    """
+    require_node(status, node)
+    state = next(one.state for one in status.nodes if one.name == node)
+    if state in ("draining", "expired"):
+        raise ConfigurationError(
+            f"node {node!r} takes no partitions: it is {state}",
+            remedy="Let it take partitions again with holdfast cluster resume."
+            if state == "draining"
+            else "Start it, or choose another node.",
+        )
+
+
 def require_another(status: ClusterStatus, node: str) -> None:
     """Check that a cluster has a node, and another one that could take its partitions.
 
