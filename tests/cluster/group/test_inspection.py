@@ -105,7 +105,7 @@ def test_the_status_has_what_a_node_reports_until_it_ends(cluster: Cluster) -> N
     cluster.serve(a, PARTITIONS)
     a.say('{"serving": [0, 1, 2, 3, 4], "unreachable": {}}')
     a.say('{"failed": {"5": "the disk is full"}}')
-    wait_until(lambda: any("the disk is full" in one for one in cluster.status().warnings))
+    wait_until(lambda: any("the disk is full" in one for one in cluster.status().problems))
     status = cluster.status()
     assert "Node a is starting cluster partition 5: it could not be started before, at node a: the disk is full." in (
         status.problems
