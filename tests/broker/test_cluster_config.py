@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from holdfast.broker.cluster_config import ClusterConfig
 from holdfast.broker.config import BrokerConfig
+from holdfast.broker.config_changes import what_changes
 from holdfast.broker.config_file import parse_config
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 
@@ -169,6 +175,21 @@ TLS = f"{CLUSTER}tls = {{ certificate = 'node.pem', ca = 'ca.pem' }}\n"
 NODE1 = "url = 'https://node1.example:7'\n"
 
 
+def test_an_authority_that_expires_within_thirty_days_is_told_too(tmp_path: Path) -> None:
+    until = datetime.now(UTC) + timedelta(days=20)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nodes")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(until - timedelta(days=90)).not_valid_after(until)
+    old = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, SHA256())
+    write_certificates(tmp_path, "127.0.0.1")
+    cluster = parse_config(TLS.encode(), "broker.toml", tmp_path).cluster
+    assert cluster is not None and cluster.expiring_certificates() == {}
+    with (tmp_path / "ca.pem").open("ab") as file:
+        file.write(old.public_bytes(Encoding.PEM))
+    assert cluster.expiring_certificates() == {str(tmp_path / "ca.pem"): f"{until:%Y-%m-%d}"}
+
+
 def write_certificates(directory: Path, *names: str, days: float = 365, stranger: bool = False) -> None:
     """Write what TLS names: a certificate for these names that is valid for so many days."""
     authority, until = trustme.CA(), datetime.now(UTC) + timedelta(days=days)
@@ -228,6 +249,18 @@ def test_a_node_that_runs_reloads_with_a_certificate_that_others_have_come_to_re
         parse_config(TLS.encode(), "broker.toml", tmp_path)
     again = parse_config(TLS.encode(), "broker.toml", tmp_path, running=running).cluster
     assert again is not None and again.expiring_certificates() == {}
+
+
+def test_a_running_node_takes_other_certificates_but_keeps_tls_and_all_else(tmp_path: Path) -> None:
+    write_certificates(tmp_path, "127.0.0.1")
+    running = parse_config(TLS.encode(), "broker.toml", tmp_path)
+    write_certificates(tmp_path, "127.0.0.1")
+    again = parse_config(TLS.encode(), "broker.toml", tmp_path, running=running)
+    assert what_changes(running, again) == ["cluster.tls.certificate", "cluster.tls.ca"]
+    for text, key in ((CLUSTER, "cluster.tls"), (f"{TLS}lease = 9\n", "cluster.lease")):
+        with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs") as caught:
+            parse_config(text.encode(), "broker.toml", tmp_path, running=running)
+        assert [one.key for one in caught.value.mistakes] == [key]
 
 
 @pytest.mark.parametrize(("days", "is_told"), [(29, True), (31, False)])

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import ssl
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+import trustme
 from crew import wait_until
 from databases import PostgreSQL, program
 from node_processes import NodeProcess, config_of
@@ -23,6 +27,7 @@ from holdfast.cluster.inspection import read_status
 from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.cluster.verification import verify_cluster
 from holdfast.exceptions import ConfigurationError
+from holdfast.testing.ports import free_ports
 
 PARTITIONS = 4
 
@@ -183,3 +188,42 @@ def test_no_node_creates_a_cluster_while_its_database_is_restored(restorable: No
     after = restorable.served_with(a="live", b="live")
     assert after.cluster == before.cluster
     assert verify_cluster(restorable.store).problems == ()
+
+
+def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def renew(issuer: trustme.CA) -> str:
+        issued = issuer.issue_cert("127.0.0.1")
+        issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "new.pem"))
+        (tmp_path / "new.pem").replace(tmp_path / "node.pem")
+        return ssl.DER_cert_to_PEM_cert(ssl.PEM_cert_to_DER_cert(issued.cert_chain_pems[0].bytes().decode()))
+
+    def logged(event: str) -> int:
+        return nodes.nodes["a"].errors.read_text().count(event)
+
+    def reload() -> None:
+        before = logged("configuration.reloaded")
+        nodes.nodes["a"].process.send_signal(signal.SIGHUP)
+        wait_until(lambda: logged("configuration.reloaded") >= before + 1)
+
+    (port,) = free_ports(1)
+    tls = ('memory = "memory"\n', "tls = { certificate = 'node.pem', ca = 'ca.pem' }\n")
+    first = renew(authority)
+    nodes.start("b", tls).url()
+    nodes.start("a", (f"port = 0\n{tls[0]}", f"port = {port}\n{tls[1]}"))
+    nodes.served_with(a="live", b="live")
+    shown = partial(ssl.get_server_certificate, ("127.0.0.1", port))
+    assert shown() == first
+    second = renew(authority)
+    assert shown() == first
+    reload()
+    wait_until(lambda: shown() == second)
+    renew(trustme.CA())
+    reload()
+    wait_until(lambda: logged("cluster.certificate_not_used"))
+    assert shown() == second
+    nodes.served_with(a="live", b="live")

@@ -78,7 +78,9 @@ class Broker:
             settings.reload = self.reload if post is None else self._reload_all
         settings.on_recovered = self._recovered
         settings.addresses = lambda: self.forwarders.addresses()
-        self.service = Service(self.destination, _listeners(config), post)
+        listeners = _listeners(config)
+        self._access = listeners.node
+        self.service = Service(self.destination, listeners, post)
         self._warn()
 
     @staticmethod
@@ -117,7 +119,7 @@ class Broker:
         forwarders.check(destination)
         ways = self.forwarders.new_ways(forwarders)
         security = MessageSecurity(new, self._security)
-        self.service.use(listeners)
+        self.service.use(self._with_useful_certificate(new, listeners))
         self._security = security
         destination.settings.envelopes.process_with(security.begin())  # before a new forwarder sends
         forwarders.take_over(destination, ways)
@@ -130,9 +132,26 @@ class Broker:
         log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
 
+    def _with_useful_certificate(self, config: BrokerConfig, listeners: Listeners) -> Listeners:
+        """Keep the certificate of a node that runs, if other nodes would refuse the one that is in its file now."""
+        try:
+            if config.cluster is not None:
+                config.cluster.check_certificate()
+        except ConfigurationError as error:
+            if self._is_first:
+                log.warning("cluster.certificate_not_used", error=error.message, remedy=error.remedy)
+            return replace(listeners, node=self._access)
+        self._access = listeners.node
+        return listeners
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether this process logs what all of them find."""
+        return self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count)
+
     def _warn(self) -> None:
         """Log what a configuration permits but hardly anyone wants."""
-        if self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count):  # once is enough
+        if self._is_first:
             for file in public_secrets(self.config):
                 log.warning("secret.public", file=file, remedy=public_remedy(file))
             for pattern, why in unused_policies(self.config).items():

@@ -60,6 +60,14 @@ class NodeTLS:
         assert context is not None
         return context
 
+    def authorities_end(self) -> list[float]:
+        """Return the end of the validity of each authority's certificate, in seconds since 1970.
+
+        Raises:
+            ConfigurationError: A file is not valid.
+        """
+        return [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in self.asking().get_ca_certs()]
+
     def valid_until(self, host: str) -> float:
         """Check the certificate of this node as other nodes do: the node shakes hands with itself, in memory.
 
@@ -203,15 +211,23 @@ class ClusterConfig:
         return self.tls.valid_until(host_of(url)[0])
 
     def expiring_certificates(self) -> dict[str, str]:
-        """Return the file of the node's certificate and its last day, if the certificate expires within 30 days.
+        """Return the files with the certificates of the node and of its authorities that expire within 30 days, and the
+        last day of each.
 
         One that has expired is not in it: it was valid when the node started, or the node would not run.
         """
+        found: dict[str, str] = {}
+        if self.tls is None:
+            return found
+        now, ends = time.time(), dict[str, float | None]()
         with contextlib.suppress(ConfigurationError):
-            until = self.check_certificate()
-            if self.tls is not None and until is not None and until - time.time() < SECONDS_TO_RENEW:
-                return {self.tls.certificate: time.strftime("%Y-%m-%d", time.gmtime(until))}
-        return {}
+            ends[self.tls.certificate] = self.check_certificate()
+        with contextlib.suppress(ConfigurationError):
+            ends[self.tls.ca] = min((end for end in self.tls.authorities_end() if end > now), default=None)
+        for file, end in ends.items():
+            if end is not None and end - now < SECONDS_TO_RENEW:
+                found[file] = time.strftime("%Y-%m-%d", time.gmtime(end))
+        return found
 
     def given_admin_url(self) -> str:
         """Return the configured URL of the admin listener, "" without one.

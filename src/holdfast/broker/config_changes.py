@@ -50,7 +50,7 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
     """Yield the differences that a running broker cannot apply."""
     for path in _differences(old, new):
         key = ".".join(map(str, path))
-        if key in _FIXED or path[0] == "cluster":
+        if key in _FIXED or (path[0] == "cluster" and (path[1:2] != ("tls",) or len(path) == 2)):
             yield path, "this cannot change while the broker runs", _RESTART
         elif key in ("listen.tls", "admin.tls"):
             yield path, "TLS cannot be switched on or off while the broker runs", _RESTART

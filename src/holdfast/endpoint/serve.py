@@ -137,7 +137,7 @@ class Service:
         self._listeners = listeners
         self._server.use(shares.messages, listeners.ssl_context)
         if self._neighbours is not None:
-            self._neighbours.use(shares.messages)
+            self._neighbours.use(shares.messages, listeners.node)
         if self._admin is not None and listeners.admin is not None:
             self._admin.guard = _guard(listeners.admin)
             self._admin_server.use(shares.admin, listeners.admin.ssl_context)

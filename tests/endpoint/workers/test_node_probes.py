@@ -41,6 +41,10 @@ class Nodes:
         await listener.start(bind("127.0.0.1", port, 8), HTTPLimits(), tls)
         self._listeners.append(listener)
 
+    def renew(self, tls: ssl.SSLContext) -> None:
+        for one in self._listeners:
+            one.use(HTTPLimits(), tls)
+
     async def look(self, count: int) -> None:
         for _ in range(count):
             await self.probes.look()
@@ -94,5 +98,28 @@ async def test_the_reason_for_an_untrusted_node_names_the_setting_of_the_cluster
     client = WorkerClient((), Placements(), NodeProof("a secret", is_encrypted=True), 8, asking)
     told = await client.probe(f"https://127.0.0.1:{port}")
     assert told.endswith("trust its authority: ca in [cluster] tls")
+    await client.close()
+    await nodes.close()
+
+
+async def test_a_new_certificate_and_authority_count_for_new_connections() -> None:
+    old, new = trustme.CA(), trustme.CA()
+    accepting = [ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) for _ in range(2)]
+    asking = [ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(2)]
+    for authority, server, client in zip((old, new), accepting, asking, strict=True):
+        authority.issue_cert("127.0.0.1").configure_cert(server)
+        authority.configure_trust(client)
+    nodes = Nodes()
+    (port,) = free_ports(1)
+    await nodes.listen(port, tls=accepting[0])
+    client = WorkerClient((), Placements(), NodeProof("a secret"), 8, asking[0])
+    url = f"https://127.0.0.1:{port}"
+    assert await client.probe(url) == ""
+    nodes.renew(accepting[1])
+    fresh = WorkerClient((), Placements(), NodeProof("a secret"), 8, asking[0])
+    assert "trust its authority" in await fresh.probe(url)
+    fresh.use(asking[1])
+    assert await fresh.probe(url) == ""
+    await fresh.close()
     await client.close()
     await nodes.close()

@@ -94,8 +94,8 @@ class NodeListener:
         """
         await self._server.adopt(connection, request)
 
-    def use(self, limits: HTTPLimits) -> None:
-        self._server.use(limits, None)
+    def use(self, limits: HTTPLimits, ssl_context: ssl.SSLContext | None) -> None:
+        self._server.use(limits, ssl_context)
 
     async def close(self) -> None:
         """Accept nothing more, and let the requests in progress finish for a second."""

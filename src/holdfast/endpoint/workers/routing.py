@@ -182,11 +182,14 @@ class Neighbours:
         if not self._worker.is_gateway:
             self._tell_load()
 
-    def use(self, limits: HTTPLimits) -> None:
-        """Replace the limits of requests from other workers, after those of the listener for messages."""
+    def use(self, limits: HTTPLimits, access: NodeAccess | None) -> None:
+        """Replace the limits of requests from other workers, after those of the listener for messages, and the
+        certificate that this node shows to others on new connections."""
         self._inbox.use(_within(limits), None)
-        if self._nodes is not None:
-            self._nodes.use(_within(limits))
+        if self._nodes is not None and access is not None:
+            self._nodes.use(_within(limits), access.accepting)
+        if self._workers is not None and access is not None:
+            self._workers.use(access.asking)
 
     async def close(self) -> None:
         """Stop accepting connections and requests, and let the requests in progress finish."""

@@ -75,6 +75,11 @@ class WorkerClient:
         )
         self._client.spooling = spooling
 
+    def use(self, ssl_context: ssl.SSLContext | None) -> None:
+        """Replace the certificate and the authorities of new connections, if nodes use TLS."""
+        if ssl_context is not None:
+            self._client.use(ssl_context)
+
     def place_of(self, number: int) -> str | None:
         """Return where requests to a worker go now: the base of their URLs; None: no process serves it."""
         placement = self._placements.now

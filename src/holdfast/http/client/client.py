@@ -174,6 +174,12 @@ class HTTPClient:
         known = self._heads[(method, url, lane, *headers.items())] = (pool, head)
         return known
 
+    def use(self, ssl_context: ssl.SSLContext) -> None:
+        """Use other authorities and another client certificate for new connections. Existing ones keep theirs."""
+        self._ssl = ssl_context
+        for pool in self._pools.values():
+            pool.use(ssl_context)
+
     def _open_pool(self, origin: Origin, lane: str) -> Pool:
         proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None

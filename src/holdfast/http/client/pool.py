@@ -82,6 +82,11 @@ class Pool:
         self._connecting: set[asyncio.Task[ClientConnection | Exception]] = set()
         self._is_closed = False
 
+    def use(self, context: ssl.SSLContext) -> None:
+        """Use another TLS context for new connections to an https origin."""
+        if self._context is not None:
+            self._context = context
+
     @property
     def forwarder(self) -> Proxy | None:
         """The proxy that receives each request's full URL; None if the proxy only carries bytes for TLS."""
