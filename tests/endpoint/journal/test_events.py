@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from growth import entries
+
 from holdfast.core.events import Acknowledged, BackChannel, Incident, NotQueued, Respond, Transmit
 from holdfast.core.messages import SOAP, Envelope, Fault, Sequence, SequenceAcknowledgement
 from holdfast.core.policy import DestinationPolicy
@@ -216,6 +218,16 @@ def test_a_state_of_an_older_version_without_a_behavior_stands_as_it_was_saved()
     one.stand([])
     (row,) = [row for row in rows_of(one) if row["event"] == "stands"]
     assert (row["number"], row["count"]) == (1, 4)
+
+
+def test_nothing_is_kept_of_an_outbox_after_its_queue_was_deleted():
+    one = collector()
+    before = entries(one)
+    for key in ("to/http://client/", "urn:offer"):
+        queue = f"replies/{key}"
+        one.durable(Batch(cursors={(queue, 0, f"outbound/{key}"): {"to": "http://client/"}}))
+        one.durable(Batch(deletes=[(queue, 0)]))
+    assert entries(one) == before
 
 
 def test_faults_and_incidents_are_told_in_a_few_words():

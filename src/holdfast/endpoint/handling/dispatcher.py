@@ -150,9 +150,11 @@ class Dispatcher:
         self._wake()
 
     def _wants_connection(self, action: str, handler: Handler) -> bool:
-        wants = self._wanting.get(action)
+        # Peers choose actions, so what is remembered is the action of the handler.
+        handled = action if action in self._handlers else ""
+        wants = self._wanting.get(handled)
         if wants is None:
-            wants = self._wanting[action] = wants_connection(handler)
+            wants = self._wanting[handled] = wants_connection(handler)
         return wants
 
     def _call_within(self, handler: Handler, handle: Handle) -> tuple[Any, Transaction]:

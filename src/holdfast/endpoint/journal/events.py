@@ -128,6 +128,9 @@ class Collector:
             self._cursors(batch.cursors, at)
         for (queue, partition), offset in batch.trims.items():
             self._row(at, "deleted", queue=queue, partition=partition, offset=offset)
+        for queue, _ in batch.deletes:
+            # With the cursor of its outbox: ``replies/KEY``.
+            self._addresses.pop(queue.partition("/")[2], None)
 
     def _holding(self, batch: Batch, at: float) -> None:
         for sequence, number, record in batch.holds:

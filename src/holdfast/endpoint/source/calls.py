@@ -253,6 +253,7 @@ class Calls:
             future.set_result(self.here.give(record.relates_to, record))
 
     def _unanswered(self, effect: Unanswered) -> None:
+        self.asked.pop(effect.message_id, None)
         future = self.replies.get(effect.message_id)
         if future is not None:
             fail([future], unanswered_error(effect, self.to))
