@@ -182,6 +182,10 @@ PROCESS = [
         25_000, INBOUND.max_sequences + INBOUND.max_remembered, "CreateSequence is refused; the oldest is forgotten",
         "`DestinationPolicy.max_sequences`, `max_remembered`",
     ),
+    Buffer(
+        "addresses of requesters without an Offer: the outbox of their replies", 13_000, INBOUND.max_sequences // 4,
+        "a request with a further ReplyTo is not accepted yet", "`DestinationPolicy.max_sequences`",
+    ),
     Buffer("sinks", 2_000, SINKS.max_sinks, "507", "`StagingPolicy.max_sinks`"),
     Buffer("parts of sinks", 3_000, SINKS.max_parts, "507", "`StagingPolicy.max_parts`"),
 ]  # fmt: skip

@@ -24,7 +24,7 @@ LEAST = 1 << 16
 CONSTANT = re.compile(r"`((?:core|endpoint|http|store)\.[a-z_.]+)\.([A-Z_]+)`")
 SETTING = re.compile(r"`(\w+(?:Policy|Limits))\.(\w+)`")
 BUFFERS = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "buffers.py")))
-MOST = 6 << 30
+MOST = (6 << 30) + (64 << 20)
 """Bytes of a process in which every buffer is full at one time."""
 
 

@@ -63,7 +63,8 @@ class DestinationPolicy:
         acknowledgement_count: Number of unacknowledged messages that makes the acknowledgement due at once.
         inactivity_timeout: Seconds without a message after which the destination ends the Sequence; None never ends it.
             The default is a day: a durable source may return after a night, but a source that never ends its Sequences
-            (CXF does not in 1.1) must not fill the store.
+            (CXF does not in 1.1) must not fill the store. The destination discards replies to an address that has
+            acknowledged nothing for this time, if they have no Sequence of requests that is open.
         keep_alive_timeout: The same for the Sequence of a two-way WCF client. Such a client keeps nothing on disk.
             While it runs, it asks for an acknowledgement after every half of its InactivityTimeout (ten minutes unless
             configured). If your clients have an InactivityTimeout above an hour, set more than half of it here. None
@@ -71,7 +72,8 @@ class DestinationPolicy:
         max_expires: Longest lifetime of a Sequence in seconds. The destination shortens a longer or endless Expires to
             it. None grants every Expires.
         max_sequences: Number of open Sequences. The destination refuses a further CreateSequence; with 0, every one.
-            A Sequence takes about 2 KB of memory.
+            A Sequence takes about 2 KB of memory. The destination also keeps a quarter of this number of ReplyTo
+            addresses of requesters without an Offer, and does not accept a request with a further address yet.
         max_party_sequences: Number of open Sequences of one peer. A peer is a client certificate or, without one, a
             network address (of an IPv6 address, the first 64 bits). The destination refuses the peer's next
             CreateSequence. The default is half of ``max_sequences``, so that no peer can take the room of all others.

@@ -193,7 +193,7 @@ class RMProtocol:
         # After the inbound half: replies answer its Sequences.
         recover_outbound(self.outbound.registry, self._hooks, self.queues, snapshot, now)
         self.granting.recover()
-        self.replies.outboxes.recover(now)
+        self.replies.outboxes.recover(now, is_server=self.forwarding is not None)
         # After both halves: a session's end cuts outboxes.
         self.inbound.recover_sessions(now)
         self.staging.recover(snapshot, now)

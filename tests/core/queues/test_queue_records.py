@@ -33,7 +33,7 @@ def test_a_deletion_never_goes_back() -> None:
 def test_a_deleted_queue_is_deleted_in_every_partition_and_not_trimmed() -> None:
     records, commit = joined()
     records.delete_below(0, 4)
-    records.delete()
+    records.delete(commit.batch)
     assert (commit.batch.deletes, commit.batch.trims) == ([("orders", 0), ("orders", 1)], {})
 
 

@@ -90,7 +90,7 @@ def test_after_a_restart_each_outbox_has_its_sequence_again_and_others_end(rm: s
     del again.protocol.inbound.destinations[identifier]
     (alone,) = again.protocol.replies.outboxes.match()
     assert alone.key == "urn:o"
-    again.protocol.replies.outboxes.recover(again.now)
+    again.protocol.replies.outboxes.recover(again.now, is_server=False)
     assert outbox_keys(again) == []
 
 

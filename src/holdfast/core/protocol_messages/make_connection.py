@@ -115,4 +115,4 @@ class ReceivedPolls:
             for key in list(box.outboxes):
                 detail: dict[str, object] = {"key": key, "why": "their requester does not poll"}
                 self._sequences.effects.append(Incident("replies.discarded", level="warning", detail=detail))
-                self._outbound.registry.discard(key, now)
+                self._replies.discard(self._outbound.outboxes[key], now)

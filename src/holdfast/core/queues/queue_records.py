@@ -89,12 +89,12 @@ class QueueRecords:
             one.first = offset
             self.commit.batch.trims[self.name, partition] = offset
 
-    def delete(self) -> None:
-        """Delete every partition, with records and cursors."""
+    def delete(self, batch: Batch) -> None:
+        """Delete every partition, with records and cursors, with that batch."""
         for partition in range(len(self.partitions)):
             # A trim of what is deleted would bring its bounds back.
-            self.commit.batch.trims.pop((self.name, partition), None)
-            self.commit.batch.deletes.append((self.name, partition))
+            batch.trims.pop((self.name, partition), None)
+            batch.deletes.append((self.name, partition))
 
     def save_cursor(self, partition: int, name: str, state: State | None) -> None:
         """Save the state of a cursor; None deletes it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
 from holdfast.core.queues.description import OUTBOX
 from holdfast.core.queues.queue import Queue
 from holdfast.core.queues.queue_records import ReadRecords
-from holdfast.core.records import Snapshot
+from holdfast.core.records import Batch, Snapshot
 
 
 class Queues:
@@ -23,6 +25,8 @@ class Queues:
         self._effects = effects
         self._read = read
         self._queues: dict[str, Queue] = {}
+        self._deleted: dict[str, Queue] = {}
+        """Queues that the open batch deletes."""
 
     def add(self, queue: Queue) -> Queue:
         """Register a queue, and connect it to the commit, the effects and the store."""
@@ -36,6 +40,12 @@ class Queues:
 
     def outbox(self, name: str) -> Queue:
         """Return the queue with that name, which contains only outgoing messages; created if it does not exist."""
+        deleted = self._deleted.pop(name, None)
+        if deleted is not None:
+            # A batch deletes after it appends. So the queue continues behind its old records.
+            for partition, one in enumerate(deleted.partitions):
+                deleted.records.delete_below(partition, one.end)
+            self._queues[name] = deleted
         return self._queues.get(name) or self.add(Queue(name, drops_passed=True, kind=OUTBOX))
 
     def recover(self, name: str, part: Snapshot, now: float) -> Queue:
@@ -51,5 +61,11 @@ class Queues:
         return queue
 
     def delete(self, queue: Queue) -> None:
+        """Delete the queue with the open batch, unless :meth:`outbox` needs it again before that is committed."""
         self._queues.pop(queue.name, None)
-        queue.records.delete()
+        self._deleted[queue.name] = queue
+        self._commit.at_last(f"delete/{queue.name}", partial(self._delete, queue))
+
+    def _delete(self, queue: Queue, batch: Batch) -> None:
+        if self._deleted.pop(queue.name, None) is not None:
+            queue.records.delete(batch)

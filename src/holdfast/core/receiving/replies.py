@@ -456,10 +456,13 @@ class Replies:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        return self._patience[0][0] if self._patience else None
+        times = (self._patience[0][0] if self._patience else None, self.outboxes.deadline())
+        return min((time for time in times if time is not None), default=None)
 
     def pump(self, now: float) -> None:
         """Answer 202 to requesters that have waited long enough; they repeat the request."""
+        for outbox in self.outboxes.pump(now):
+            self.discard(outbox, now)
         while self._patience and self._patience[0][0] <= now:
             _, _, until, identifier, number, back_channel = heapq.heappop(self._patience)
             waiting = self._waiting.get(identifier, {})
@@ -503,12 +506,26 @@ class Replies:
         """
         self._acknowledging.settle(destination.identifier)
         self._finish(destination, destination.last_activity, by_source=by_source)
+        self.outboxes.await_last(destination, destination.last_activity)
 
     def _finish(self, destination: RMDestination, now: float, *, by_source: bool = False) -> None:
         # A reply in a batch that is not durable is not there yet.
         is_answered = not destination.replies.unanswered and not destination.replies.replying
         if destination.is_over and is_answered and (by_source or not destination.replies.numbers):
             self.outboxes.end(destination, now)
+
+    def discard(self, outbox: Outbox, now: float) -> None:
+        """Forget an outbox of a requester that is gone, with the replies that it has not acknowledged."""
+        self._registry.discard(outbox.key, now)
+        destination = self._sequences.destinations.get(outbox.answers or "")
+        if destination is None:
+            return
+        for number in list(destination.replies.numbers):
+            del destination.replies.numbers[number]
+            if number in destination.replies.awaiting:
+                self._release(destination, number)
+        self._commit.save(destination.identifier, destination)
+        self._finish(destination, now)
 
     def forgotten(self, destination: RMDestination, now: float) -> None:
         """Remove the state of an inbound Sequence that :class:`Inbound` has forgotten."""

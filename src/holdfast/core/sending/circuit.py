@@ -94,6 +94,8 @@ class Circuits:
         self._jitter = jitter
         self._paused: dict[str, float] = {}
         """Address -> when the pause that it requested ends."""
+        self._pauses = Deadlines()
+        """When each of these may be forgotten."""
         self._circuits: dict[str, Circuit] = {}
         """Address of a forwarder's destination -> its circuit."""
 
@@ -130,10 +132,7 @@ class Circuits:
         if not self._paused:
             return False
         until = self._paused.get(outbox.to or "")
-        if until is None:
-            return False
-        if until <= now:
-            del self._paused[outbox.to or ""]
+        if until is None or until <= now:
             return False
         self._deadlines.want(outbox.key, until)
         return True
@@ -172,8 +171,8 @@ class Circuits:
             del circuit.held[key]
 
     def _probe(self, circuit: Circuit, outbox: Outbox, now: float) -> None:
-        if circuit.handle(CircuitEvent.PROBE_DUE) is not CircuitAction.PROBE:
-            return
+        action = circuit.handle(CircuitEvent.PROBE_DUE)
+        assert action is CircuitAction.PROBE, circuit  # it waits for the next probe only while it is open or probed
         circuit.prober, circuit.has_tried = outbox.key, False
         circuit.held.pop(outbox.key, None)
         # If no result is reported, another outbox probes.
@@ -268,8 +267,15 @@ class Circuits:
 
     def pause(self, to: str, seconds: float, now: float) -> None:
         """Apply a pause that the destination requested (Retry-After)."""
+        # Peers choose addresses of replies, so an address may never be sent to again.
+        for ended in self._pauses.due(now):
+            if self._paused[ended] <= now:
+                del self._paused[ended]
+            else:
+                self._pauses.want(ended, self._paused[ended])
         # A later answer with a shorter pause does not end an earlier one.
         self._paused[to] = max(self._paused.get(to, now), now + seconds)
+        self._pauses.want(to, self._paused[to])
         circuit = self._circuits.get(to)
         if circuit is not None and seconds > 0:
             circuit.reason = f"it asks to be left alone for {seconds:.0f} s"

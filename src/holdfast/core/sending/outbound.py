@@ -121,7 +121,7 @@ class Outbound:
             if outbox.forwarding is not None:
                 self.circuits.pumped(outbox, told)
             if is_over:
-                self.registry.close(outbox.key, now)
+                self.registry.discard(outbox.key, now)
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""

@@ -42,6 +42,8 @@ class OutboxRegistry:
         self.sequences = context.sequences
         self.circuits = context.circuits
         self.reading = context.reading
+        self.for_addresses: set[str] = set()
+        """Keys of the outboxes of replies to addresses."""
 
     def is_anonymous(self, source: RMSource) -> bool:
         """Whether the Sequence's peer answers in back-channels only."""
@@ -58,20 +60,24 @@ class OutboxRegistry:
         """Return the policy of the Sequences of an outbox, unless their forwarder has one."""
         return self.policy if to is None or self._policy_for is None else self._policy_for(to, key)
 
-    def open(self, key: str, to: str, choices: list[Choice], hooks: OutboxHooks = NO_HOOKS) -> Outbox:
+    def open(
+        self, key: str, to: str, choices: list[Choice], hooks: OutboxHooks = NO_HOOKS, *, is_described: bool = True
+    ) -> Outbox:
         """Return the outbox ``key``, creating it if it does not exist.
 
         Args:
             choices: Choices for CreateSequence, in order of preference. Outboxes to one address share one list, so a
                 refusal seen by one moves the refused choice to the end for all.
+            is_described: Whether the description of its queue is saved. A store keeps it even if the queue is deleted.
         """
         known = self.outboxes.get(key)
         if known is not None:
             queue = known.records.queue
         else:
             queue = self._queues.outbox(outbox_queue(key))
-            # The description is stored in the batch of the first record, so a restart knows the kind of queue.
-            queue.description.save()
+            if is_described:
+                # It is stored in the batch of the first record, so a restart knows the kind of queue.
+                queue.description.save()
         return self.open_at(key, to, choices, queue, 0, hooks)
 
     def open_at(
@@ -144,12 +150,15 @@ class OutboxRegistry:
         outbox = self.outboxes.pop(key, None)
         if outbox is None:
             return
+        self.for_addresses.discard(key)
         if outbox.source is not None:
             outbox.drop(now)
         self.context.deadlines.forget(key)
         self.context.mailboxes.remove_outbox(outbox.to, key)
         self.circuits.leave(outbox)
         self.context.room.leave(key)
+        if outbox.is_for_replies or outbox.is_for_address:
+            self.context.creation.leave(outbox.to)
         outbox.records.here.release()
         if outbox.is_for_replies:
             self._queues.delete(outbox.records.queue)

@@ -50,6 +50,11 @@ class OutboundCreation:
         if source.secret:
             self._secrets[outbox.to] = source.secret
 
+    def leave(self, address: str | None) -> None:
+        """Forget what is known of an address to which an outbox no longer sends; others keep their Sequences."""
+        self._secrets.pop(address, None)
+        self._detected.pop(address or "", None)
+
     def begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
         """Save a new Sequence, and then create it at the destination."""
         versions, with_offer = choice

@@ -68,6 +68,9 @@ class Outbox:
         """Whether it carries the replies to a Sequence: no caller of this side waits for its end."""
         self.answers: str | None = None
         """The inbound Sequence whose requests it answers, for an outbox of replies."""
+        self.is_for_address = False
+        """Whether it carries replies to an address, of requesters without an Offer. It is forgotten once it ends."""
+        self.used_at = 0.0  # about when it got its latest reply, or when the end of an outbox of replies was decided
         self.address = ""
         """Address for answers of a forwarder's destination in the next Sequence: "" for this side's default address,
         :data:`MC_ANONYMOUS` to poll for them."""
@@ -230,7 +233,7 @@ class Outbox:
             about["doubt"] = self.doubt.to_state()
         if self.is_polled and (self.address or self.owner):
             about |= {"address": self.address, "owner": self.owner}
-        return about
+        return about | {"used": self.used_at} if self.is_for_address else about
 
     def recover(self, about: State) -> None:
         """Restore the state saved with its cursor."""
@@ -238,6 +241,7 @@ class Outbox:
         self.records.restore(about)
         if about.get("doubt") is not None:
             self.doubt = Doubt.from_state(about["doubt"])
+        self.is_for_address, self.used_at = "used" in about, about.get("used", 0.0)
         if self.is_polled:
             self.address, self.owner = about.get("address", ""), about.get("owner", "")
             self.context.mailboxes.add_outbox(self.to, self.key, self.owner)
@@ -259,7 +263,7 @@ class Outbox:
             return self._begin_or_end(now)
         if source.polled:
             return False  # its messages leave in answers to requests
-        event = source.time_event(now, is_for_replies=self.is_for_replies)
+        event = source.time_event(now, is_for_replies=self.is_for_replies or self.is_for_address)
         if event is not None:
             self.happen(source, event, now, WHEN_DUE[event])
         self._proceed(source, now)
@@ -282,7 +286,7 @@ class Outbox:
                 self.context.creation.begin(self, choice, now)
         elif self.records.is_empty and self.lifecycle.handle(OutboxEvent.EMPTIED) is OutboxAction.TELL_ENDED:
             self._effects.append(Ended(self.key))
-            return self.is_for_replies
+            return self.is_for_replies or self.is_for_address
         return False
 
     def _proceed(self, source: RMSource, now: float) -> None:
