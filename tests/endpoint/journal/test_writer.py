@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,6 +278,19 @@ async def test_a_bug_in_it_stops_no_message(serve, tmp_path, monkeypatch, method
     await until(lambda: app.running.journal.trouble)
     assert "a bug" in (await get(service, "/healthz"))["journal"]
     await service.close()
+
+
+def test_workers_whose_files_are_complete_together_convert_them_one_after_another(tmp_path, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=lambda: now))
+    journals = [Journal(tmp_path, JournalPolicy(), lambda: now, DestinationPolicy(), number) for number in range(24)]
+    begun: dict[int, float] = {}
+    for now in range(300):
+        for number, journal in enumerate(journals):
+            if journal._is_conversion_due:
+                begun.setdefault(number, now)
+    first = room.SETTLED_AFTER
+    assert begun == {number: first + room.CONVERTED_APART * number for number in range(24)}
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ SPARE_BYTES = 128 << 20
 """Free bytes below which the journal writes nothing: the rest of the disk is reserved for the store."""
 SETTLED_AFTER = 60.0
 """Seconds after the start before a process converts files to Parquet, so that frequent restarts do no such work."""
+CONVERTED_APART = 5.0
+"""Seconds between the conversions of two workers, whose files become complete at the same time."""
 
 
 def directory_of(policy: JournalPolicy, location: str | Path | Store, worker: Worker | None) -> Path | None:
@@ -132,7 +134,7 @@ class Journal:
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         self._making: subprocess.Popen[bytes] | None = None
-        self._is_any_complete = True
+        self._complete_since: float | None = time.monotonic()
 
     def start(self, snapshot: Snapshot, queues: Iterable[Queue], opening: int = 0) -> Collector | None:
         """Begin to write, in the running loop.
@@ -177,8 +179,8 @@ class Journal:
             self._making = None
             if status:
                 log.warning("journal.not_converted", directory=str(self.directory), status=status)
-        if self._is_any_complete and self._making is None and self._is_settled:
-            self._is_any_complete = False
+        if self._making is None and self._is_conversion_due:
+            self._complete_since = None
             self._loop.run_in_executor(None, self._tidy)
             self._making = self._make_parquet()
         if self._writing is not None:
@@ -189,7 +191,14 @@ class Journal:
 
     @property
     def _is_settled(self) -> bool:
-        return time.monotonic() - self._started_at >= SETTLED_AFTER
+        return time.monotonic() - self._started_at >= SETTLED_AFTER + CONVERTED_APART * (self._worker or 0)
+
+    @property
+    def _is_conversion_due(self) -> bool:
+        """Whether files are complete, and it is this worker's turn."""
+        since = self._complete_since
+        is_due = since is not None and time.monotonic() >= since + CONVERTED_APART * (self._worker or 0)
+        return is_due and self._is_settled
 
     async def _write(self) -> None:
         try:
@@ -297,7 +306,7 @@ class Journal:
             os.fsync(file.fileno())
         file.close()
         path.rename(path.with_name("_" + path.name.removeprefix(LIVE)))
-        self._is_any_complete = True
+        self._complete_since = time.monotonic()
 
     def _take_directory(self) -> None:
         """Lock the directory, and complete the files that a killed process left."""
