@@ -146,8 +146,9 @@ class Broker:
 
     @property
     def _is_first(self) -> bool:
-        """Whether this process logs what all of them find."""
-        return self._post is None or self._post.place.worker.number in (0, self._post.place.worker.count)
+        """Whether this process logs what all of them find: in a node of a cluster its gateway, which always runs."""
+        worker = self._post.place.worker if self._post is not None else None
+        return worker is None or worker.is_gateway or (worker.number == 0 and self.config.cluster is None)
 
     def _warn(self) -> None:
         """Log what a configuration permits but hardly anyone wants."""
