@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from holdfast.http.content_spool import SPOOL_FROM
+
 PIECE_BYTES = 100_000
 
 
@@ -13,6 +15,7 @@ class Pieces:
     gate = threading.Event()
     gate.set()
     most = 1 << 40
+    begins_at = SPOOL_FROM
 
     def __init__(self) -> None:
         self.content = bytearray()

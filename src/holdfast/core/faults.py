@@ -17,6 +17,8 @@ HOLDFAST_NS = "urn:holdfast"
 """The namespace of codes that no specification has."""
 
 NO_REPLY = "NoReply"
+REPLY_TOO_LARGE = "ReplyTooLarge"
+"""Replaces a reply that is larger than its receiver accepts."""
 
 # --- WS-RM 4 (1.0 for the last) ---------------------------------------------------------------------------------
 
@@ -79,6 +81,13 @@ def sequence_fault(code: str, identifier: str | None = None, **detail: object) -
 def no_reply(reason: str) -> Fault:
     """Return Holdfast's own fault NoReply: a request was accepted, but no reply will follow."""
     return Fault(NO_REPLY, reason, sender=False, code_namespace=HOLDFAST_NS)
+
+
+TOO_LARGE_FOR_BROKER = no_reply(
+    "The service received the request, but its reply is larger than the broker accepts. The service must return large "
+    "values as attachments (MTOM)."
+)
+"""Answers a forwarded request with a reply that is too large."""
 
 
 def creation_refused(reason: str, *, sender: bool = True) -> Fault:

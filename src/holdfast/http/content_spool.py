@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.http.exchange import HTTPLimits, Spool
 
 SPOOL_FROM: Final = 1024 * 1024
-"""Bytes of a content from which it is spooled, if the endpoint does so. As many of it are then in memory."""
+"""Bytes of a content with attachments from which it is spooled."""
 
 
 class ContentSpool:
@@ -35,7 +35,7 @@ class ContentSpool:
     def takes(self, length: int) -> bool:
         """Whether a content of that length, as far as it is known, is spooled."""
         # Once a part of it is spooled, the rest must follow.
-        return self.spool is not None and (self.size > 0 or length > SPOOL_FROM)
+        return self.spool is not None and (self.size > 0 or length > self.spool.begins_at)
 
     def add(self, before: bytes | bytearray, body: bytes) -> None:
         """Add a piece, and what was received before the content was spooled."""

@@ -19,7 +19,13 @@ from holdfast.settings import Bytes, Seconds, check_settings
 
 
 class Spool(Protocol):
-    """Takes the content of a message that is too large for memory, piece by piece."""
+    """Takes the content of a message that is too large for memory, piece by piece.
+
+    Attributes:
+        begins_at: Bytes of a content from which it is spooled. As many of it are then in memory.
+    """
+
+    begins_at: int
 
     def add(self, data: bytes) -> None:
         """Add a piece, in the event loop's thread."""

@@ -1,19 +1,30 @@
-"""A reply that this side can never read ends its request, and nothing else."""
+"""A reply that this side can never read ends its request, and nothing else.
+
+Covers endpoint/envelopes/head_spool.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from waiting import until
 
-from holdfast import DeliveryError, Destination, DestinationHTTP, Message, PeerFault, Source, Versions
+from holdfast import DeliveryError, Destination, DestinationHTTP, Message, PeerFault, Source, SourceHTTP, Versions
+from holdfast.core.messages import Envelope
+from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.http.client.client import HTTPClient
+from holdfast.http.exchange import Exchange
+from holdfast.http.server.server import HTTPServer
+from holdfast.wire import encode
 from holdfast.wire.limits import Limits
 
 MOST = 16 * 1024 * 1024
 LARGE = b"<a>" + b"x" * MOST + b"</a>"
-ROOMY = DestinationHTTP(envelopes=Limits(max_bytes=4 * MOST))
+ROOMY = DestinationHTTP(envelopes=Limits(max_bytes=4 * MOST), allow_addresses=["http://127.0.0.1"])
 """Of a service that permits larger replies than a source accepts."""
 
 
@@ -33,18 +44,37 @@ def service(**settings: Any) -> tuple[Destination, list[str]]:
     return app, handled
 
 
-@pytest.mark.parametrize("rm", ["1.0", "1.1"])
-async def test_a_reply_that_is_too_large_ends_its_request_alone(serve: Any, tmp_path: Path, rm: str) -> None:
+ANONYMOUS, POLL = SourceHTTP(), SourceHTTP(poll=True)
+LISTEN = SourceHTTP(listen=("127.0.0.1", 0))
+
+
+@pytest.mark.parametrize(
+    ("http", "rm", "soap", "offer"),
+    [
+        *((http, rm, "1.2", offer) for http in (ANONYMOUS, LISTEN) for rm in ("1.0", "1.1") for offer in (True, False)),
+        *((POLL, "1.1", soap, True) for soap in ("1.1", "1.2")),
+    ],
+    ids=lambda value: {id(POLL): "poll", id(LISTEN): "listen", id(ANONYMOUS): "anonymous"}.get(id(value)),
+)
+async def test_a_reply_that_is_too_large_ends_its_request_alone(
+    serve: Any, tmp_path: Path, http: SourceHTTP, rm: str, soap: str, offer: bool
+) -> None:
     app, handled = service(http=ROOMY)
     url = (await serve(app)).url
-    async with Source(url, store=tmp_path / "out", versions=Versions(rm=rm)) as source:
+    versions = Versions(rm=rm, soap=soap)
+    chosen: dict[str, Any] = {"store": tmp_path / "out", "http": http, "versions": versions, "offer": offer}
+    async with Source(url, **chosen) as source:
         with pytest.raises(DeliveryError, match="too large") as caught:
             await source.request("<a/>", action="urn:large", timeout=60)
         assert "mtom=True" in str(caught.value)
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
         assert handled == ["urn:large", "urn:small"]
         assert not source.progress.outstanding
-    async with asyncio.timeout(60), Source(url, store=tmp_path / "out", versions=Versions(rm=rm)) as source:
+        if http is not ANONYMOUS:
+            # Both replies count as received: their source has nothing to retransmit.
+            outboxes = app.running.engine.protocol.outbound.outboxes.values()
+            await until(lambda: all(outbox.records.is_empty for outbox in outboxes))
+    async with asyncio.timeout(60), Source(url, **chosen) as source:
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
     assert handled == ["urn:large", "urn:small", "urn:small"], "and the next process does not repeat it"
 
@@ -57,3 +87,54 @@ async def test_a_destination_refuses_a_reply_that_clients_cannot_receive(serve: 
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
     assert handled == ["urn:large", "urn:small"]
     assert app.dead_letters == 1
+
+
+async def test_a_large_message_at_a_listener_that_is_no_reply_is_refused(serve: Any) -> None:
+    app, _ = service(http=ROOMY)
+    url = (await serve(app)).url
+    async with Source(url, ":memory:", http=LISTEN) as source, HTTPClient() as client:
+        await source.request("<a/>", action="urn:small", timeout=60)
+        address = source._opened.calls.local
+        told = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, "urn:told", body=LARGE)
+        for content in (encode(told), b"<a>" + LARGE, LARGE):
+            response = await client.fetch("POST", address, content, {"Content-Type": "application/soap+xml"})
+            assert response.status == 413
+            assert b"larger than this endpoint accepts" in response.body
+        split, content = urlsplit(address), encode(told)
+        reader, writer = await asyncio.open_connection(split.hostname, split.port)
+        head = f"POST {split.path}?{split.query} HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\n"
+        head += f"Transfer-Encoding: chunked\r\n\r\n{len(content):x}\r\n"
+        writer.write(head.encode() + content + b"\r\n0\r\n\r\n")
+        assert b" 413 " in await reader.readline(), "its size is not declared"
+        writer.close()
+        reply = await source.request("<a/>", action="urn:small", timeout=60)
+        assert reply.body_bytes == b"<small/>"
+
+
+@pytest.mark.parametrize("http", [ANONYMOUS, POLL], ids=["anonymous", "poll"])
+async def test_the_size_of_a_large_reply_need_not_be_declared(serve: Any, http: SourceHTTP) -> None:
+    """Java servers send large answers in chunks."""
+    app, _ = service(http=ROOMY)
+    behind = (await serve(app)).url
+
+    async def answer(client: HTTPClient, exchange: Exchange) -> None:
+        fields = {"Content-Type": exchange.request.headers[b"content-type"].decode()}
+        response = await client.fetch("POST", behind, exchange.request.body, fields)
+        exchange.start(response.status, response.content_type.encode())
+        exchange.write(response.body)
+        exchange.finish()
+
+    server, tasks = HTTPServer(), set[asyncio.Task[None]]()
+    async with HTTPClient(max_response=4 * MOST) as client:
+
+        def handle(exchange: Exchange) -> None:
+            tasks.add(asyncio.ensure_future(answer(client, exchange)))
+
+        await server.start(handle, "127.0.0.1", 0)
+        async with Source(f"http://127.0.0.1:{server.port}/", ":memory:", http=http) as source:
+            with pytest.raises(DeliveryError, match="too large"):
+                await source.request("<a/>", action="urn:large", timeout=60)
+            reply = await source.request("<a/>", action="urn:small", timeout=60)
+            assert reply.body_bytes == b"<small/>"
+        await server.close()
+        await asyncio.wait(tasks)

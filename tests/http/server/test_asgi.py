@@ -13,6 +13,7 @@ from starlette.routing import Mount
 from waiting import until
 
 from holdfast import Destination, DestinationHTTP
+from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request
 from holdfast.http.server.asgi import HIGH_WATER, Buffered, serve_asgi
 
@@ -309,6 +310,7 @@ class Kept:
         self.waiting: list[bytes] = []
         self.most = 0
         self.is_full = False
+        self.begins_at = SPOOL_FROM
         self._room = room
 
     def add(self, data: bytes) -> None:

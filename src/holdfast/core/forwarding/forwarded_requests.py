@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.core.events import Incident
-from holdfast.core.faults import no_reply
+from holdfast.core.faults import TOO_LARGE_FOR_BROKER, no_reply
 from holdfast.core.forwarding.undeliverable import UndeliverableMessages
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.queues.dead_letters import DeadLetters
@@ -22,10 +22,6 @@ from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.versions import Addressing
 
 _NO_REPLY = no_reply("The service received the request and sent no reply.")
-_TOO_LARGE = no_reply(
-    "The service received the request, but its reply is larger than the broker accepts. The service must return large "
-    "values as attachments (MTOM)."
-)
 
 
 def tell_requesters(
@@ -129,5 +125,7 @@ class ForwardedRequests:
             detail = {"action": request.action, "forwarder": outbox.key} | ({"reason": reason} if reason else {})
             told = Incident("request.no_reply", request.sequence, request.message_number, "warning", detail)
             self._registry.effects.append(told)
-            fault = self._tell(request, _TOO_LARGE if reason else _NO_REPLY, self._replies.addressing_of(request))
+            fault = self._tell(
+                request, TOO_LARGE_FOR_BROKER if reason else _NO_REPLY, self._replies.addressing_of(request)
+            )
             self._replies.reply(request, fault, now)

@@ -151,7 +151,7 @@ class RunningDestination:
             on_transport_error=self._not_reached,
             on_answer=lambda sent: self._unreachable.answered(sent.to),
             is_trusted=self.worker.is_trusted if self.worker is not None else None,
-            spooling=settings.envelopes.spooling_answers(store.create_content),
+            spooling=settings.envelopes.spooling_replies_in_answers(store.create_content),
         )
         self._unreachable = UnreachableAddresses()
         self.unanswered = Unanswered()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope, Fault
+from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError, ProcessorError
@@ -104,6 +105,20 @@ class Decoder:
         """Read a message with attachments that is in the store; otherwise as :meth:`read_package`."""
         reading = self._begin(partial(self._read_spooled, spool, opening))
         reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large=True))
+
+    def read_head(
+        self, spool: HeadSpool, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+    ) -> None:
+        """Read the headers of a message that is too large; otherwise as :meth:`read_package`."""
+        reading = self._begin(partial(self._read_head, spool, opening))
+        reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found)))
+
+    def _read_head(self, spool: HeadSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
+        try:
+            root = spool.root()
+        except EnvelopeError as error:
+            return error.with_traceback(None), b""  # as in _read
+        return self._read(root, opening), root
 
     def _read_spooled(self, spool: PackageSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
         return self._unpack(spool.receive, opening)

@@ -25,6 +25,7 @@ from holdfast.core.records import ContentWriter, Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
+from holdfast.endpoint.envelopes.head_spool import HeadSpool, replace_reply
 from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
@@ -127,6 +128,8 @@ class Envelopes:
             opening = partial(self._open_request, exchange)
         if isinstance(request.spool, PackageSpool):
             self._decoder.read_spooled(request.spool, partial(self._unpacked, exchange, take, is_elsewhere), opening)
+        elif isinstance(request.spool, HeadSpool):
+            self._receive_head(exchange, take, request.spool, opening)
         elif exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
             then = partial(self._unpacked, exchange, take, is_elsewhere)
@@ -150,6 +153,17 @@ class Envelopes:
     def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
         """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
         return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
+
+    def spooling_replies(self, create: Callable[[], ContentWriter]) -> Spooling:
+        """Return the same as :meth:`spooling` for requests with replies; of those that are too large it keeps the
+        headers."""
+        spooling = self.spooling(create)
+        return lambda headers: spooling(headers) or HeadSpool(self.limits)
+
+    def spooling_replies_in_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
+        """Return the same as :meth:`spooling_replies` for answers to requests of this endpoint."""
+        spooling = self.spooling_answers(create)
+        return lambda headers: spooling(headers) or HeadSpool(self.limits)
 
     def _spool(self, media: str, choose: Callable[[bytes], ContentWriter]) -> PackageSpool | None:
         return PackageSpool(media, choose, self._decoder.limits) if is_package(media) else None
@@ -182,6 +196,26 @@ class Envelopes:
             take(exchange, read, None)
         else:
             self._process(exchange, take, read)
+
+    def _receive_head(self, exchange: Exchange, take: Take, spool: HeadSpool, opening: Opening | None) -> None:
+        """Read a request that is too large: a reply, in whose place its requester gets an error, or it is refused."""
+
+        def refuse() -> None:
+            refusal = refuse_as_soap(BODY_TOO_LARGE, exchange.request.headers, exchange.request.peer)
+            exchange.respond(refusal.status, refusal.text.encode(), refusal.content_type)
+
+        def read(found: Outcome, root: bytes) -> None:
+            exchange.request.body = root  # what processors check
+            if not replace_reply(found, spool.problem, is_forwarded=self.passes_on):
+                refuse()
+                return
+            log.warning("answer.too_large", to=exchange.request.peer, message_number=0, reason=spool.problem.message)
+            context = self._context_of(exchange, found, root)
+            self._pass(context, lambda error: take(exchange, found, None) if error is None else refuse())
+
+        if exchange.notes is None:
+            exchange.notes = {}
+        self._decoder.read_head(spool, read, opening)
 
     def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
         if exchange.notes is None:
@@ -232,6 +266,8 @@ class Envelopes:
         if isinstance(response.spool, PackageSpool):
             then = partial(self._answer_unpacked, sent, response, notes, answered)
             self._decoder.read_spooled(response.spool, then, self._opening_of(sent, response, notes))
+        elif isinstance(response.spool, HeadSpool):
+            self._read_head(sent, response, notes, answered, response.spool)
         # Some services send one envelope with the media type of a package.
         elif response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
@@ -283,6 +319,26 @@ class Envelopes:
             self._pass(context, lambda error: answered(read if error is None else error))
         else:
             answered(read)
+
+    def _read_head(
+        self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered, spool: HeadSpool
+    ) -> None:
+        """Read an answer that is too large: a reply, in whose place its requester gets an error, or the error."""
+
+        def read(found: Outcome, root: bytes) -> None:
+            is_success = 200 <= response.status < 300
+            if is_success and replace_reply(found, spool.problem, is_forwarded=self.passes_on):
+                self._answered(sent, replace(response, body=root), notes or {}, checked, found)
+            else:
+                answered(spool.problem)
+
+        def checked(found: Outcome) -> None:
+            # Processors may demand what only the whole message proves, such as a signature of its body.
+            if isinstance(found, Envelope):
+                log.warning("answer.too_large", to=sent.to, message_number=sent.number, reason=spool.problem.message)
+            answered(found if isinstance(found, Envelope) else spool.problem)
+
+        self._decoder.read_head(spool, read, self._opening_of(sent, response, notes))
 
     @property
     def limits(self) -> Limits:

@@ -10,11 +10,12 @@ from typing import Self
 from lxml import etree
 from msgspec.structs import astuple
 
+from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.attachments import Attachment, decode_attachments, inline_attachments
 from holdfast.endpoint.envelopes.transport_facts import read_facts
-from holdfast.exceptions import EnvelopeError, HoldfastError, PeerFault
+from holdfast.exceptions import DeliveryError, EnvelopeError, HoldfastError, PeerFault, clause
 from holdfast.http.tls import PeerCertificate
 from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
 from holdfast.wire.names import SOAP_NS
@@ -122,6 +123,7 @@ class Message:
 
         Raises:
             PeerFault: with the reason, the code and the detail.
+            DeliveryError: the message replaces a reply that was too large.
         """
         # Before it is parsed: a reply may have megabytes.
         if b"Fault" not in self.body_bytes[:200]:
@@ -130,7 +132,19 @@ class Message:
         name = etree.QName(fault)
         if name.localname != "Fault" or "envelope" not in (name.namespace or ""):
             return
-        raise _peer_fault(fault)
+        error = _peer_fault(fault)
+        if error.code == REPLY_TOO_LARGE and any(HOLDFAST_NS in part.nsmap.values() for part in fault.iter("{*}*")):
+            raise too_large_error("the service", self.relates_to or "", error.message)
+        raise error
+
+
+def too_large_error(to: str, message_id: str, reason: str) -> DeliveryError:
+    """Return the error for a request with a reply that is too large for this side."""
+    return DeliveryError(
+        f"{to} has the request {message_id}, but its reply is too large: {clause(reason)}",
+        remedy="The operation was executed and the request is done. Before you repeat it with a new MessageID, check "
+        "what it changed.",
+    )
 
 
 def _peer_fault(fault: etree._Element) -> PeerFault:

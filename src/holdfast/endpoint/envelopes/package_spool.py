@@ -11,6 +11,7 @@ from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, StoreError
+from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.outcome import Streamed
 from holdfast.wire import ArrivingPackage, Limits
 
@@ -31,6 +32,8 @@ class PackageSpool:
     Attributes:
         writer: Writes the content; None before the first bytes are written.
     """
+
+    begins_at = SPOOL_FROM
 
     def __init__(self, media: str, choose: Callable[[bytes], ContentWriter], limits: Limits) -> None:
         self._media = media

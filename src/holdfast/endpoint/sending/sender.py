@@ -15,6 +15,7 @@ from holdfast.core.origin import without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
+from holdfast.endpoint.envelopes.head_spool import TOO_LARGE_REMEDY
 from holdfast.endpoint.envelopes.processors import ExtraRequest
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
@@ -41,11 +42,6 @@ PAUSING_STATUS = (429, 503)
 
 RETIRED_FOR = 300.0
 """Seconds that a replaced transport has to finish its requests in flight."""
-TOO_LARGE_REMEDY = (
-    "Ask the service's operator to return large values as attachments (MTOM); a service "
-    "on Holdfast does so with DestinationHTTP(mtom=True)."
-)
-"""What to do about an answer beyond a limit of this side."""
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""

@@ -13,6 +13,7 @@ from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
+from holdfast.endpoint.envelopes.message import too_large_error
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.exceptions import (
@@ -25,7 +26,6 @@ from holdfast.exceptions import (
     SequenceLost,
     StoreDamaged,
     StoreFailed,
-    clause,
     message_of,
     repair_of,
 )
@@ -243,11 +243,7 @@ def log_stopped(stopped: Stopped) -> None:
 def unanswered_error(unanswered: Unanswered, to: str) -> DeliveryError:
     """Return the error for callers that wait for a reply that will not arrive."""
     if unanswered.too_large:
-        return DeliveryError(
-            f"{to} has the request {unanswered.message_id}, but its reply is too large: {clause(unanswered.too_large)}",
-            remedy="The operation was executed and the request is done. Before you repeat it with a new MessageID, "
-            "check what it changed.",
-        )
+        return too_large_error(to, unanswered.message_id, unanswered.too_large)
     return DeliveryError(
         f"{to} has the request {unanswered.message_id} but sent no reply to it",
         remedy="The service treats this action as one-way: use send(). If it should reply, check its handler.",

@@ -114,7 +114,7 @@ class RunningSource:
             http.headers,
             on_transport_error=self._transport_error,
             on_answer=self._answered,
-            spooling=settings.envelopes.spooling_answers(store.create_content),
+            spooling=settings.envelopes.spooling_replies_in_answers(store.create_content),
         )
         self._sender.on_reply = self.calls.given.mark
         self._listener: Listener | None = None
@@ -194,7 +194,7 @@ class RunningSource:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
         mark = self.calls.given.mark
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses, mark)
-        spooling = self._settings.envelopes.spooling(self.store.create_content)
+        spooling = self._settings.envelopes.spooling_replies(self.store.create_content)
         self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import httptools
 
 from holdfast.http.client.answer_room import SMALL_ANSWER, AnswerRoom, Claim
-from holdfast.http.content_spool import SPOOL_FROM, ContentSpool
+from holdfast.http.content_spool import ContentSpool
 from holdfast.http.exchange import HTTPLimits, Spool
 from holdfast.http.head_memory import KnownAnswers
 from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
@@ -349,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
         # A chunked answer may have any length, so it claims the most.
         size = self._shared.max_response if self._declared is None else self._declared
         if self._spooled.spool is not None:
-            size = min(size, SPOOL_FROM)
+            size = min(size, self._spooled.spool.begins_at)
         self._claim = self._shared.room.claim(self._shared.origin, size, self.transport.resume_reading)
         if not self._claim.is_granted:
             self.transport.pause_reading()

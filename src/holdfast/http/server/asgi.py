@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.http.content_spool import SPOOL_FROM, ContentSpool
+from holdfast.http.content_spool import ContentSpool
 from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, Spooling, check_headers
 from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
@@ -243,7 +243,8 @@ class _Content:
         """Refuse what could not be held before it is read."""
         if size > self.spooled.limit(self._limits):
             raise _Refused(BODY_TOO_LARGE)
-        if not self._buffered.fits(min(size, SPOOL_FROM) if self.spooled.takes(size) else size):
+        spool = self.spooled.spool
+        if not self._buffered.fits(size if spool is None else min(size, spool.begins_at)):
             raise _Refused(OUT_OF_ROOM)
 
     async def read(self, receive: Receive) -> bytes | None:

@@ -1,0 +1,77 @@
+"""Keeps the headers of an answer that is too large, so that its request can be told. Knows no connection."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE, TOO_LARGE_FOR_BROKER
+from holdfast.core.messages import Envelope, Fault
+from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
+from holdfast.exceptions import HoldfastError, LimitExceeded, clause
+from holdfast.wire import Limits
+from holdfast.wire.decoding.head import head_of
+
+TOO_LARGE_REMEDY = (
+    "Ask the service's operator to return large values as attachments (MTOM); a service "
+    "on Holdfast does so with DestinationHTTP(mtom=True)."
+)
+"""What to do about an answer beyond a limit of this side."""
+
+
+class HeadSpool:
+    """One message without attachments; see :class:`~holdfast.http.exchange.Spool`. It is spooled only once it is larger
+    than the limit, so it cannot be read. The rest of it is dropped: then the connection serves the next message.
+
+    Args:
+        limits: Limits on the envelope.
+    """
+
+    is_full = wants_flush = False
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._head = bytearray()
+        self.begins_at = limits.max_bytes
+
+    def add(self, data: bytes) -> None:
+        self._head += data[: max(0, self._limits.max_header_bytes - len(self._head))]
+
+    def flush(self) -> None:
+        """Write nothing."""
+
+    def root(self) -> bytes:
+        """Return an envelope with the headers and an empty Body; errors as for :func:`head_of`."""
+        return head_of(bytes(self._head), self._limits)
+
+    @property
+    def problem(self) -> LimitExceeded:
+        """The error of a message that is too large."""
+        return LimitExceeded(f"the message has more than {self.begins_at:,} bytes without attachments")
+
+
+def replace_reply(
+    envelope: Envelope | HoldfastError, problem: LimitExceeded, *, is_forwarded: bool
+) -> TypeGuard[Envelope]:
+    """Put a fault in the place of a reply's body that was too large. Return whether the message is such a reply.
+
+    The reply counts as received, so its source stops retransmitting it (WS-RM 3.9): it would be too large each time.
+    Its requester receives the fault as the only answer to its request, so nothing is lost without an error.
+
+    Args:
+        envelope: What was read.
+        problem: The error of its size.
+        is_forwarded: Whether the requester is another endpoint.
+    """
+    if isinstance(envelope, HoldfastError) or envelope.relates_to is None:
+        return False
+    # An answer of the protocol lacks the Body that its Action announces.
+    if envelope.control is not None or envelope.contradiction:
+        return False
+    fault = TOO_LARGE_FOR_BROKER
+    if not is_forwarded:
+        reason = f"{clause(problem.message)}. {TOO_LARGE_REMEDY}"
+        fault = Fault(REPLY_TOO_LARGE, reason, sender=False, code_namespace=HOLDFAST_NS)
+    code = f"{{{fault.code_namespace}}}{fault.code}"
+    envelope.body = fault_body(ApplicationFault(fault.reason, sender=fault.sender, code=code), envelope.soap.value)
+    envelope.fault = fault
+    return True
