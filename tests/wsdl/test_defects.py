@@ -40,3 +40,25 @@ def test_an_incomplete_operation_is_named_with_the_reason(
         contract.operation(name)
     if "Price" in contract.operations:
         assert contract.request(contract.operation("Price"), (), {"item": "a"})
+
+
+NO_NAMESPACE = """<wsdl:definitions xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/"
+    xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:xs="http://www.w3.org/2001/XMLSchema">
+  <wsdl:types><xs:schema targetNamespace="urn:a"><xs:element name="A" type="xs:string"/></xs:schema></wsdl:types>
+  <wsdl:message name="In"><wsdl:part name="p" element="a:A" xmlns:a="urn:a"/></wsdl:message>
+  <wsdl:portType name="T"><wsdl:operation name="Good"><wsdl:input message="In"/></wsdl:operation>
+    <wsdl:operation name="Bad"><wsdl:input message="No"/></wsdl:operation></wsdl:portType>
+  <wsdl:binding name="B" type="T"><soap:binding transport="http://schemas.xmlsoap.org/soap/http"/>
+    <wsdl:operation name="Good"><wsdl:input><soap:body use="literal"/></wsdl:input></wsdl:operation>
+    <wsdl:operation name="Bad"><wsdl:input><soap:body use="literal"/></wsdl:input></wsdl:operation></wsdl:binding>
+  <wsdl:service name="S"><wsdl:port name="P" binding="B"><soap:address location="http://h/"/></wsdl:port></wsdl:service>
+</wsdl:definitions>"""
+
+
+def test_a_wsdl_without_a_namespace_names_its_incomplete_operation_too(tmp_path: Path) -> None:
+    file = tmp_path / "a.wsdl"
+    file.write_text(NO_NAMESPACE)
+    contract = Contract(Documents(file, lambda url: b""))
+    assert set(contract.operations) == {"Good"}
+    assert contract.unusable == {"Bad": "the message No of its input does not exist"}
+    assert b"hello" in contract.request(contract.operation("Good"), ("hello",), {})

@@ -28,9 +28,10 @@ from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import unusable_operations
+from holdfast.wsdl.derived_types import TYPE, DerivedTypes
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
-from holdfast.wsdl.values import any_names, parsed, prepared, simple_types
+from holdfast.wsdl.values import complete, parsed, prepared, simple_types
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
 """zeep's message for a field of a choice that has another one; wrong names are refused before."""
@@ -96,6 +97,8 @@ class Contract:
         TransportError: a document cannot be fetched.
     """
 
+    TYPE = TYPE
+
     def __init__(self, documents: Documents, port: str | None = None) -> None:
         self.documents = documents
         self.description = documents.description()
@@ -117,11 +120,12 @@ class Contract:
             for body in (one.input, one.output, *one.faults.values())
             if body is not None
         ]
-        any_names((*self._document.types.types, *bodies))
+        complete((*self._document.types.types, *bodies))
         self._by_root = {
             one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
         }
         self._schema: BodySchema | None = None
+        self._derived_types = DerivedTypes(documents, self._document.types)
 
     @cached_property
     def demands_mtom(self) -> bool:
@@ -243,8 +247,7 @@ class Contract:
             return b""
         parent = etree.Element("parent")
         try:
-            arguments, values = prepared(element, arguments, values, is_json=is_json)
-            element.render(parent, element.type(*arguments, **values))
+            element.render(parent, prepared(element, arguments, values, self._derived_types, is_json=is_json))
         except EnvelopeError as error:
             raise EnvelopeError(
                 f"The values for {what} do not fit the WSDL: {error.message}", remedy=error.remedy

@@ -17,7 +17,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-import zeep.helpers
 import zeep.xsd
 from lxml import etree
 from zeep.xsd.schema import Schema
@@ -30,6 +29,7 @@ from zeep.xsd.valueobjects import AnyObject, CompoundValue
 from holdfast.exceptions import EnvelopeError, clause
 from holdfast.settings import suggestion
 from holdfast.wire.text import NOT_IN_XML
+from holdfast.wsdl.derived_types import TYPE, DerivedTypes, type_name
 
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _MARK = "{http://www.w3.org/XML/1998/namespace}present"
@@ -57,31 +57,44 @@ _ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
 
 
 def prepared(
-    element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], *, is_json: bool
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments for zeep's element of a body.
+    element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], types: DerivedTypes, *, is_json: bool
+) -> Any:
+    """Return zeep's value for the element of a body.
 
     Args:
         element: The element.
         arguments: The values of its first fields, or its own if it has no fields.
         values: The fields by name.
+        types: The types that values may name with ``@type``.
         is_json: Whether the values are from JSON, which has no bytes: binary values are then in base64.
 
     Raises:
         EnvelopeError: A value has a type that its field cannot have; the message names the field.
     """
-    writer = _Preparation(is_json=is_json)
+    writer = _Preparation(types, is_json=is_json)
     kind = element.type
     if not isinstance(kind, zeep.xsd.ComplexType):
-        return tuple(writer.item(kind, value, element.name) for value in arguments), dict(values)
-    return writer.fields(kind, arguments, values, "")
+        return kind(*(writer.item(kind, value, element.name) for value in arguments), **values)
+    kind, values = writer.typed(kind, values, "")
+    arguments, values = writer.fields(kind, arguments, values, "")
+    return kind(*arguments, **values)
 
 
 class _Preparation:
     """One pass over the values of a body."""
 
-    def __init__(self, *, is_json: bool) -> None:
+    def __init__(self, types: DerivedTypes, *, is_json: bool) -> None:
+        self._types = types
         self._is_json = is_json
+
+    def typed(self, kind: Any, values: Mapping[str, Any], path: str) -> tuple[Any, Mapping[str, Any]]:
+        """Return the type of a structure, and its fields without the name of that type."""
+        if TYPE in values:
+            kind = self._types.find(kind, values[TYPE], path)
+            values = {name: value for name, value in values.items() if name != TYPE}
+        else:
+            self._types.check_concrete(kind, path)
+        return kind, values
 
     def fields(
         self, kind: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], path: str
@@ -128,6 +141,9 @@ class _Preparation:
             return value
         if isinstance(kind, zeep.xsd.ComplexType):
             return self._structure(kind, value, where)
+        if type(kind) is AnyType and isinstance(value, Mapping) and TYPE in value:
+            own, fields = self.typed(kind, value, where)
+            return AnyObject(own, own(**self.fields(own, (), fields, where)[1]))
         if isinstance(value, str):
             _check_characters(where, value)
         if isinstance(kind, ListType):
@@ -138,7 +154,9 @@ class _Preparation:
 
     def _structure(self, kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, Mapping):
-            return self.fields(kind, (), value, where)[1]
+            own, fields = self.typed(kind, value, where)
+            prepared = self.fields(own, (), fields, where)[1]
+            return prepared if own is kind else own(**prepared)
         if kind._array_type is not None or not kind.elements or isinstance(value, etree._Element):
             return value
         return self.fields(kind, (value,), {}, where)[0][0]  # zeep takes it as the first field
@@ -292,11 +310,63 @@ class _Number(_Exact):
         return str(value)  # zeep would write NaN in upper case
 
 
+class _Written:
+    """A time with more digits than Python's class holds: ``isoformat()`` still returns all of them."""
+
+    text = ""
+
+    def isoformat(self, *how: Any, **more: Any) -> str:
+        return self.text if self.text and not how and not more else super().isoformat(*how, **more)  # type: ignore[misc]
+
+
+class _WrittenDateTime(_Written, datetime.datetime):
+    """A datetime of a body."""
+
+
+class _WrittenTime(_Written, datetime.time):
+    """A time of a body."""
+
+
+class _WrittenDuration(_Written, datetime.timedelta):
+    """A timedelta of a body."""
+
+
+def _written(found: Any, text: str) -> Any:
+    """Return a time that keeps the text that it was read from, if Python's class lacks some of its digits."""
+    if _TOO_EXACT.search(text) is None:
+        return found
+    if isinstance(found, datetime.datetime):
+        kept: Any = _WrittenDateTime.combine(found.date(), found.timetz())
+    elif isinstance(found, datetime.time):
+        kept = _WrittenTime(found.hour, found.minute, found.second, found.microsecond, found.tzinfo)
+    elif isinstance(found, datetime.timedelta):
+        kept = _WrittenDuration(found.days, found.seconds, found.microseconds)
+    else:
+        raise ValueError("it has years or months, and a fraction of a second with more than six digits")
+    kept.text = text.strip()
+    return kept
+
+
+class _Duration(_Exact):
+    def _read(self, value: str) -> Any:
+        return _written(super()._read(value), value)
+
+    def xmlvalue(self, value: Any) -> str:
+        return duration_text(value)
+
+
+def duration_text(value: Any) -> str:
+    """Return a duration, or the text of one, as XML writes it."""
+    if isinstance(value, _Written):
+        return value.text
+    return value if isinstance(value, str) else str(builtins.isodate.duration_isoformat(value))
+
+
 class _Moment(_Exact):
     def _read(self, value: str) -> Any:
         midnight = _MIDNIGHT.fullmatch(value.strip())
         if midnight is None:
-            return super()._read(value)
+            return _written(super()._read(value), value)
         day, zone = midnight.groups("")
         found = super()._read(f"{day}00:00:00{zone}")
         return found + datetime.timedelta(days=1) if day else found
@@ -317,21 +387,77 @@ class _Month(_PartOfDate):
 
 
 class _Name(_Exact):
-    """A QName as ``{namespace}name``. zeep does not tell the namespaces of attributes, so theirs keep the prefix."""
+    """A QName as ``{namespace}name``."""
 
     def parse_xmlelement(self, xmlelement: etree._Element, *_: Any, **__: Any) -> str | None:
-        prefix, _colon, name = (xmlelement.text or "").strip().rpartition(":")
-        namespace = xmlelement.nsmap.get(prefix or None)
-        return f"{{{namespace}}}{name}" if namespace and name else name or None
+        return _clark_names(xmlelement, xmlelement.text or "") or None
+
+
+def _clark_names(element: etree._Element, text: str) -> str:
+    """Return a QName, or a list of them, as ``{namespace}name``, where the prefix is that of an element."""
+    split = [one.rpartition(":") for one in text.split()]
+    found = [(element.nsmap.get(prefix or None), name) for prefix, _, name in split]
+    return " ".join(f"{{{namespace}}}{name}" if namespace else name for namespace, name in found)
+
+
+def _prefixed_names(element: etree._Element, names: Iterable[Any]) -> str:
+    """Return QNames as a list, with prefixes that an element declares."""
+    words = []
+    for name in names:
+        element.set(_MARK, name)  # lxml declares the namespace, and the declaration stays
+        words.append(str(element.attrib.pop(_MARK)))
+    return " ".join(words)
+
+
+class _NameList(ListType):
+    """A list of QNames."""
+
+    def parse_xmlelement(self, xmlelement: etree._Element, *_: Any, **__: Any) -> list[str]:
+        return _clark_names(xmlelement, xmlelement.text or "").split()
+
+    def render(self, node: etree._Element, value: Any, *_: Any, **__: Any) -> None:
+        node.text = _prefixed_names(node, value)
+
+
+class _NameListAttribute(zeep.xsd.Attribute):
+    """An attribute with a list of QNames."""
+
+    def render(self, parent: etree._Element, value: Any, *_: Any, **__: Any) -> None:
+        if isinstance(value, list):
+            parent.set(self.qname, _prefixed_names(parent, value))
+
+
+class _WithNames:
+    """A type with QNames in attributes. zeep does not pass them their element, which declares the prefixes."""
+
+    attributes: Any
+
+    def parse_xmlelement(self, xmlelement: etree._Element, *given: Any, **more: Any) -> Any:
+        names = [one.qname.text for _, one in self.attributes if one.name and _has_names(one.type)]
+        texts = {name: text for name in names if (text := xmlelement.get(name)) is not None}
+        for name, text in texts.items():
+            xmlelement.set(name, _clark_names(xmlelement, text))
+        try:
+            return super().parse_xmlelement(xmlelement, *given, **more)  # type: ignore[misc] # of zeep's class
+        finally:
+            for name, text in texts.items():
+                xmlelement.set(name, text)
+
+
+def _has_names(kind: Any) -> bool:
+    return isinstance(kind.item_type if isinstance(kind, ListType) else kind, builtins.QName)
 
 
 _MIDNIGHT = re.compile(r"(.+T)?24:00:00(?:\.0+)?(Z|[-+]\d\d:\d\d)?")
 """The end of a day, which is valid in XML Schema and no time in Python."""
+_TOO_EXACT = re.compile(r"\.\d{6}\d*[1-9]")
+"""More than six digits of a fraction, such as .NET writes."""
 _SPECIAL: dict[type, type[_Exact]] = {
     builtins.HexBinary: _Hex,
     builtins.Float: _Number,
     builtins.DateTime: _Moment,
     builtins.Time: _Moment,
+    builtins.Duration: _Duration,
     builtins.QName: _Name,
     **dict.fromkeys(_PARTS_OF_DATES, _PartOfDate),
     builtins.gMonth: _Month,
@@ -363,8 +489,8 @@ class _WithSelf:
         return type(type(self).__name__, (_Value,), {"_xsd_type": self, "__module__": "zeep.objects"})
 
 
-def any_names(kinds: Iterable[Any]) -> None:
-    """Let the types, and those of their fields, have a field ``self``.
+def complete(kinds: Iterable[Any]) -> None:
+    """Let the types, and those of their fields, have a field ``self`` and QNames in attributes and lists.
 
     Args:
         kinds: zeep's types, before the first value.
@@ -373,6 +499,8 @@ def any_names(kinds: Iterable[Any]) -> None:
     waiting = list(kinds)
     while waiting:
         kind = waiting.pop()
+        if type(kind) is ListType and _has_names(kind):
+            kind.__class__ = _NameList
         if id(kind) in seen or not isinstance(kind, zeep.xsd.ComplexType):
             continue
         seen.add(id(kind))
@@ -380,6 +508,12 @@ def any_names(kinds: Iterable[Any]) -> None:
         waiting.extend(getattr(one, "type", None) for one in fields.values())
         if "self" in fields and not isinstance(kind, _WithSelf):
             kind.__class__ = type(type(kind).__name__, (_WithSelf, type(kind)), {})
+        named = [one for _, one in kind.attributes if one.name and _has_names(one.type)]
+        if named and not isinstance(kind, _WithNames):
+            kind.__class__ = type(type(kind).__name__, (_WithNames, type(kind)), {})
+        for one in named:
+            if isinstance(one.type, ListType):
+                one.__class__ = _NameListAttribute
 
 
 def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
@@ -396,13 +530,34 @@ def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
         one.text = ""
         one.set(_MARK, "")  # zeep reads a structure without attributes and elements as None
     try:
-        return zeep.helpers.serialize_object(element.parse(body, schema), dict)
+        return _plain(element.parse(body, schema), element.type)
     except _Unreadable as error:
         error.message = f"{_place(body, error.value)}: {error.message}"
         raise
     finally:
         for one in marked:  # the value of xs:any is the element itself
             del one.attrib[_MARK]
+
+
+def _plain(value: Any, declared: Any) -> Any:
+    """Return zeep's value as plain Python data.
+
+    Args:
+        value: The value.
+        declared: Its declared type, or the type with the repeated group that it is of; None if the schema has none.
+    """
+    if isinstance(value, list):
+        return [_plain(one, declared) for one in value]
+    if not isinstance(value, dict | CompoundValue):
+        return value
+    own = getattr(value, "_xsd_type", declared)
+    known = dict((*_elements(own), *own.attributes)) if isinstance(own, zeep.xsd.ComplexType) else {}
+    name = type_name(value, declared)
+    found: dict[str, Any] = {} if name is None else {TYPE: name}
+    for key in value:
+        kind = getattr(known[key], "type", None) if key in known else own
+        found[key] = _plain(value[key], kind)
+    return found
 
 
 def _is_present_and_empty(one: etree._Element) -> bool:

@@ -31,6 +31,7 @@ from holdfast import SymmetricBindingValidator, UsernameTokenValidator
 from holdfast.cli.running.operation_values import OperationValues
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.exceptions import ConfigurationError
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.documents import Documents
 
@@ -304,15 +305,43 @@ def test_numbers_in_json_arrive_without_loss_in_both_directions(amount: Decimal,
         "amount": amount,
         "count": count,
         "share": share,
+        "wait": None,
     }
     told = json.loads(values.reply(body))
     assert values.body("a", json.dumps(told).encode()) == body
 
 
+@pytest.mark.parametrize("name", ["NaN", "INF", "-INF"])
+def test_numbers_that_json_lacks_are_the_texts_of_xml(name: str) -> None:
+    values = _numbers()
+    body = values.body("a", f'{{"amount": 1, "count": 1, "share": "{name}"}}'.encode())
+    told = json.loads(values.reply(body), parse_constant=pytest.fail)
+    assert told["share"] == name
+    assert values.body("a", json.dumps(told).encode()) == body
+
+
+@pytest.mark.parametrize(
+    ("written", "text"), [("NaN", "NaN"), ("Infinity", "INF"), ("-Infinity", "-INF"), ("[1, NaN]", "NaN")]
+)
+def test_a_number_that_json_lacks_is_refused_in_json(written: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no number of JSON") as caught:
+        _numbers().body("a", f'{{"amount": 1, "count": 1, "share": {written}}}'.encode())
+    assert f'Write the text "{text}"' in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["PT1.5S", "P1DT2H", "P1Y2M3D", "-PT1H", "PT0.1234567S"])
+def test_a_duration_in_json_can_be_sent_again(text: str) -> None:
+    values = _numbers()
+    body = values.body("a", f'{{"amount": 1, "wait": "{text}"}}'.encode())
+    told = json.loads(values.reply(body))
+    assert told["wait"] == text
+    assert values.body("a", json.dumps(told).encode()) == body
+
+
 @cache
 def _numbers() -> OperationValues:
-    fields = (("amount", "decimal"), ("count", "integer"), ("share", "double"))
-    elements = "".join(f'<xs:element name="{name}" type="xs:{kind}"/>' for name, kind in fields)
+    fields = (("amount", "decimal"), ("count", "integer"), ("share", "double"), ("wait", "duration"))
+    elements = "".join(f'<xs:element name="{name}" type="xs:{kind}" minOccurs="0"/>' for name, kind in fields)
     schema = (
         f'<xs:element name="In"><xs:complexType><xs:sequence>{elements}</xs:sequence></xs:complexType></xs:element>'
     )

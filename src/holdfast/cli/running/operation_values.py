@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
+import math
 import shlex
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError, OperationFault, PeerFault
 
@@ -28,7 +30,8 @@ def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict
         ConfigurationError: The text is not JSON, or not an object.
     """
     try:
-        found = json.loads(text, parse_float=Decimal)  # a float would lose digits of an xs:decimal
+        # A float would lose digits of an xs:decimal.
+        found = json.loads(text, parse_float=Decimal, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
         raise unfit(f"it is not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -63,14 +66,14 @@ class OperationValues:
 
     def reply(self, body: bytes) -> str:
         """Return the value of a reply as a line of JSON."""
-        return json.dumps(self._contract.reply_value(self._operation, body), default=_text, ensure_ascii=False)
+        return _json(self._contract.reply_value(self._operation, body))
 
     def fault(self, fault: PeerFault) -> str:
         """Return the name and values of a declared fault, for its message; "" for another fault."""
         found = self._contract.fault(self._operation, fault)
         if not isinstance(found, OperationFault):
             return ""
-        return f" ({found.name}: {json.dumps(found.value, default=_text, ensure_ascii=False)})"
+        return f" ({found.name}: {_json(found.value)})"
 
     def _no_values(self, where: str, why: str, remedy: str = "") -> ConfigurationError:
         from holdfast.wsdl.contract import fields
@@ -100,11 +103,43 @@ def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -
     return OperationValues(load_contract(documents_of(wsdl, http), port), operation, wsdl)
 
 
+_NOT_FINITE = {"NaN": "NaN", "Infinity": "INF", "-Infinity": "-INF"}
+"""Python's names of numbers that JSON lacks -> their names in XML."""
+
+
+def _no_number(name: str) -> Never:
+    """Refuse a number that Python's parser accepts.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f'{name} is no number of JSON. Write the text "{_NOT_FINITE[name]}"')
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_finite(value), default=_text, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return values with the texts of XML for numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
+    return value
+
+
 def _text(value: Any) -> str:
-    """Convert a value that JSON lacks: a decimal number or date as in XML, bytes as base64."""
+    """Convert a value that JSON lacks: a decimal number, date or duration as in XML, bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
         return f"{value:f}"  # XML has no exponent in it
+    if isinstance(value, datetime.timedelta) or hasattr(value, "tdelta"):
+        from holdfast.wsdl.values import duration_text
+
+        return duration_text(value)
     isoformat = getattr(value, "isoformat", None)
     return str(isoformat()) if isoformat is not None else str(value)

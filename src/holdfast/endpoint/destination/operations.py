@@ -43,6 +43,7 @@ class OperationHandler:
         """Whether the handler of a one-way operation has returned a value, which is reported once."""
         self._fields = fields(operation.input)
         self._parameters = dict(inspect.signature(handler).parameters)
+        self._takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in self._parameters.values())
         self._message = self._take_message()
         self.takes_connection = self._parameters.pop(CONNECTION, None) is not None and CONNECTION not in self._fields
         self._check_parameters()
@@ -97,6 +98,8 @@ class OperationHandler:
             is_empty = self._operation.input is None or values in (None, {})
             return self._handler(*(() if is_empty else (values,)), **further)
         given = {name: value for name, value in values.items() if value is not None or not self._has_default(name)}
+        if not self._takes_all:
+            given.pop(self._contract.TYPE, None)  # of a body of a derived type: no argument can have this name
         return self._handler(**given, **further)
 
     def _write(self, message: Message, result: Any) -> bytes | WithAttachments | None:
@@ -147,8 +150,7 @@ class OperationHandler:
             for name, one in self._parameters.items()
             if one.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         }
-        takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in self._parameters.values())
-        missing = [] if takes_all else [name for name in self._fields if name not in named]
+        missing = [] if self._takes_all else [name for name in self._fields if name not in named]
         unknown = [
             name for name, one in named.items() if name not in self._fields and one.default is inspect.Parameter.empty
         ]

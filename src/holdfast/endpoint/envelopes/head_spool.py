@@ -1,4 +1,4 @@
-"""Keeps the headers of an answer that is too large, so that its request can be told. Knows no connection."""
+"""Keeps the headers of an answer that is too large: they name its request. Knows no connection."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HeadSpool:
 def replace_reply(
     envelope: Envelope | HoldfastError, problem: LimitExceeded, *, is_forwarded: bool
 ) -> TypeGuard[Envelope]:
-    """Put a fault in the place of a reply's body that was too large. Return whether the message is such a reply.
+    """Replace the body of a reply that was too large by a fault. Return whether the message is such a reply.
 
     The reply counts as received, so its source stops retransmitting it (WS-RM 3.9): it would be too large each time.
     Its requester receives the fault as the only answer to its request, so nothing is lost without an error.
