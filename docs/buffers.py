@@ -251,6 +251,7 @@ WORKER = [
 """Additional buffers of a worker."""
 
 NO_BUFFERS = {
+    "client.option_types": {"LARGEST": "no bytes"},
     "core.messages": {"MAX_MESSAGE_NUMBER": "no bytes"},
     "core.sending.outbound_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
     "core.sending.polling.mailboxes": {"MOST_BYTES": "of MOST_BYTES_IN_ALL, for one address"},

@@ -87,6 +87,26 @@ def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
     assert found == places
 
 
+def test_urls_are_split_in_one_place_that_refuses_half_an_ipv6_address() -> None:
+    """``urlsplit`` raises ValueError for it. The other modules split what is checked, or handle that error."""
+    others = {
+        "broker/config.py",
+        "client/nodes.py",
+        "endpoint/admin/responses.py",
+        "http/client/proxies.py",
+        "pipeline/landing/delta.py",
+        "pipeline/options/values.py",
+        "store/address.py",
+        "wire/encoding/outgoing.py",
+    }
+    users = {
+        path.as_posix().partition("/holdfast/")[2]
+        for path in SOURCES
+        if "urlsplit(" in path.read_text(encoding="utf-8")
+    }
+    assert users == {"http/urls.py"} | others
+
+
 def test_no_simple_queue_is_asked_with_a_timeout() -> None:
     """CPython's may wait for ever, if the thread is interrupted within ``get`` for longer than the timeout."""
     texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}

@@ -49,8 +49,10 @@ class Within:
     most: float | None = None
 
 
-Seconds = Annotated[float, Unit.SECONDS]
-SecondsOrZero = Annotated[float, Unit.SECONDS, Within(0)]
+MOST_SECONDS: Final = 1_000_000_000
+"""The longest time of a setting or option, three decades: threads cannot wait for three centuries."""
+Seconds = Annotated[float, Unit.SECONDS, Within(None, MOST_SECONDS)]
+SecondsOrZero = Annotated[float, Unit.SECONDS, Within(0, MOST_SECONDS)]
 Bytes = Annotated[int, Unit.BYTES]
 Share = Annotated[float, Unit.SHARE, Within(0, 1)]
 Directory = Annotated[str, Unit.DIRECTORY]
@@ -187,7 +189,8 @@ def values_of(cls: type[Any], name: str) -> str:
     """Describe the valid values of a field in words, with their unit and bounds."""
     kinds, bounds = _annotated(cls)[name]  # type: ignore[arg-type] # a class can be hashed
     unit = unit_of(get_type_hints(cls, include_extras=True)[name])
-    told = _told(kinds, bounds.least, bounds.most)
+    # Every time has that limit, and no setting comes near it.
+    told = _told(kinds, bounds.least, None if bounds.most == MOST_SECONDS else bounds.most)
     return f"{told} ({unit.value})" if unit in (Unit.SECONDS, Unit.BYTES) else told
 
 
@@ -280,7 +283,7 @@ def check_seconds(name: str, value: object, *, zero: bool = True, endless: bool 
     Raises:
         ConfigurationError: the argument is not valid.
     """
-    _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, None)
+    _check(name, value, (float, NoneType) if endless else (float,), 0.0 if zero else None, MOST_SECONDS)
 
 
 def check_callable(name: str, value: object, arguments: int, *, optional: bool = False) -> None:

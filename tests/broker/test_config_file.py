@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import re
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_type_hints
 
 import pytest
 import trustme
+from hostile_urls import NO_URLS
 from hypothesis import given
 from hypothesis import strategies as st
 from signers import issue
@@ -853,3 +855,40 @@ def test_a_key_is_told_as_it_is_written() -> None:
     assert told_key(("policies", "https://a/*", "sending")) == 'policies."https://a/*".sending'
     assert told_key(("routes", 0, "to", 1)) == "routes[1].to[2]"
     assert ForwarderConfig("a", "b", "http://c/").versions[0] == Versions()
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "broker.toml"
+_NUMBER = re.compile(r'^([a-z_.]+) = (?:[\d.]+|"\d+(?:ms|s|m|h|d|kB|MB|GB)")(?= *(?:#|$))', re.MULTILINE)
+HOSTILE = [
+    "nan", "inf", "-inf", "-1", "-0.5", "1e400", "-1e400", "-" + "9" * 400, '""', '" "', '"x"', '"nan"', '"nans"',
+    '"1e400s"', '"-1s"', f'"{"9" * 400}s"', '"999999999999999999w"', "[]", "{}", "true",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: value[:20])
+def test_a_number_that_is_none_is_a_mistake_in_its_line(value: str) -> None:
+    text = EXAMPLE.read_text()
+    found = list(_NUMBER.finditer(text))
+    assert len(found) > 30
+    for one in found:
+        line = text.count("\n", 0, one.start()) + 1
+        assert line in [it.line for it in mistakes(f"{text[: one.start()]}{one[1]} = {value}{text[one.end() :]}")]
+    # All at once, also the whole number above all floats, which some settings may have.
+    every = _NUMBER.sub(rf"\1 = {'9' * 400}", text)
+    assert mistakes(every)
+
+
+_URL = re.compile(r'^([a-z_.]+) = (\[?)"https?://[^"]*"', re.MULTILINE)
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+def test_an_address_that_is_none_is_a_mistake_in_its_line(url: str) -> None:
+    text = EXAMPLE.read_text().replace("# url =", "url =")
+    found = list(_URL.finditer(text))
+    assert {"allow_addresses", "to", "url", "address"} <= {one[1] for one in found}
+    for one in found:
+        if one[1] == "to" and one[2]:
+            continue  # a pattern of a route
+        line = text.count("\n", 0, one.start()) + 1
+        new = f'{text[: one.start()]}{one[1]} = {one[2]}"{url}"{text[one.end() :]}'
+        assert line in [it.line for it in mistakes(new)], one[0]

@@ -1,6 +1,6 @@
 """What holds for every command: help that teaches, the nearest right name, exit codes, a quick start.
 
-Covers cli/failure.py.
+Covers cli/failure.py and client/option_types.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from typing import Any
 
 import click
 import pytest
+from hostile_urls import NO_HOSTS, NO_URLS
 
 import holdfast
 from holdfast.cli import main as program
+from holdfast.cli.inspection.operations import duration
 from holdfast.cli.main import COMMANDS, OVERVIEWS, cli
+from holdfast.client.option_types import Count, Number, Seconds
 from holdfast.exceptions import HoldfastError
 from holdfast.testing.ports import free_ports
 
@@ -209,9 +212,74 @@ def numeric_options() -> list[Any]:
     return list(below(cli, "", click.Context(cli)))
 
 
+HOSTILE = [
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "-0.5",
+    "-1e300",
+    "1e300",
+    "1e400",
+    "9" * 20,
+    "9" * 400,
+    "9" * 5000,
+    "",
+    " ",
+    "x",
+]
+
+
 @pytest.mark.parametrize("option", numeric_options())
 def test_every_number_of_the_command_line_has_bounds(option: click.Parameter) -> None:
-    not_finite = () if type(option.type) is click.FloatRange else ("nan", "inf")
-    for value in ("-inf", "-1e300", "-9999999999999", *not_finite):
+    for value in HOSTILE:
         with pytest.raises(click.BadParameter):
             option.type.convert(value, option, None)
+
+
+def test_numbers_of_the_command_line_have_one_reader() -> None:
+    """A plain ``click.FloatRange`` accepts ``nan`` and ``inf``."""
+    kinds = {type(parameter.values[0].type) for parameter in numeric_options()}
+    assert kinds == {Number, Seconds, Count}
+
+
+@pytest.mark.parametrize("value", [*HOSTILE, "nans", "infs", "1e400s", "-1s", "s", "1 s", "9" * 400 + "s"])
+def test_a_duration_of_the_command_line_is_one(value: str) -> None:
+    with pytest.raises(click.UsageError):
+        duration(value)
+
+
+PLACES_OF_URLS = [
+    ("send", "--to", "{}", "a.xml"),
+    ("send", "--to", "http://h/", "--proxy", "{}", "a.xml"),
+    ("send", "--wsdl", "{}", "a.xml"),
+    ("queues", "list", "--admin", "{}"),
+    ("sequences", "list", "--admin", "{}"),
+    ("cluster", "verify", "--admin", "{}"),
+    ("wsdl", "{}"),
+    ("audit", "{}"),
+    ("land", "--admin", "{}", "--queue", "q", "--table", "t"),
+    ("land", "--admin", "http://h/", "--proxy", "{}", "--queue", "q", "--table", "t"),
+    ("receive", "--admin", "{}"),
+    ("serve", "json:loads", "--allow-address", "{}"),
+    ("sequences", "{}"),
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+@pytest.mark.parametrize("place", PLACES_OF_URLS, ids=" ".join)
+def test_an_address_that_is_none_is_an_error_and_no_traceback(
+    run: Any, tmp_path: Path, place: tuple[str, ...], url: str
+) -> None:
+    (tmp_path / "a.xml").write_text("<a/>")
+    result = run(*(one.replace("{}", url) for one in place))
+    assert result.code in (1, 2)
+    assert "Traceback" not in result.err and "ValueError" not in result.err
+    assert result.err.strip()
+
+
+@pytest.mark.parametrize("url", NO_HOSTS)
+def test_a_database_at_a_host_that_is_none_is_an_error_and_no_traceback(run: Any, url: str) -> None:
+    result = run("receive", "--store", url.replace("http://", "postgresql://u@") + "/n")
+    assert (result.code, "Traceback" in result.err) == (1, False)
+    assert "Example: postgresql://" in result.err

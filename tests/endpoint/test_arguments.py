@@ -13,13 +13,15 @@ from itertools import product
 from typing import Any, ForwardRef, NoReturn
 
 import pytest
+from hostile_urls import NO_URLS
 from lxml import etree
 
 import holdfast
-from holdfast import ConfigurationError, Destination, Message, Source, SourceHTTP, Versions
+from holdfast import ConfigurationError, Destination, DestinationHTTP, Message, Source, SourceHTTP, Versions
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.source.wsdl import SourceOptions
+from holdfast.testing.proxy import Faults, LossyProxy
 
 URL = "http://127.0.0.1:9/"
 
@@ -169,7 +171,7 @@ def test_an_action_that_no_peer_accepts_is_refused_where_it_is_given(action: str
         holdfast.ApplicationFault("no", action=action)
 
 
-NO_IRIS = ["two words", "urn:a\nb", "urn:a\0", " urn:a", "", "http://a/%zz"]
+NO_IRIS = ["http://[::1", "two words", "urn:a\nb", "urn:a\0", " urn:a", "", "http://a/%zz"]
 
 
 @pytest.mark.parametrize(("name", "value"), [*product(["action", "message_id"], NO_IRIS), ("message_id", "relative")])
@@ -341,3 +343,17 @@ async def test_a_wait_of_less_than_no_time_is_refused_and_nothing_is_stored_or_c
             await sent.acknowledged(60)
     finally:
         await service.close()
+
+
+@pytest.mark.parametrize("url", NO_URLS)
+def test_an_address_that_is_none_is_refused_where_it_is_given(url: str) -> None:
+    for make in (
+        lambda: Source(url, ":memory:"),
+        lambda: holdfast.sync.Source(url, ":memory:"),
+        lambda: SourceHTTP(proxy=url),
+        lambda: SourceHTTP(listen=("127.0.0.1", 0), address=url),
+        lambda: Destination(":memory:", http=DestinationHTTP(allow_addresses=[url])),
+        lambda: LossyProxy(url, Faults()),
+    ):
+        with pytest.raises(ConfigurationError):
+            make()

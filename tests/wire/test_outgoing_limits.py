@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hostile_urls import NO_HOSTS
 
 from holdfast.core.messages import Envelope, Sequence
 from holdfast.core.versions import ALL_VERSIONS
@@ -165,6 +166,20 @@ def test_text_without_a_scheme_is_refused_with_an_example(text: str) -> None:
     check_action(text or "x", of_peer=True)
     if text and " " not in text:
         check_action(text)  # services have such a soapAction
+
+
+@pytest.mark.parametrize("text", NO_HOSTS)
+def test_an_iri_with_an_invalid_host_is_refused(text: str) -> None:
+    for check in (check_action, lambda one: check_iri("to", one), lambda one: check_iri("message_id", one)):
+        with pytest.raises(EnvelopeError, match="names an invalid host"):
+            check(text)
+    check_action(text, of_peer=True)
+
+
+@pytest.mark.parametrize("text", ["urn:a[1]", "http://h/a[1]?b=[2]#[3]", "http://u@[::1]/", "http://[fe80::1]:80"])
+def test_brackets_that_are_no_part_of_a_host_are_accepted(text: str) -> None:
+    check_iri("message_id", text)
+    check_action(text)
 
 
 def _with(uri: str) -> Envelope:

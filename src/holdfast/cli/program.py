@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import signal
 import ssl
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
+from holdfast.client.option_types import LARGEST, Count
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.settings import Unit, bounds_of, meaning_of, unit_of
@@ -54,7 +54,7 @@ def setting_option(cls: type[Any], field: str, *option: str, before: str = "", *
         more["type"] = click.Path(exists=True, dir_okay=False)
     elif isinstance(default, int):
         least = 1 if bounds.least is None else int(bounds.least)
-        more["type"] = click.IntRange(least, int(bounds.most) if bounds.most is not None else None)
+        more["type"] = Count(least, int(bounds.most) if bounds.most is not None else LARGEST)
     if isinstance(default, int | str):
         more |= {"default": default, "show_default": True}
     return click.option(*option, help=before + meaning_of(cls, field).replace("``", ""), **more)
@@ -90,24 +90,6 @@ def tell_traces(app: Destination, traces: bool) -> None:
         from holdfast.endpoint.trace import exporting_provider, trace
 
         trace(app, exporting_provider())
-
-
-class Number(click.FloatRange):
-    """A number within bounds, neither ``nan`` nor ``inf``."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-class Seconds(Number):
-    """A number of seconds, 0 or more, that a clock can reach."""
-
-    def __init__(self) -> None:
-        super().__init__(min=0)
 
 
 @contextlib.contextmanager

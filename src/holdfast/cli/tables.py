@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -20,6 +19,7 @@ from click.core import ParameterSource
 from holdfast.cli.program import CLIENT_TLS, remembered_options
 from holdfast.client.terminal_text import shown
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.urls import is_url
 
 if TYPE_CHECKING:
     from holdfast.client.admin import Access
@@ -144,7 +144,7 @@ def admin_client(admin: str | None = None, store: str | None = None) -> AdminCli
         client = AdminClient(StoreTransport(store), words)
     else:
         url = admin or DEFAULT_ADMIN
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        if not is_url(url):
             raise click.UsageError(f"--admin {url!r} is not a URL such as http://127.0.0.1:8081.")
         client = AdminClient(HTTPTransport(url, access(), words_without_answer), words)
     context.call_on_close(client.close)

@@ -11,13 +11,14 @@ import os
 import ssl
 import tempfile
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.proxies import Proxy
 from holdfast.http.reasons import reason_of
 from holdfast.http.tls import ClientTLS
+from holdfast.http.urls import split_url
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Access:
 
     def open(self, url: str, timeout: float) -> AdminConnection:
         """Return a new connection, which is not connected yet."""
-        return AdminConnection(urlsplit(url), self, timeout)
+        return AdminConnection(split_url(url), self, timeout)
 
 
 class AdminConnection:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import click
 
 from holdfast.client.data_plane import Patience
+from holdfast.client.option_types import Seconds
 from holdfast.exceptions import HoldfastError
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ answered is being restarted or repaired."""
 
 away_option = click.option(
     "--away-seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     help=f"How long to wait for a server that does not answer.  [default: {AWAY:g}; {NOBODY:g} if the address "
     "refuses the first request]",
 )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from holdfast.client.blocks import Block, BlockReader
 from holdfast.client.connection import NOT_ADMIN, Connection, answer_of, understood
@@ -26,6 +26,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.offsets import Ends, Known, NextPositions, Place, Positions, Range
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
+from holdfast.http.urls import split_url
 
 T = TypeVar("T")
 
@@ -139,7 +140,7 @@ class DataPlane(Connection):
     def _queues(self) -> dict[str, Any]:
         status, answer = self._request("GET", "/queues")
         if status == 404 or (200 <= status < 300 and not isinstance(answer.get("queues"), dict)):
-            path = urlsplit(self._broker).path
+            path = split_url(self._broker).path
             raise PipelineError(
                 f"{self._broker} is not the URL of an admin listener: {self._broker}/queues does not exist",
                 remedy=f"Remove the path {path} from option broker" if path else NOT_ADMIN,

@@ -7,6 +7,7 @@ in ``holdfast.settings``.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -14,12 +15,12 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.endpoint.arguments import LONGEST_URL, check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.urls import split_url
 from holdfast.settings import bytes_of, seconds_of
 from holdfast.store.address import check_slashes
 
@@ -136,7 +137,14 @@ def _duration(value: Any, _base: Path) -> float:
     seconds = seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise _unfit(value, "a duration", 'Write a duration with its unit, such as "500ms", "30s", "12h" or "7d".')
-    return float(seconds)
+    return _number(seconds)
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number above all floats
+        return math.inf if value > 0 else -math.inf
 
 
 def _size(value: Any, _base: Path) -> int:
@@ -149,7 +157,7 @@ def _size(value: Any, _base: Path) -> int:
 def _share(value: Any, _base: Path) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _unfit(value, "a number", "Use a share from 0 to 1, such as 0.1.")
-    return float(value)
+    return _number(value)
 
 
 def _given(value: str, check: Callable[[str], Any]) -> Any:
@@ -358,5 +366,5 @@ QueueName = Annotated[str, Kind("the name of a queue", _queue_name)]
 
 def host_of(url: str) -> tuple[str, int]:
     """Return host and port of a valid URL."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
@@ -13,6 +12,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.proxies import Proxy
+from holdfast.http.urls import is_url
 from holdfast.settings import brief_value, check_whole
 from holdfast.wire import DEFAULT
 
@@ -118,14 +118,7 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
     Raises:
         ConfigurationError: It is not an http or https URL, or longer.
     """
-    is_url = False
-    if isinstance(url, str) and _NO_URL.search(url) is None:
-        try:
-            parts = urlsplit(url)
-            is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # an invalid port, or half an IPv6 address
-            is_url = False
-    if not is_url:
+    if not isinstance(url, str) or _NO_URL.search(url) is not None or not is_url(url):
         raise ConfigurationError(
             f"{name}: {brief_value(url)} is not an http or https URL",
             remedy="Give the destination's URL, such as http://localhost:8080/",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from holdfast.exceptions import ConfigurationError
 
@@ -30,17 +30,38 @@ class Origin(NamedTuple):
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
 
 
+def split_url(url: str) -> SplitResult:
+    """Return the parts of a URL. Python's own function raises ValueError for half an IPv6 address, and its result for
+    an invalid port.
+
+    Raises:
+        ConfigurationError: It is no URL.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"{url!r:.100} is not a URL: {error}", remedy=_REMEDY) from None
+    return parts
+
+
+def is_url(url: str) -> bool:
+    """Whether a text is the http or https URL of a host."""
+    try:
+        parts = split_url(url)
+    except ConfigurationError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+
+
 def parse_url(url: str) -> tuple[Origin, str]:
     """Return the origin of an http or https URL, and its path and query.
 
     Raises:
         ConfigurationError: It is not such a URL.
     """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{url!r} is not an http or https URL: {error}", remedy=_REMEDY) from None
+    parts = split_url(url)
+    host, port = parts.hostname, parts.port
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigurationError(f"{url!r} is not an http or https URL", remedy=_REMEDY)
     try:

@@ -147,7 +147,13 @@ def read_address(location: str) -> SQLAddress:
         )
     patience = _seconds(_last(options, "patience", str(DEFAULT_PATIENCE)))
     # libpq takes the name as a parameter, too.
-    if not unquote(urlsplit(f"x://{rest}").path.strip("/")) and not _last(options, "dbname", ""):
+    try:
+        path = urlsplit(f"x://{rest}").path
+    except ValueError as error:  # half an IPv6 address
+        raise ConfigurationError(
+            f"{shown(location)!r} is not the URL of a database: {error}", remedy=f"Example: {_EXAMPLE}"
+        ) from None
+    if not unquote(path.strip("/")) and not _last(options, "dbname", ""):
         raise ConfigurationError(
             f"{shown(location)!r} names no database.", remedy=f"Add its name after the host: {_EXAMPLE}"
         )

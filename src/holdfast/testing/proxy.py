@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.urls import split_url
 from holdfast.settings import SecondsOrZero, Share, Within, brief_value, check_arguments, check_settings
 
 __all__ = ["Fate", "Faults", "LossyProxy", "ProxyCounts", "Relayed"]
@@ -179,7 +179,7 @@ class LossyProxy:
 
     @target.setter
     def target(self, target: str) -> None:
-        parts = urlsplit(target)
+        parts = split_url(target)
         if parts.scheme != "http" or not parts.hostname:
             raise ConfigurationError(
                 f"the target must be an http URL with a host, not {brief_value(target)}",
@@ -191,7 +191,7 @@ class LossyProxy:
     @property
     def url(self) -> str:
         """The address to give to the caller: the proxy's host and port with the target's path."""
-        parts = urlsplit(self._target)
+        parts = split_url(self._target)
         return f"http://{self._host}:{self._port}{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
 
     async def __aenter__(self) -> Self:

@@ -8,13 +8,14 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from lxml import etree
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
+from holdfast.http.urls import split_url
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.wsdl import WSDL, Description
 from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
@@ -75,6 +76,7 @@ class Documents:
 
     def beside(self, location: str, imported: str) -> str:
         if location.startswith(_WEB) or "://" in imported:
+            split_url(imported)  # urljoin raises ValueError
             return urljoin(location, imported)
         return os.path.realpath(os.path.join(os.path.dirname(location), imported))
 
@@ -172,7 +174,7 @@ def fetcher(
 
 
 def _origin(location: str) -> tuple[str, str]:
-    parts = urlsplit(location)
+    parts = split_url(location)
     return (parts.scheme, parts.netloc) if "://" in location else ("", "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+from holdfast.http.urls import split_url
 
 XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
 
@@ -26,5 +26,5 @@ XML_SCHEMA = b"""<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
 
 def is_xml_schema(location: str) -> bool:
     """Whether a location is one of w3.org's for the schema of the XML namespace, or the namespace itself."""
-    parts = urlsplit(location)
+    parts = split_url(location)
     return location == XML_NAMESPACE or (parts.hostname == "www.w3.org" and parts.path.endswith("/xml.xsd"))

@@ -6,6 +6,7 @@ pipeline/mediation/definition/graph.py and pipeline/mediation/definition/plan.py
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import get_type_hints
@@ -655,3 +656,38 @@ OTHER_PAGES = {
 def test_every_pipeline_that_a_guide_shows_has_no_mistake(name: str, tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(OTHER_PAGES[name])
     assert read_pipeline(tmp_path / "pipeline.toml").sources
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+NUMBERS = {
+    "PipelinePlan.interval": "interval = {}\n" + TOP,
+    "TablePlan.refresh": TOP + '[tables.t]\npath = "t.csv"\nrefresh = {}\n',
+    "ParsePlan.infer": step(INPUT + "parse.infer = {}"),
+    "ParsePlan.max_elements": step(INPUT + 'parse.xsd = "o.xsd"\nparse.element = "order"\nparse.max_elements = {}'),
+    "StatePlan.late": step('sql = "SELECT * FROM orders"\nstate.late = {}'),
+    "SinkPlan.console": TOP.replace('queue = "out"', "console = {}"),
+}
+HOSTILE = [
+    "nan", "inf", "-inf", "-1", "-0.5", "1e400", "-1e400", "-" + "9" * 400, '""', '" "', '"x"', '"nan"', '"nans"',
+    '"1e400s"', '"-1s"', f'"{"9" * 400}s"', '"999999999999999999w"', "[]", "{}", "true",
+]  # fmt: skip
+
+
+def test_every_number_of_a_pipeline_is_tried() -> None:
+    found = {
+        f"{cls.__name__}.{field.name}"
+        for cls in vars(plan).values()
+        if dataclasses.is_dataclass(cls) and cls.__module__ == plan.__name__
+        for field in dataclasses.fields(cls)
+        if re.search(r"\b(Seconds|int|float)\b", str(field.type))
+    }
+    assert found == NUMBERS.keys()
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: value[:20])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_that_is_none_is_a_mistake_in_its_line(here: Path, name: str, value: str) -> None:
+    text = NUMBERS[name]
+    line = text[: text.index("= {}\n")].count("\n") + 1
+    assert line in [one.line for one in mistakes(here, text.replace("= {}\n", f"= {value}\n"))]

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.reader.options import ReadOptions
+from holdfast.pipeline.writer.options import WriteOptions
 
 BROKER = {"broker": "http://127.0.0.1:8081/"}
 
@@ -266,3 +267,31 @@ def test_what_only_a_batch_read_can_do_is_refused_in_a_stream(name: str, value: 
     with pytest.raises(ConfigurationError, match=f"option {name} is for batch reads") as caught:
         options.check_stream()
     assert "availableNow" in caught.value.remedy
+
+
+HOSTILE = [
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-0.5",
+    "",
+    " ",
+    "9" * 400,
+    "9" * 5000,
+    '{"0": 1e400}',
+    '{"0": NaN}',
+    "1e400s",
+]
+
+
+@pytest.mark.parametrize("value", [*HOSTILE, '{"0": ' + "9" * 400 + "}", "9" * 400 + "s"], ids=lambda value: value[:20])
+def test_an_option_with_a_number_is_a_finite_number_or_refused(value: str) -> None:
+    for cls in (ReadOptions, WriteOptions):
+        for field in fields(cls):
+            if "parse" in field.metadata:
+                try:
+                    found = field.metadata["parse"](field.metadata["name"], value)
+                except ConfigurationError:
+                    continue
+                assert isinstance(found, str | tuple | frozenset), field.name

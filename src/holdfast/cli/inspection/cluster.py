@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.program import Seconds
 from holdfast.cli.tables import age_text, json_option, print_table
+from holdfast.client.option_types import Seconds
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
+from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import LINES, shown
 from holdfast.exceptions import HoldfastError
 
@@ -53,9 +54,7 @@ def dead_letters() -> None:
 @dead_letters.command(name="list", short_help="List the dead letters, the oldest first.")
 @click.argument("store", required=False)
 @click.option("--from", "start", type=OFFSET, default=0, show_default=True, help="Start at this dead letter.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=PAGE, show_default=True, help="Maximum number of dead letters."
-)
+@click.option("--limit", type=Count(), default=PAGE, show_default=True, help="Maximum number of dead letters.")
 @admin_option
 @json_option
 def list_(store: str | None, start: int, limit: int, admin: str | None, as_json: bool) -> None:

@@ -17,15 +17,16 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
+from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import few
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import MOST_SECONDS, seconds_of
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
 
-OFFSET = click.IntRange(0, 2**53)
+OFFSET = Count(0)
 """An offset, or the number of a partition or a dead letter, as far as the admin interface accepts it."""
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 class Noun(click.Group):
@@ -168,11 +169,8 @@ def duration(text: str) -> float:
     Raises:
         click.UsageError: for any others.
     """
-    try:
-        seconds = float(text[:-1]) * UNITS[text[-1:]]
-    except (KeyError, ValueError):
-        seconds = -1.0
-    if not 0 <= seconds < 1e10:
+    seconds = seconds_of(text)
+    if seconds is None or seconds > MOST_SECONDS:
         raise click.UsageError(f"{text!r} is not a duration such as 90s, 15m, 2h or 3d.")
     return seconds
 

@@ -17,6 +17,7 @@ from holdfast.cli.tables import (
     print_one,
     print_table,
 )
+from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import LINES, shown
 from holdfast.exceptions import ConfigurationError
 
@@ -46,9 +47,7 @@ def outbox() -> None:
 
 @outbox.command(name="list")
 @click.argument("store", required=False)
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT), default=LIMIT, show_default=True, help="Maximum number of messages."
-)
+@click.option("--limit", type=Count(1, LIMIT), default=LIMIT, show_default=True, help="Maximum number of messages.")
 @admin_option
 @json_option
 def list_(store: str | None, limit: int, admin: str | None, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import OFFSET, Noun, confirm, quoted, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
 from holdfast.client.command_options import away_option, own_words
+from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import shown
 from holdfast.exceptions import ConfigurationError
 
@@ -65,7 +66,7 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
 @click.argument("name")
 @click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]")
 @click.option("--from", "start", type=OFFSET, help="Start at this offset of the partition.  [default: the oldest]")
-@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="Maximum number of records.")
+@click.option("--limit", type=Count(1, 1000), default=10, show_default=True, help="Maximum number of records.")
 @steer_options
 def peek(name: str, partition: int | None, start: int | None, limit: int, admin: AdminClient, as_json: bool) -> None:
     """Show some records of a queue, the oldest of each partition. No cursor moves.

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.inspection.operations import Noun, confirm, quoted, steer_options, tell, yes_option
 from holdfast.cli.tables import print_one, print_table
+from holdfast.client.option_types import Count
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -76,7 +77,7 @@ def _final(one: dict[str, Any]) -> str:
 @click.option(
     "--after",
     metavar="BATCH",
-    type=click.IntRange(0),
+    type=Count(0),
     help="Do not expect the batches of QUERY up to this one: they are lost, or were sent elsewhere. The sink need "
     "not exist.",
 )

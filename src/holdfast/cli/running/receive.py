@@ -12,6 +12,7 @@ from holdfast.cli.program import log_options, run_loop, wrong_usage
 from holdfast.cli.progress import Shown, progress
 from holdfast.cli.running.landing_place import Directory, Lines
 from holdfast.cli.running.serve import listen_options, make_service, queue_options, run_service, to_journal
+from holdfast.client.option_types import Count
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination.destination import Destination
@@ -36,7 +37,7 @@ LOOK_EVERY = 0.05
     show_default=True,
     help="at-most-once, at-least-once or exactly-once, with or without in-order.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End when so many messages have been received.")
+@click.option("--count", type=Count(), help="End when so many messages have been received.")
 @queue_options
 @log_options("warning")
 def receive(

@@ -19,7 +19,6 @@ import click
 
 from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import (
-    Seconds,
     log_options,
     peer_options,
     peer_options_given,
@@ -31,6 +30,7 @@ from holdfast.cli.progress import Shown, progress
 from holdfast.cli.running.message_files import Batch, MessageFiles, Outgoing
 from holdfast.cli.running.operation_values import OperationValues, read_values
 from holdfast.cli.running.printed_answers import PrintedAnswers
+from holdfast.client.option_types import Seconds
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, newest_rm
 from holdfast.exceptions import (
     ConfigurationError,

@@ -8,46 +8,41 @@ from typing import Any
 
 import click
 
-from holdfast.cli.program import Number, wrong_usage
+from holdfast.cli.program import wrong_usage
+from holdfast.client.option_types import Count, Number
 from holdfast.core.versions import RM_OF_NAME, Versions
 
 
 @click.command()
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=Count(0),
     default=0,
     show_default=True,
     help="Seed of the run. The same seed gives the same run.",
 )
-@click.option(
-    "--runs", type=click.IntRange(1), default=1, show_default=True, help="Number of seeds, starting at --seed."
-)
+@click.option("--runs", type=Count(), default=1, show_default=True, help="Number of seeds, starting at --seed.")
 @click.option("--loss", type=Number(0, 1), help="Share of requests, and of responses, that are lost.")
 @click.option("--trace", is_flag=True, help="Print every step.")
 @click.option(
     "--exhaustive", is_flag=True, help="Search every interleaving within the bounds below instead of one run."
 )
-@click.option("--messages", type=click.IntRange(1, 5), default=2, show_default=True, help="Messages submitted.")
-@click.option("--losses", type=click.IntRange(0), default=1, show_default=True, help="Maximum number of lost packets.")
+@click.option("--messages", type=Count(1, 5), default=2, show_default=True, help="Messages submitted.")
+@click.option("--losses", type=Count(0), default=1, show_default=True, help="Maximum number of lost packets.")
 @click.option(
-    "--duplicates", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of duplicated requests."
+    "--duplicates", type=Count(0), default=0, show_default=True, help="Maximum number of duplicated requests."
 )
 @click.option(
-    "--crashes", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of crashes of either side."
+    "--crashes", type=Count(0), default=0, show_default=True, help="Maximum number of crashes of either side."
 )
-@click.option(
-    "--early", type=click.IntRange(0), default=0, show_default=True, help="Maximum number of timers that fire early."
-)
-@click.option(
-    "--late", type=click.IntRange(0), default=0, show_default=True, help="Number of further messages, at any moment."
-)
+@click.option("--early", type=Count(0), default=0, show_default=True, help="Maximum number of timers that fire early.")
+@click.option("--late", type=Count(0), default=0, show_default=True, help="Number of further messages, at any moment.")
 @click.option("--requests", is_flag=True, help="Every message asks for a reply.")
 @click.option("--rm", type=click.Choice([*RM_OF_NAME]), default="1.1", show_default=True, help="WS-RM version.")
 @click.option(
     "--listener", is_flag=True, help="The source has an address: acknowledgements arrive in their own requests."
 )
-@click.option("--most-states", type=click.IntRange(1), help="Stop the search after this many states.")
+@click.option("--most-states", type=Count(), help="Stop the search after this many states.")
 @click.option(
     "--grid",
     multiple=True,
@@ -56,7 +51,7 @@ from holdfast.core.versions import RM_OF_NAME, Versions
 )
 @click.option(
     "--sequences",
-    type=click.IntRange(1),
+    type=Count(),
     default=1000,
     show_default=True,
     help="Number of Sequences for each combination.",

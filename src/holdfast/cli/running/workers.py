@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.option_types import Count
 from holdfast.settings import MAX_WORKERS
 from holdfast.store.address import is_kafka
 
@@ -24,7 +25,7 @@ def worker_options(command: Any) -> Any:
     """Add how many processes serve; None if it is not said."""
     return click.option(
         "--workers",
-        type=click.IntRange(1, MAX_WORKERS),
+        type=Count(1, MAX_WORKERS),
         help="Number of processes behind one address that share the Sequences, each with its own store.  [default: 1]",
     )(command)
 

@@ -11,10 +11,10 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.http.urls import Origin, parse_url
+from holdfast.http.urls import Origin, parse_url, split_url
 from holdfast.settings import brief_value
 
 _UNFIT = re.compile(r"[\x00-\x20\x7f\\]")
@@ -86,7 +86,7 @@ def _entry(text: object) -> _Place:
     except (ConfigurationError, ValueError) as error:
         why = error.message if isinstance(error, ConfigurationError) else error
         raise ConfigurationError(f"allow_addresses must not contain {text!r}: {why}", remedy=remedy) from None
-    if urlsplit(text).query or urlsplit(text).fragment:
+    if split_url(text).query or split_url(text).fragment:
         raise ConfigurationError(
             f"allow_addresses must not contain {text!r}: only scheme, host, port and path are allowed", remedy=remedy
         )
@@ -104,7 +104,7 @@ def _place(address: str) -> _Place:
     if _UNFIT.search(address):
         raise ValueError("it contains blanks, control characters or backslashes")
     origin, target = parse_url(address)
-    parts = urlsplit(address)
+    parts = split_url(address)
     if "@" in parts.netloc or "%" in parts.netloc:
         raise ValueError("it names a user, or its host is encoded")
     path = target.partition("?")[0].removeprefix("/")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
 from lxml import etree
 
@@ -18,6 +18,7 @@ from holdfast.core.messages import MC_NS
 from holdfast.core.versions import RM, Addressing
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.http.exchange import Exchange, Request
+from holdfast.http.urls import split_url
 from holdfast.settings import brief_value
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.dialects.versions import DIALECTS
@@ -94,7 +95,7 @@ class ServiceDescription:
         place, main = self._places[key], self._places[""]
         if place is None or main is None or not location:
             return None
-        parts = urlsplit(location)
+        parts = split_url(location)
         asked = dict(parse_qsl(parts.query)).get(kind)
         if asked:  # as a .NET service names its parts: http://host/Orders.svc?xsd=xsd0
             files = [place.parent / f"{asked}.{kind}", place.parent / asked]

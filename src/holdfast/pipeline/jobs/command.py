@@ -18,6 +18,7 @@ import click
 
 from holdfast.client.command_options import flag_of
 from holdfast.client.data_plane import DataPlane
+from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
@@ -91,7 +92,7 @@ def reading_options(command: Command) -> Command:
             ),
             click.option(
                 "--max-elements",
-                type=click.IntRange(min=1),
+                type=Count(),
                 default=MAX_ELEMENTS,
                 show_default=True,
                 help="Maximum number of elements of a body; a larger one is flagged and not read.",

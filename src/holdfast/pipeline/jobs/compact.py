@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
+from holdfast.client.option_types import Count, Seconds
 from holdfast.pipeline.jobs.command import command_session, spark_options
 from holdfast.pipeline.jobs.output import counted, json_option, tell
 
 
 @click.command()
 @click.option("--out", required=True, help="Delta table of holdfast land, a pipeline, or a reassembling stream.")
-@click.option("--target-mb", type=click.IntRange(min=1), default=128, show_default=True, help="Files grow up to this.")
+@click.option("--target-mb", type=Count(), default=128, show_default=True, help="Files grow up to this.")
 @click.option(
     "--keep-seconds",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=3600.0,
     show_default=True,
     help="Time to keep replaced files for current readers, rounded up to hours.",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.client.command_options import away_option, have_answer, own_words
+from holdfast.client.option_types import Count, Seconds
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
@@ -75,16 +76,16 @@ def _types(context: click.Context, option: click.Parameter, values: tuple[str, .
 @click.option("--checkpoint", required=True, help="Directory of the job's progress. It belongs to --out.")
 @click.option("--reader", help="Name of the cursor on the server.  [default: one derived from the checkpoint]")
 @access_options
-@click.option("--max-rows-per-batch", type=click.IntRange(min=1), help="Maximum number of messages in one batch.")
+@click.option("--max-rows-per-batch", type=Count(), help="Maximum number of messages in one batch.")
 @away_option
 @further_option
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     help=f"Seconds from the start of one batch to the next; 0: as messages arrive.  [default: {DEFAULT_INTERVAL:g}]",
 )
 @click.option("--available-now", is_flag=True, help="Land the current messages, then end.")
-@click.option("--until-rows", type=click.IntRange(min=1), help="End after this many messages in total.")
+@click.option("--until-rows", type=Count(), help="End after this many messages in total.")
 @table_options
 @reading_options
 @click.option(

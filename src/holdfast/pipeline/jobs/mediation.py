@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.client.command_options import AWAY, away_option, have_answer, own_words
+from holdfast.client.option_types import Count
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
@@ -301,9 +302,7 @@ class _Listing(click.Command):
     help="Compare the resulting rows of --with with this .jsonl file. Without --expect, the rows are printed.",
 )
 @click.option("--dry-run", is_flag=True, help="Run every step over a sample of the queues' messages, with Spark.")
-@click.option(
-    "--rows", type=click.IntRange(min=1), default=20, show_default=True, help="Number of messages in that sample."
-)
+@click.option("--rows", type=Count(), default=20, show_default=True, help="Number of messages in that sample.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of lines.")
 @away_option
 @jar_options

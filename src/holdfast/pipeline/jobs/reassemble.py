@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.option_types import Seconds
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
 from holdfast.pipeline.jobs.command import command_session, hear, patiently, spark_options
@@ -46,12 +47,12 @@ _PATTERN = re.compile(r"[*?\[{]")
 @click.option("--checkpoint", help="Directory of the stream's progress and state. It belongs to --out.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(zero=False),
     help="Seconds of silence after which the gaps of a Sequence count as final.  [default: 300]",
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     help=f"Seconds from one batch to the next.  [default: {DEFAULT_INTERVAL:g}]",
 )
 @click.option("--available-now", is_flag=True, help="Process the current files, then end; run again to continue.")

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import checked_token
+from holdfast.http.urls import is_url
+from holdfast.settings import MOST_SECONDS, checked_token
 
 _OF_A_TABLE = "option."
 """Prefix that Spark adds to each option of CREATE TABLE, in addition to the option without it."""
@@ -38,12 +39,8 @@ def as_urls(name: str, text: str) -> str:
 
 def _as_url(name: str, text: str) -> str:
     """Parse the URL of a server; return it without a slash at its end."""
-    parts = urlsplit(text)
-    try:
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable or parts.query or parts.fragment or parts.username:
+    parts = urlsplit(text) if is_url(text) else None
+    if parts is None or parts.query or parts.fragment or parts.username:
         raise ConfigurationError(
             f"option {name}={text!r} is not the URL of a server",
             remedy="Use the address of an admin listener, for example http://127.0.0.1:8081",
@@ -89,9 +86,10 @@ def as_seconds(name: str, text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
+    if not 0 <= value <= MOST_SECONDS:
         raise ConfigurationError(
-            f"option {name}={text!r} is not a number of seconds", remedy="Write a number such as 2.5"
+            f"option {name}={text[:40]!r} is not a number of seconds up to {MOST_SECONDS:,.0f}",
+            remedy="Write a number such as 2.5",
         )
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from typing import Any
 
 from holdfast.client.offsets import EARLIEST, Positions
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import MOST_SECONDS
 
 ByQueue = dict[str, Positions]
 """Queue -> partition -> offset or time; "" stands for the only queue of the read."""
@@ -61,9 +63,10 @@ def as_time(name: str, text: str) -> int:
 def as_span(name: str, text: str) -> float:
     """Parse a duration to seconds: ``500ms``, ``30s``, ``15m``, ``1h``; a number without a unit is in seconds."""
     found = _SPAN.fullmatch(text.strip().lower())
-    if found is None or (found[2] and found[2] not in _UNITS):
-        raise ConfigurationError(f"option {name}={text!r} is not a duration", remedy="Use 500ms, 30s, 15m or 1h")
-    return float(found[1]) * _UNITS.get(found[2], 1.0)
+    seconds = float(found[1]) * _UNITS.get(found[2] or "s", math.inf) if found is not None else math.inf
+    if not seconds <= MOST_SECONDS:
+        raise ConfigurationError(f"option {name}={text[:40]!r} is not a duration", remedy="Use 500ms, 30s, 15m or 1h")
+    return seconds
 
 
 def _by_queue(says: str, text: str, value: Callable[[Any], int], remedy: str) -> ByQueue:
@@ -133,7 +136,7 @@ def as_pattern(name: str, text: str) -> str:
 def as_partitions(name: str, text: str) -> frozenset[int]:
     """Parse numbers separated by commas."""
     parts = [one.strip() for one in text.split(",")]
-    if not all(one.isascii() and one.isdigit() for one in parts):
+    if not all(one.isascii() and one.isdigit() and len(one) < 20 for one in parts):
         raise ConfigurationError(f"option {name}={text!r} names no partitions", remedy="Use their numbers: 0,3")
     return frozenset(map(int, parts))
 

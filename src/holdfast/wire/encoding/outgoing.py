@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pyexpat import ExpatError, ParserCreate, XMLParserType
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
@@ -331,17 +332,27 @@ def check_iri(what: str, text: str, *, may_be_relative: bool = False) -> None:
     Raises:
         EnvelopeError: it is no such IRI, or too long.
     """
-    if isinstance(text, str) and len(text) <= LONGEST_TEXT and _IRI(text) is not None:
+    is_host = not isinstance(text, str) or ("[" not in text and "]" not in text) or _has_host(text)
+    if is_host and isinstance(text, str) and len(text) <= LONGEST_TEXT and _IRI(text) is not None:
         return
     check_text(what, text)
     found = _NO_IRI.search(text)
-    if may_be_relative and _RELATIVE_IRI(text) is not None:
+    if is_host and may_be_relative and _RELATIVE_IRI(text) is not None:
         return
-    why = f"contains {found[0]!r}" if found is not None else "has no scheme"
+    why = f"contains {found[0]!r}" if found is not None else "has no scheme" if is_host else "names an invalid host"
     example = "urn:orders/Submit" if what == "action" else "urn:uuid:6f1c0c0e-8d3b-4c59-9f6e-1f0f3c1c7a52"
     raise EnvelopeError(
         f"the {what} {text[:80]!r} is not an absolute IRI: it {why}", remedy=f"Give an IRI such as {example}."
     )
+
+
+def _has_host(iri: str) -> bool:
+    """Whether the brackets in an IRI are not a part of an IPv6 address, or of one in both directions."""
+    try:
+        urlsplit(iri)
+    except ValueError:
+        return False
+    return True
 
 
 def check_text(what: str, text: str) -> None:

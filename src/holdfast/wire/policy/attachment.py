@@ -66,6 +66,9 @@ class Attachments:
         """
         location, _, fragment = uri.partition("#") if "#" in uri else ("", "", uri)
         own = self._document(node)
-        places = [urljoin(own, location)] if location else [own, *self._documents.values()]
+        try:
+            places = [urljoin(own, location)] if location else [own, *self._documents.values()]
+        except ValueError:  # no URL, so it names no policy
+            return None
         found = [("", uri), *((place, f"#{fragment}") for place in places)]
         return next((self._named[one] for one in found if one in self._named), None)

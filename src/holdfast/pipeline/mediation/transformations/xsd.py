@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.urls import split_url
 from holdfast.pipeline.bodies.reader import MAX_PROBLEMS
 
 _XS = "{http://www.w3.org/2001/XMLSchema}"
@@ -153,7 +154,7 @@ def _places(place: str, content: bytes) -> Iterator[str]:
         location = reference.get("schemaLocation")
         if location is None or reference.get("namespace") == _XML:
             continue
-        parts = urlsplit(location)
+        parts = split_url(location)
         if parts.scheme not in ("", "file") or parts.netloc:
             raise ConfigurationError(
                 f"the schema {place} includes {location}, which is on a network",
@@ -176,7 +177,7 @@ class _Given(etree.Resolver):
         self._documents = documents
 
     def resolve(self, system_url: str | None, public_id: str | None, context: Any) -> Any:
-        place = os.path.normpath(unquote(urlsplit(system_url or "").path))
+        place = os.path.normpath(unquote(split_url(system_url or "").path))
         content = self._documents.get(place, _XML_ATTRIBUTES if place.endswith("xml.xsd") else b"")
         return self.resolve_string(content, context, base_url=system_url)
 
