@@ -87,6 +87,17 @@ def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
     assert found == places
 
 
+def test_the_nearest_name_is_found_in_one_place() -> None:
+    """The other two compare with other limits: a command that is typed, and the only Destinations of a module."""
+    others = {"cli/main.py", "cli/running/serve.py"}
+    users = {
+        path.as_posix().partition("/holdfast/")[2]
+        for path in SOURCES
+        if "get_close_matches(" in path.read_text(encoding="utf-8")
+    }
+    assert users == {"settings.py"} | others
+
+
 def test_urls_are_split_in_one_place_that_refuses_half_an_ipv6_address() -> None:
     """``urlsplit`` raises ValueError for it. The other modules split what is checked, or handle that error."""
     others = {

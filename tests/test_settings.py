@@ -23,7 +23,7 @@ import holdfast
 from holdfast.core.messages import MAX_MESSAGE_NUMBER
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.http.exchange import HTTPLimits
-from holdfast.settings import Unit, Within, bounds_of, check_callable, meaning_of, unit_of, values_of
+from holdfast.settings import Unit, Within, bounds_of, check_callable, meaning_of, suggestion, unit_of, values_of
 from holdfast.simulation.nodes.network import NetworkFaults
 from holdfast.testing.proxy import Faults
 from holdfast.zeep import _Reliable
@@ -305,3 +305,18 @@ def test_a_single_text_is_no_collection_of_its_characters(one: Any, name: str) -
     with pytest.raises(holdfast.ConfigurationError, match=name) as caught:
         given(one, name, "https://shop.example/")
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("ordres", "Did you mean 'orders'?"),
+        ("ORDERS", "Did you mean 'orders'?"),
+        ("maxRowPerBatch", "Did you mean 'maxRowsPerBatch'?"),
+        ("maxrowperbatch", "Did you mean 'maxRowsPerBatch'?"),
+        ("zzz", "There are others."),
+        ("", "There are others."),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_known_one_or_all(name: str, remedy: str) -> None:
+    assert suggestion(name, (one for one in ("orders", "returns", "maxRowsPerBatch")), "There are others.") == remedy

@@ -155,8 +155,14 @@ def checked_token(text: str, place: str) -> str:
 
 def suggestion(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return the remedy for an unknown name: the nearest known one, or ``otherwise`` if none is near."""
-    near = get_close_matches(name, list(known), 1)
-    return f"Did you mean {near[0]!r}?" if near else otherwise
+    near = nearest(name, known)
+    return f"Did you mean {near!r}?" if near else otherwise
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is nearest to another in any case of letters, "" if none is near."""
+    by_case = {one.lower(): one for one in known}
+    return next((by_case[one] for one in get_close_matches(name.lower(), by_case, 1)), "")
 
 
 def brief_value(value: object) -> str:

@@ -241,7 +241,7 @@ async def test_a_client_finds_missing_queues_and_addresses_before_it_sends(serve
     found = [await asyncio.to_thread(plane.missing, queue, to) for queue, to in asked]
     plane.close()
     assert found[:3] == [None] * 3
-    assert [one.remedy for one in found[3:] if one] == ["did you mean 'alerts'?", "did you mean http://a.example/rm?"]
+    assert [one.remedy for one in found[3:] if one] == ["Did you mean 'alerts'?", "Did you mean 'http://a.example/rm'?"]
 
 
 async def test_the_file_says_how_much_may_be_staged(served: Served) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from holdfast.config.values import Unfit
+from holdfast.settings import suggestion
 
 MAX_LENGTH = 1_024
 """Maximum number of characters of an expression."""
@@ -145,11 +145,8 @@ def qualified(name: str, namespaces: Mapping[str, str]) -> str:
     if not colon:
         return name
     if prefix not in namespaces:
-        near = get_close_matches(prefix, namespaces, 1, 0.5)
-        hint = f"Did you mean '{near[0]}'? " if near else ""
-        raise Unfit(
-            f"the prefix '{prefix}' is not defined", f'{hint}Write {prefix} = "its namespace" below [namespaces].'
-        )
+        hint = f'{suggestion(prefix, namespaces)} Write {prefix} = "its namespace" below [namespaces].'
+        raise Unfit(f"the prefix '{prefix}' is not defined", hint.lstrip())
     return f"{namespaces[prefix]}}}{local}"
 
 

@@ -10,7 +10,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -27,6 +26,7 @@ from holdfast.client.errors import (
 from holdfast.client.offsets import Ends, Known, NextPositions, Place, Positions, Range
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.http.urls import split_url
+from holdfast.settings import suggestion
 
 T = TypeVar("T")
 
@@ -381,8 +381,7 @@ class DataPlane(Connection):
             ServerAway: There is no answer.
         """
         names = self.queues() if names is None else names
-        nearest = get_close_matches(queue, names, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"its queues are: {', '.join(names) or 'none yet'}"
+        hint = suggestion(queue, names, f"Its queues are: {', '.join(names) or 'none yet'}.")
         return UnknownQueue(f"the server at {self._broker} has no queue {queue!r}", remedy=hint)
 
     def missing(self, queue: str, to: str) -> UnknownQueue | None:
@@ -399,8 +398,8 @@ class DataPlane(Connection):
                 after = answer["next"]
         if to in addresses:
             return None
-        near, there = get_close_matches(to, addresses, n=1), ", ".join(sorted(addresses)) or "no address"
-        hint = f"did you mean {near[0]}?" if near else f"its forwarders send to: {there}"
+        there = ", ".join(sorted(addresses)) or "no address"
+        hint = suggestion(to, addresses, f"Its forwarders send to: {there}.")
         return UnknownQueue(f"the server at {self._broker} has no forwarder that sends to {to}", remedy=hint)
 
     @staticmethod

@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
-from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -37,7 +36,7 @@ from holdfast.config.values import (
 )
 from holdfast.core.policy import Assurance
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
-from holdfast.settings import Unit, misfit, unit_of, values_of
+from holdfast.settings import Unit, misfit, nearest, suggestion, unit_of, values_of
 
 MAX_FILE = 4 * 1024 * 1024
 """Maximum number of bytes of a configuration file."""
@@ -327,15 +326,9 @@ def told_key(path: KeyPath) -> str:
     return told
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is nearest to another, "" if none is near."""
-    return next(iter(get_close_matches(name, list(known), 1, 0.6)), "")
-
-
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """Return the remedy for an unknown name: the nearest known one, or all of them."""
-    near = nearest(name, known)
-    return f"Did you mean '{near}'?" if near else f"There are {', '.join(known) or 'none'}."
+    return suggestion(name, known, f"There are {', '.join(known) or 'none'}.")
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

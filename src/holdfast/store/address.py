@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import suggestion
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 """The supported databases, and the driver for each."""
@@ -167,7 +168,9 @@ def _check_options(options: list[tuple[str, str]], driver: str, text: str) -> No
         if name not in _OURS and name not in _OPTIONS[driver]:
             raise ConfigurationError(
                 f"The URL {text!r} has the unknown option {name[:40]!r}.",
-                remedy=f"Use {', '.join(_OURS)}, or an option of {_OFTEN[driver]}",
+                remedy=suggestion(
+                    name, (*_OURS, *_OPTIONS[driver]), f"Use {', '.join(_OURS)}, or an option of {_OFTEN[driver]}"
+                ),
             )
 
 

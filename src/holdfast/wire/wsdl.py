@@ -13,6 +13,7 @@ from lxml import etree
 
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import (
@@ -137,7 +138,9 @@ class Description:
         names = ", ".join(elements) or "none"
         if name is not None:
             if name not in elements:
-                raise ConfigurationError(f"the WSDL has no SOAP port {name!r}", remedy=f"It has: {names}.")
+                raise ConfigurationError(
+                    f"the WSDL has no SOAP port {name!r}", remedy=suggestion(name, elements, f"It has: {names}.")
+                )
             return self._read_port(elements[name], abilities, to)
         ports, refusals = [], []
         for element in elements.values():

@@ -228,7 +228,7 @@ class Contract:
         if fault not in operation.faults:
             raise ConfigurationError(
                 f"The operation {operation.name} declares no fault {fault!r}.",
-                remedy=f"It declares: {', '.join(operation.faults) or 'none'}.",
+                remedy=suggestion(fault, operation.faults, f"It declares: {', '.join(operation.faults) or 'none'}."),
             )
         return self._write(f"the fault {fault}", operation.faults[fault], (), values)
 
@@ -358,7 +358,8 @@ class Contract:
         }
         if port is not None and port not in ports:
             raise ConfigurationError(
-                f"The WSDL has no SOAP port {port!r}.", remedy=f"It has: {', '.join(ports) or 'none'}."
+                f"The WSDL has no SOAP port {port!r}.",
+                remedy=suggestion(port, ports, f"It has: {', '.join(ports) or 'none'}."),
             )
         if port is None and len(ports) > 1:
             try:

@@ -73,7 +73,7 @@ def test_an_unknown_queue_is_told_with_the_nearest_one(server: FakeServer):
     with pytest.raises(UnknownQueue, match="none yet"):
         plane.ends("order")
     server.create("orders")
-    with pytest.raises(UnknownQueue, match="did you mean 'orders'"):
+    with pytest.raises(UnknownQueue, match="Did you mean 'orders'"):
         plane.ends("order")
 
 

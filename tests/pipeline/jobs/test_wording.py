@@ -97,7 +97,7 @@ def test_what_goes_wrong_in_a_command_is_told_in_its_words(kind: type[Exception]
         ("queue=orders", "queue is --queue here"),
         ("AWAYSECONDS=3", "AWAYSECONDS is --away-seconds here"),
         ("nonsense", "is not NAME=VALUE"),
-        ("failOnDataLos=false", "Did you mean failOnDataLoss"),
+        ("failOnDataLos=false", "Did you mean 'failOnDataLoss'"),
         ("partitions=0", "--option partitions is for batch reads"),
         ("startingOffsets=soon", "--option startingOffsets='soon' is not a position"),
     ],

@@ -91,7 +91,7 @@ INPUT = 'input = "orders"\n'
             13,
             "sources.orders.options.maxRowsPerBach",
             "the wsrm source has no option maxRowsPerBach",
-            "Did you mean maxRowsPerBatch?",
+            "Did you mean 'maxRowsPerBatch'?",
         ),
         (TOP.replace('queue = "out"\n', ""), 7, "sinks.out", "it has no destination for its rows", "Set one of queue"),
         (
@@ -363,7 +363,7 @@ INPUT = 'input = "orders"\n'
             9,
             "sinks.out.options.rebnd",
             "the wsrm sink has no option rebnd",
-            "Did you mean rebind?",
+            "Did you mean 'rebind'?",
         ),
         (
             TOP + '[sources.orders.options]\ntoken = "secret"\n',
@@ -493,7 +493,7 @@ def test_a_misspelt_name_hides_no_independent_mistake(here: Path) -> None:
 def test_a_parameter_that_there_is_not_is_told_with_the_nearest_one() -> None:
     with pytest.raises(ConfigurationError, match="has no parameter 'larg'") as caught:
         read_pipeline(EXAMPLE / "orders.toml", {"larg": "5"})
-    assert caught.value.remedy == "Did you mean large?"
+    assert caught.value.remedy == "Did you mean 'large'?"
     routes = read_pipeline(EXAMPLE / "orders.toml", {"large": "5"}).routes
     assert routes[0].when == "tier = 'gold' OR o.amount.value > 5"
 

@@ -87,7 +87,7 @@ def test_options_and_a_file_of_properties_reach_the_connector_whatever_their_cas
         ('kafka = "k1:9092"\ntopic = "a b"', SINK, "is not a valid name of a topic"),
         (f'{SOURCE}\noptions = {{ subscribePattern = "a.*" }}', SINK, "its topics"),
         (f'{SOURCE}\nqueue = "orders"', SINK, "only a source with broker"),
-        (f'{SOURCE}\noptions = {{ maxOffsetPerTrigger = "5" }}', SINK, "Did you mean maxOffsetsPerTrigger?"),
+        (f'{SOURCE}\noptions = {{ maxOffsetPerTrigger = "5" }}', SINK, "Did you mean 'maxOffsetsPerTrigger'?"),
         (f'{SOURCE}\noptions = {{ "kafka.bootstrap.servers" = "h:1" }}', SINK, "'kafka' says this"),
         (f'{SOURCE}\noptions = {{ "kafka.auto.offset.reset" = "latest" }}', SINK, "cannot be set in this file"),
         (f'{SOURCE}\noptions = {{ "kafka.sasl.jaas.config" = "geheim" }}', SINK, "this file contains a secret"),

@@ -214,7 +214,7 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
 @pytest.mark.parametrize(
     ("options", "says", "remedy"),
     [
-        ({"columns": "ofset"}, "names 'ofset', but read=messages has no such column", "Did you mean offset?"),
+        ({"columns": "ofset"}, "names 'ofset', but read=messages has no such column", "Did you mean 'offset'?"),
         ({"columns": "offset,zzz"}, "names 'zzz'", "queue, partition, offset"),
         ({"columns": "attempts"}, "names 'attempts', but read=messages has no such column", ""),
         (

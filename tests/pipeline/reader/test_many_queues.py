@@ -193,7 +193,7 @@ def test_a_pattern_that_matches_nothing_is_told(shop: FakeServer, caplog: pytest
 def test_one_of_several_queues_that_is_not_there_is_named_with_the_nearest(shop: FakeServer):
     with pytest.raises(UnknownQueue, match="no queue 'return'") as caught:
         batch(shop, queue="orders,return")
-    assert caught.value.remedy == "did you mean 'returns'?"
+    assert caught.value.remedy == "Did you mean 'returns'?"
 
 
 def test_a_literal_checkpoint_of_one_queue_still_works_when_another_joins(shop: FakeServer):

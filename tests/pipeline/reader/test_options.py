@@ -40,7 +40,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_right_one():
     with pytest.raises(ConfigurationError) as caught:
         ReadOptions.parse({**BROKER, "maxRowPerBatch": "7"})
     assert "no option maxRowPerBatch" in str(caught.value)
-    assert caught.value.remedy == "Did you mean maxRowsPerBatch?"
+    assert caught.value.remedy == "Did you mean 'maxRowsPerBatch'?"
 
 
 def test_each_wrong_option_is_told_at_once():
@@ -183,8 +183,8 @@ def test_several_queues_are_named_with_commas_and_their_offsets_by_their_names()
     [
         ({"queue": "a,b", "startingOffsets": '{"0": 1}'}, "several queues are read", "Name the queues"),
         ({"queuePattern": "a.*", "startingOffsets": '{"0": 1}'}, "several queues are read", "Name the queues"),
-        ({"queue": "orders", "endingOffsets": '{"order": {"0": 1}}'}, "which is not read", "did you mean 'orders'"),
-        ({"queuePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'}, "which is not read", "the query reads a"),
+        ({"queue": "orders", "endingOffsets": '{"order": {"0": 1}}'}, "which is not read", "Did you mean 'orders'"),
+        ({"queuePattern": "a.*", "startingOffsets": '{"b": {"0": 1}}'}, "which is not read", "The query reads a"),
         ({"queue": "a", "queuePattern": "a.*"}, "queue and queuePattern exclude each other", "Remove one"),
         ({"startingOffsets": "latest", "startingTimestamp": "0"}, "exclude each other", "Remove one"),
         ({"endingOffsetsByTimestamp": '{"0": 1}', "endingTimestamp": "0"}, "exclude each other", "Remove one"),

@@ -326,7 +326,7 @@ def test_a_checkpoint_of_version_1_continues_and_gets_fingerprints(orders: FakeS
 
 
 def test_an_unknown_queue_is_an_error_not_an_empty_table(orders: FakeServer):
-    with pytest.raises(UnknownQueue, match="did you mean 'orders'"):
+    with pytest.raises(UnknownQueue, match="Did you mean 'orders'"):
         batch(orders, queue="order").partitions()
 
 

@@ -69,7 +69,7 @@ def test_named_columns_are_all_there_are_and_positions_are_counted_without_a_rec
     counted = frame.groupBy("action").agg({"*": "count", "message_number": "max"}).orderBy("action").collect()
     assert [tuple(row) for row in counted] == [("urn:a0", 28, 15), ("urn:a1", 29, 15), ("urn:orders/Submit", 104, 5)]
     assert frame.exceptAll(load(spark, shop, queue="orders").select(*frame.columns)).count() == 0
-    with pytest.raises(PySparkException, match="Did you mean offset"):
+    with pytest.raises(PySparkException, match="Did you mean 'offset'"):
         load(spark, shop, queue="orders", columns="ofset")
 
 
@@ -93,14 +93,14 @@ def test_a_table_that_spark_would_read_without_options_is_refused_at_creation(sp
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"queue": "order"}, "has no queue 'order'.*did you mean 'orders'"),
+        ({"queue": "order"}, "has no queue 'order'.*Did you mean 'orders'"),
         ({"queuePattern": "x.*"}, "no queue with a full name that matches option queuePattern 'x"),
         ({"queue": "orders", "startingOffsets": '{"0": 2}'}, "records that are requested are deleted.*failOnDataLoss"),
         ({"queue": "orders", "startingOffsets": '{"0": 31}'}, "partition 0 ends at 30"),
         ({"queue": "orders", "partitions": "9"}, "option partitions names 9"),
         ({"queue": "orders", "tasks": "-1"}, "option tasks='-1' is not a positive whole number"),
         ({"queue": "orders", "kafka.bootstrap.servers": "b:9092"}, "with option broker"),
-        ({"queue": "orders", "read": "letter"}, "Did you mean letters"),
+        ({"queue": "orders", "read": "letter"}, "Did you mean 'letters'"),
         ({"queue": "orders", "token": "wrong"}, "answered 401.*tokenFile"),
         ({"queue": "orders", "broker": "down"}, "does not answer.*awaySeconds sets how long"),
         ({"queue": "orders", "broker": "https"}, "does not answer"),
@@ -120,7 +120,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(
 def test_a_session_may_leave_the_python_tracebacks_out(spark: SparkSession, shop: FakeServer):
     bare = spark.newSession()
     bare.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
-    with pytest.raises(PySparkException, match=r"(?s)has no queue 'order'.*did you mean 'orders'") as caught:
+    with pytest.raises(PySparkException, match=r"(?s)has no queue 'order'.*Did you mean 'orders'") as caught:
         load(bare, shop, queue="order").count()
     assert "Traceback" not in str(caught.value)
 

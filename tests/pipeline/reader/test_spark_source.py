@@ -81,7 +81,7 @@ def test_any_session_finds_the_format_by_itself_and_reads_the_queue_as_a_table(s
 
 
 def test_an_invalid_option_is_reported_in_holdfasts_words(spark: SparkSession, orders: FakeServer):
-    with pytest.raises(AnalysisException, match="Did you mean queue"):
+    with pytest.raises(AnalysisException, match="Did you mean 'queue'"):
         spark.read.format("wsrm").option("broker", orders.url).option("quee", "orders").load()
 
 

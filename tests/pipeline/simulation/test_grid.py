@@ -28,7 +28,7 @@ def test_what_is_not_said_is_as_it_always_is():
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("los=1", "did you mean loss="),
+        ("los=1", "Did you mean 'loss='"),
         ("loss", "the grid has no 'loss'"),
         ("loss=much", "'loss=much' cannot be read"),
         ("loss=1", "Link.loss cannot be 1.0"),

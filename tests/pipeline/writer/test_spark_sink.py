@@ -55,7 +55,7 @@ def test_a_query_says_what_is_wrong_with_its_columns_before_a_row_is_read(
     rows = spark.range(3).selectExpr("'<a/>' AS body", "id")
     with pytest.raises(Exception, match="the wsrm sink does not use column id"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save()
-    with pytest.raises(Exception, match=r"Did you mean sequenceKey\?"):
+    with pytest.raises(Exception, match=r"Did you mean 'sequenceKey'\?"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, sequencekee="id").save()
     with pytest.raises(Exception, match="without a path; queue or to sets the destination"):
         rows.write.format("wsrm").mode("append").options(broker=server.url, queue="out", action="urn:a").save("/a")

@@ -23,7 +23,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_right_one():
     with pytest.raises(ConfigurationError) as caught:
         WriteOptions.parse({**BROKER, "sequencekeys": "carrier"}, stream=True)
     assert "the wsrm sink has no option sequencekeys" in str(caught.value)
-    assert caught.value.remedy == "Did you mean sequenceKey?"
+    assert caught.value.remedy == "Did you mean 'sequenceKey'?"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from holdfast.cli.running.operation_values import OperationValues, json_object
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, clause
+from holdfast.settings import suggestion
 from holdfast.wire.body import in_utf8
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def _line(where: str, line: bytes) -> dict[str, Any]:
     found = json_object(line, partial(_no_message, where))
     for name, value in found.items():
         if name not in KEYS:
-            near = get_close_matches(name, KEYS, 1)
-            raise _no_message(where, f"it has the unknown key {name!r}", f"Did you mean {near[0]!r}? " if near else "")
+            hint = suggestion(name, KEYS)
+            raise _no_message(where, f"it has the unknown key {name!r}", f"{hint} " if hint else "")
         if name != "attachments" and not isinstance(value, str):
             raise _no_message(where, f"its {name} is not text but {type(value).__name__}")
     if not found.get("body", "").strip():

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.simple_types import Convert, Misfit, converter
+from holdfast.settings import suggestion
 
 MAX_PROBLEMS = 20
 """Maximum number of reported problems of one body; of the others, only the number is reported."""
@@ -62,7 +63,7 @@ class BodyReader:
         if unknown := sorted(set(lenient) - set(LENIENCIES)):
             raise ConfigurationError(
                 f"{unknown[0]!r} is not a leniency",
-                remedy=f"Use {', '.join(LENIENCIES)}",
+                remedy=suggestion(unknown[0], LENIENCIES, f"Use {', '.join(LENIENCIES)}"),
             )
         self.max_elements = max_elements
         self._expected = expected

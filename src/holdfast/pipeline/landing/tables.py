@@ -23,7 +23,7 @@ from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.reader.options import MESSAGES, ReadOptions
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
-from holdfast.settings import check_callable
+from holdfast.settings import check_callable, suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -190,7 +190,9 @@ def _prepare(spark: SparkSession, targets: Collection[_Target], checkpoint: str)
 
 def _layout(parser: BodyColumns, by_day: str | None) -> Layout:
     if by_day is not None and by_day not in DAYS:
-        raise ConfigurationError(f"there is no day called {by_day!r}", remedy=f"Name one of {', '.join(DAYS)}")
+        raise ConfigurationError(
+            f"there is no day called {by_day!r}", remedy=suggestion(by_day, DAYS, f"Name one of {', '.join(DAYS)}")
+        )
     day = DAYS[by_day] if by_day else None
     if day and day in (name.lower() for name in parser.schema.fieldNames()):
         raise ConfigurationError(f"two landed columns would have the name {day!r}", remedy=PREFIX)
@@ -211,7 +213,9 @@ def table_of(spark: SparkSession, out: str, kind: str | None = None, *, replaced
     """
     kinds: dict[str, type[Table]] = {table.kind: table for table in (DeltaTable, ParquetTable)}
     if kind is not None and kind not in kinds:
-        raise ConfigurationError(f"there is no table of kind {kind!r}", remedy=f"Name one of {', '.join(kinds)}")
+        raise ConfigurationError(
+            f"there is no table of kind {kind!r}", remedy=suggestion(kind, kinds, f"Name one of {', '.join(kinds)}")
+        )
     there = "delta" if LOG in files.names(spark, out) else "parquet" if listed(spark, out) else kind or "delta"
     if kind not in (None, there):
         raise ConfigurationError(

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.fixtures import json_lines
+from holdfast.settings import suggestion
 
 Rows = Mapping[str, list[dict[str, Any]]]
 """Sink -> its rows; under ``""`` the dead letters."""
@@ -71,7 +72,8 @@ def read_expectation(file: Path, sinks: Iterable[str]) -> Rows:
         if not isinstance(sink, str) or sink not in expected or ("sink" in line and not sink):
             names = ", ".join(name for name in expected if name) or "none"
             raise ConfigurationError(
-                f"{file}:{number}: the pipeline has no sink {json.dumps(sink)}", remedy=f"Its sinks are {names}"
+                f"{file}:{number}: the pipeline has no sink {json.dumps(sink)}",
+                remedy=suggestion(str(sink), filter(None, expected), f"Its sinks are {names}"),
             )
         expected[sink].append(row)
     return expected

@@ -22,6 +22,7 @@ from holdfast.pipeline.mediation.definition.checks import source_options
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan
 from holdfast.pipeline.reader.columns import Typed, chosen, spark_struct
 from holdfast.pipeline.reader.options import TABLES, ReadOptions
+from holdfast.settings import suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -139,7 +140,8 @@ def _messages(file: Path, columns: list[Typed], *, is_kafka: bool) -> Iterator[d
                 continue
             if name not in kinds:
                 raise ConfigurationError(
-                    f"{file}:{number}: its source has no column {name!r}", remedy=f"The columns are {', '.join(kinds)}"
+                    f"{file}:{number}: its source has no column {name!r}",
+                    remedy=suggestion(name, kinds, f"The columns are {', '.join(kinds)}"),
                 )
             if value is None and name in required:
                 raise ConfigurationError(

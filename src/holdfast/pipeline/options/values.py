@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.urls import is_url
-from holdfast.settings import MOST_SECONDS, checked_token
+from holdfast.settings import MOST_SECONDS, checked_token, suggestion
 
 _OF_A_TABLE = "option."
 """Prefix that Spark adds to each option of CREATE TABLE, in addition to the option without it."""
@@ -154,7 +153,5 @@ def _written(metadata: Mapping[str, Any], given: str) -> str:
 def _unknown(given: str, names: list[str], what: str, foreign: Mapping[str, str]) -> ConfigurationError:
     if advice := foreign.get(given.lower()):
         return ConfigurationError(f"the wsrm {what} has no option {given}", remedy=advice)
-    nearest = difflib.get_close_matches(given.lower(), [name.lower() for name in names], n=1, cutoff=0.6)
-    right = next((name for name in names if nearest and name.lower() == nearest[0]), None)
-    remedy = f"Did you mean {right}?" if right else f"The options are {', '.join(sorted(names))}"
+    remedy = suggestion(given, names, f"The options are {', '.join(sorted(names))}")
     return ConfigurationError(f"the wsrm {what} has no option {given}", remedy=remedy)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from holdfast.client.offsets import EARLIEST, LATEST
@@ -39,6 +38,7 @@ from holdfast.pipeline.reader.position_values import (
     of_queues,
     one_of,
 )
+from holdfast.settings import suggestion
 
 INBOX = "inbox"
 """The queue that a read uses if no option names one."""
@@ -294,8 +294,7 @@ def _check_columns(values: Mapping[str, Any]) -> None:
     read = values.get("read", MESSAGES)
     there = [name for name, *_ in TABLES[read]]
     for name in sorted(values.get("columns", frozenset()).difference(there)):
-        nearest = get_close_matches(name, there, n=1)
-        remedy = f"Did you mean {nearest[0]}?" if nearest else f"The columns are {', '.join(there)}"
+        remedy = suggestion(name, there, f"The columns are {', '.join(there)}")
         raise ConfigurationError(f"option columns names {name!r}, but read={read} has no such column", remedy=remedy)
 
 

@@ -7,12 +7,11 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from typing import Any
 
 from holdfast.client.offsets import EARLIEST, Positions
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import MOST_SECONDS
+from holdfast.settings import MOST_SECONDS, suggestion
 
 ByQueue = dict[str, Positions]
 """Queue -> partition -> offset or time; "" stands for the only queue of the read."""
@@ -146,8 +145,7 @@ def one_of(words: Collection[str]) -> Callable[[str, str], str]:
 
     def read(name: str, text: str) -> str:
         if text.lower() not in words:
-            nearest = get_close_matches(text.lower(), words, n=1)
-            remedy = f"Did you mean {nearest[0]}?" if nearest else f"Give {' or '.join(words)}"
+            remedy = suggestion(text.lower(), words, f"Give {' or '.join(words)}")
             raise ConfigurationError(f"option {name}={text!r} is not known", remedy=remedy)
         return text.lower()
 
@@ -169,7 +167,6 @@ def of_queues(option: str, given: ByQueue, queues: tuple[str, ...], pattern: str
         return {queues[0]: given[""]}
     for queue in given:
         if queue not in queues and not (pattern and re.fullmatch(pattern, queue)):
-            nearest = get_close_matches(queue, queues, n=1)
-            there = f"did you mean {nearest[0]!r}?" if nearest else f"the query reads {', '.join(queues) or pattern}"
+            there = suggestion(queue, queues, f"The query reads {', '.join(queues) or pattern}")
             raise ConfigurationError(f"option {option} names queue {queue!r}, which is not read", remedy=there)
     return given

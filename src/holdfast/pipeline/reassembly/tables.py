@@ -21,7 +21,7 @@ from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
-from holdfast.settings import check_callable
+from holdfast.settings import check_callable, suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,9 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
     if content not in rows.columns:
         raise ConfigurationError(
             f"the capture has no column {content!r}, only {', '.join(rows.columns)}",
-            remedy="Name the column with the envelopes: as_capture(rows, NAME), or --column NAME",
+            remedy=suggestion(
+                content, rows.columns, "Name the column with the envelopes: as_capture(rows, NAME), or --column NAME"
+            ),
         )
     columns: list[Column] = []
     for place in PLACE.split(", "):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import seconds_of
+from holdfast.settings import seconds_of, suggestion
 
 if TYPE_CHECKING:
     from holdfast.simulation.trial import Trial
@@ -136,10 +135,9 @@ def parse_grid(words: Iterable[str], **instead: Any) -> Grid:
     for word in words:
         name, equals, value = word.partition("=")
         if name not in _READERS or not equals:
-            near = get_close_matches(name, _READERS, 1)
+            known = [f"{one}=" for one in _READERS]
             raise ConfigurationError(
-                f"the grid has no {word!r}" + (f"; did you mean {near[0]}=" if near else ""),
-                remedy=f"It has {', '.join(f'{one}=' for one in _READERS)}.",
+                f"the grid has no {word!r}", remedy=suggestion(f"{name}=", known, f"It has {', '.join(known)}.")
             )
         try:
             given[name] = _READERS[name](value)

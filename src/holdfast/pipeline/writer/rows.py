@@ -17,6 +17,7 @@ from pyspark.sql import types as spark_types
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.writer.options import WriteOptions
+from holdfast.settings import suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,12 +81,12 @@ def plan_rows(schema: spark_types.StructType, options: WriteOptions) -> RowPlan:
     if options.sequence_key and not key:
         raise ConfigurationError(
             f"the DataFrame has no column {options.sequence_key}, which option sequenceKey names",
-            remedy=f"Its columns are {', '.join(names)}",
+            remedy=suggestion(options.sequence_key, names, f"Its columns are {', '.join(names)}"),
         )
     if missing := [name for name in options.refused_columns if name not in names]:
         raise ConfigurationError(
             f"the DataFrame has no column {missing[0]}, which option refusedColumns names",
-            remedy=f"Its columns are {', '.join(names)}",
+            remedy=suggestion(missing[0], names, f"Its columns are {', '.join(names)}"),
         )
     columns = {"key": key} if key else {}
     for column in schema.fields:

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import suggestion
 from holdfast.store.address import DEFAULT_PATIENCE, shown
 
 PARTITIONS: Final = 24
@@ -104,7 +105,9 @@ def _options(query: str, text: str) -> dict[str, str]:
         if name not in _OURS and not _KAFKAS_OWN.fullmatch(name):
             raise ConfigurationError(
                 f"The URL {text!r} has the unknown option {name!r}.",
-                remedy=f"Use {', '.join(_OURS)}, or Kafka's own settings: security.protocol, ssl.…, sasl.…",
+                remedy=suggestion(
+                    name, _OURS, f"Use {', '.join(_OURS)}, or Kafka's own settings: security.protocol, ssl.…, sasl.…"
+                ),
             )
     if "sasl.password" in given:
         raise ConfigurationError(

@@ -36,6 +36,7 @@ from holdfast.endpoint.admin.shapes.requests import (
 from holdfast.endpoint.inspection import describe_queue
 from holdfast.endpoint.record_blocks import MEDIA_TYPE
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import suggestion
 from holdfast.store.records import LARGE_FIELDS
 
 _READ = (404, 409)
@@ -136,7 +137,8 @@ class DataPlane:
         queue = self._app.queues.get(name)
         if queue is None:
             there = ", ".join(repr(one) for one in self._app.queues)
-            raise Refused(404, f"the queue {name!r} does not exist", f"The queues are {there}.")
+            hint = suggestion(name, self._app.queues, f"The queues are {there}.")
+            raise Refused(404, f"the queue {name!r} does not exist", hint)
         return queue
 
     def _check_queue(self, name: str, epoch: str | None) -> Queue:
@@ -245,8 +247,12 @@ class DataPlane:
             raise Refused(
                 404,
                 f"the cursor {reader[:200]!r} does not exist",
-                "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
-                "position.",
+                suggestion(
+                    reader,
+                    queue.cursors,
+                    "List the cursors with holdfast cursors. A reader creates its cursor when it first reports its "
+                    "position.",
+                ),
             )
         return {
             "epoch": queue.description.epoch,

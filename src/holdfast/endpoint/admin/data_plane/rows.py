@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from holdfast.core.messages import ANONYMOUS, NONE
 from holdfast.core.staged_blocks import Block, EncodedRow, blocks_of
 from holdfast.endpoint.envelopes.message import body_bytes
 from holdfast.exceptions import EnvelopeError, HoldfastError
+from holdfast.settings import suggestion
 from holdfast.store.staged import RowEncoder
 from holdfast.wire import Limits, check_action, check_header_blocks, check_iri, check_text, known_contents
 
@@ -195,11 +195,10 @@ class RowReader:
         name = name or self._default
         if name not in self._queues:
             there = f"The queues are {', '.join(sorted(self._queues))[:2000]}."
-            near = get_close_matches(name, self._queues, n=1)
             raise RowRefused(
                 "queue",
                 f"the queue {name[:200]!r} does not exist" if name else "the row names neither a queue nor an address",
-                f"Did you mean {near[0]!r}? {there}" if near else there,
+                f"{suggestion(name, self._queues)} {there}".lstrip(),
             )
         self._found[row.queue, row.to] = name
         return name

@@ -23,6 +23,7 @@ from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.inspection import ages, describe_queue, oldest
+from holdfast.settings import suggestion
 
 PEEKED_BYTES = 8 << 20
 """Approximate bytes of bodies and header blocks in one response."""
@@ -83,7 +84,8 @@ class QueueRoutes:
     def _queue(self, name: str) -> Queue:
         queue = self._queues.get(name)
         if queue is None:
-            raise Refused(404, f"the queue {name[:200]!r} does not exist", f"The queues are {', '.join(self._queues)}.")
+            hint = suggestion(name, self._queues, f"The queues are {', '.join(self._queues)}.")
+            raise Refused(404, f"the queue {name[:200]!r} does not exist", hint)
         return queue
 
     def _numbers(self, queue: Queue) -> Numbering:
@@ -212,7 +214,8 @@ class QueueRoutes:
         queue, engine = self._queue(name), self._app.engine
         there = queue.cursors.get(cursor)
         if there is None:
-            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", "List the cursors with holdfast cursors.")
+            hint = suggestion(cursor, queue.cursors, "List the cursors with holdfast cursors.")
+            raise Refused(404, f"the cursor {cursor[:200]!r} does not exist", hint)
         numbers = self._numbers(queue)
         places = await find_offsets(engine, queue, asked.body, numbers, list(there.offsets))
         steering = Steering(engine.protocol)

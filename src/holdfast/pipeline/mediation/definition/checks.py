@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyPath
-from holdfast.config.tables import Wrong, did_you_mean, nearest
+from holdfast.config.tables import Wrong, did_you_mean
 from holdfast.config.unreadable import is_given, is_partial, readable
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition import kafka_checks
@@ -35,6 +35,7 @@ from holdfast.pipeline.mediation.transformations.xsd import XSD
 from holdfast.pipeline.options.values import WrongOptions
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.writer.options import WriteOptions
+from holdfast.settings import nearest
 
 _ALIAS = re.compile(r".*\bAS\s+`?(\w+)`?\s*", re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(r"\s*(?:\w+\.)*(\w+)\s*")

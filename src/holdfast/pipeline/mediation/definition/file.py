@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.lines import KeyLines, KeyPath
-from holdfast.config.tables import Table, TableReading, Wrong, load_toml, nearest, read_file
+from holdfast.config.tables import Table, TableReading, Wrong, load_toml, read_file
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, contradictions
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
+from holdfast.settings import nearest
 
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
@@ -83,7 +84,7 @@ def plan_of(
     known = {key: str(value) for key, value in told.items()} if isinstance(told, dict) else {}
     if strange := sorted(set(parameters) - set(known)):
         near = nearest(strange[0], known)
-        remedy = f"Did you mean {near}?" if near else f"Its [parameters] are {', '.join(known) or 'none'}"
+        remedy = f"Did you mean {near!r}?" if near else f"Its [parameters] are {', '.join(known) or 'none'}"
         raise ConfigurationError(f"{name} has no parameter {strange[0]!r}", remedy=remedy)
     values = {**known, **parameters}
     filled = {key: _filled(value, (key,), values, reading) for key, value in data.items() if key != "parameters"}

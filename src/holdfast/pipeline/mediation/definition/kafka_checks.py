@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from holdfast.config.lines import KeyPath
-from holdfast.config.tables import Wrong, nearest
+from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.kafka_options import client_options, ends_of, is_secret
 from holdfast.pipeline.mediation.definition.plan import SinkPlan, SourcePlan
+from holdfast.settings import nearest
 
 _SOURCE_OPTIONS = (
     *("subscribePattern", "assign", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
@@ -93,7 +94,7 @@ def _of_options(one: SourcePlan | SinkPlan, path: KeyPath, known: Collection[str
             yield place, f"{name} cannot be set in this file", "Remove it."
         elif not low.startswith("kafka.") and low not in names:
             near = nearest(low, names)
-            told = f"Did you mean {names[near]}?" if near else "Properties of the Kafka client begin with 'kafka.'."
+            told = f"Did you mean {names[near]!r}?" if near else "Properties of the Kafka client begin with 'kafka.'."
             yield place, f"Spark's connector has no option {name}", told
     try:
         refused = sorted((client_options(one).keys() - {name.lower() for name in places}) & _OURS)

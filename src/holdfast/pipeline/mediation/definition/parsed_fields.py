@@ -16,12 +16,13 @@ from typing import Any
 from pyspark.sql import types as T
 
 from holdfast.config.lines import KeyPath
-from holdfast.config.tables import Wrong, nearest
+from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import readable
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, of_written_columns
 from holdfast.pipeline.mediation.definition.plan import RoutePlan, StepPlan, XmlPlan
 from holdfast.pipeline.mediation.transformations.xsd import XSD
+from holdfast.settings import nearest
 
 Structs = Mapping[str, T.DataType]
 """Column in lower case -> its type, for the columns with a known type."""

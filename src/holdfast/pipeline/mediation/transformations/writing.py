@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.reader import NIL
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, with_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
+from holdfast.settings import suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,10 +136,9 @@ def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType
     known = [field.name for field in shape.fields]
     for field in fields.fields:
         if field.name.lower() not in (one.lower() for one in known):
-            near = get_close_matches(field.name, known, 1, 0.6)
             raise ConfigurationError(
                 f"the XSD has no {field.name!r} in {name}",
-                remedy=f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}",
+                remedy=suggestion(field.name, known, f"It has {', '.join(known)}"),
             )
     made = []
     for field in shape.fields:

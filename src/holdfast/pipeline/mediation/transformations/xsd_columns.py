@@ -6,7 +6,6 @@ Runs in the driver only, because it needs the schema's files and xmlschema.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyspark.sql import types as T
 from xmlschema.validators import XsdComplexType, XsdElement, XsdGroup
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import suggestion
 
 Documents = tuple[tuple[str, bytes], ...]
 """Place and content of each document of a schema, the main one first."""
@@ -47,11 +47,11 @@ def element_of(documents: Documents, name: str) -> str:
     if len(found) == 1:
         return str(found[0])
     told = ", ".join(declared[:20]) or "none"
-    near = get_close_matches(name, [one.rpartition("}")[2] for one in declared], 1, 0.6)
+    near = [] if found else [one.rpartition("}")[2] for one in declared]
     what = f"declares {len(found)} elements" if found else "declares no element"
     raise ConfigurationError(
         f"the schema {documents[0][0]} {what}{f' {name!r}' if name else ''}",
-        remedy=f"Did you mean {near[0]!r}?" if near and not found else f"Name one of them: {told}",
+        remedy=suggestion(name, near, f"Name one of them: {told}"),
     )
 
 
