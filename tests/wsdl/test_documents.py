@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_urls import NO_HOSTS
 from lxml import etree
 from one_operation import one_operation
 from order_service import WSDL
@@ -263,3 +264,18 @@ async def test_only_the_wsdls_own_host_gets_the_headers_of_the_requests() -> Non
         for url in (f"{own}?wsdl", f"{own}a.xsd", f"{other}b.xsd"):
             await asyncio.to_thread(loaded.load, url)
     assert [b"c2VjcmV0" in one for one in asked] == [True, True, False]
+
+
+@pytest.mark.parametrize("url", NO_HOSTS)
+def test_an_import_from_a_host_that_is_none_is_an_error_of_the_wsdl(tmp_path: Path, url: str) -> None:
+    web = Web()
+    web.found[URL] = orders(f"{url}/a.xsd")
+    with pytest.raises(ConfigurationError):
+        contract(web)
+    file = tmp_path / "a.wsdl"
+    file.write_text(orders(f"{url}/a.xsd"))
+    for use in (lambda: Contract(Documents(file, web.fetch)), lambda: Destination(":memory:", wsdl=file)):
+        with pytest.raises(ConfigurationError):
+            use()
+    with pytest.raises(ConfigurationError):
+        Contract(Documents(url, web.fetch))
