@@ -217,6 +217,13 @@ def test_files_that_are_no_use_are_errors_of_the_settings(tmp_path: Path) -> Non
         Trust([], Certificate(SHOP.found))
 
 
+def test_a_token_with_an_unusable_key_is_told_from_one_that_is_no_certificate() -> None:
+    small = issue("CN=small", bits=1024).found.public_bytes(serialization.Encoding.DER)
+    for token, told in ((small, "one of 1024 bits"), (b"small", "not an X.509 certificate")):
+        with pytest.raises(Invalid, match=told):
+            Certificate.from_der(token)
+
+
 def test_the_remedy_for_a_useless_certificate_fits_its_fault(tmp_path: Path) -> None:
     """What to convert can be converted, and nobody is told to convert anything else."""
     small = issue("CN=small", bits=1024)

@@ -119,6 +119,8 @@ class Certificate:
         """
         try:
             return cls(x509.load_der_x509_certificate(data))
+        except _UnusableKey:  # a ValueError, too
+            raise
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise Invalid("the token is not an X.509 certificate") from None
 
