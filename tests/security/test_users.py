@@ -47,6 +47,7 @@ def test_two_files_with_the_same_users_are_equal(tmp_path: Path) -> None:
         (b"\n".join([SECRET.encode()] * 9), "line 5 has no colon; 4 more"),
         (b"\xff:x\n", "it is not UTF-8"),
         (b"a:" + b"b" * MAX_FILE, "is longer than"),
+        (b"a:" + b"b" * (MAX_FILE - 2) + "é".encode(), "is longer than"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_line_and_without_its_content(tmp_path: Path, content: bytes, told: str) -> None:

@@ -50,14 +50,14 @@ class Users(Mapping[str, str]):
         try:
             with Path(self.file).open("rb") as file:
                 content = file.read(MAX_FILE + 1)
+            if len(content) > MAX_FILE:  # before it is decoded: the end may be a part of a character
+                raise ConfigurationError(f"{self.file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer users.")
             text = content.decode("utf-8-sig")
         except (OSError, ValueError) as error:
             told = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ConfigurationError(
                 f"the users cannot be read from {self.file}: {told}", remedy="Write a line NAME:PASSWORD for each user."
             ) from None
-        if len(content) > MAX_FILE:
-            raise ConfigurationError(f"{self.file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer users.")
         return [line.removesuffix("\r") for line in text.split("\n")]
 
     def _mistake(self, name: str, password: str | None) -> str:
