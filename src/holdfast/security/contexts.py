@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS holdfast_contexts (
     PRIMARY KEY (space, identifier, instance));
 CREATE INDEX IF NOT EXISTS holdfast_contexts_owner ON holdfast_contexts (space, owner);
 """
-_FORGET: Final = "DELETE FROM holdfast_contexts WHERE space = :space AND until < :now"
+_FORGET: Final = "DELETE FROM holdfast_contexts WHERE space = :space AND until < :expired"
 _COUNT: Final = "SELECT count(*), count(CASE WHEN owner = :user THEN 1 END) FROM holdfast_contexts WHERE space = :space"
 _ADD: Final = "INSERT INTO holdfast_contexts VALUES (:space, :identifier, :instance, :user, :key, :until, :proof)"
 _DROP_OLD: Final = """
@@ -79,9 +79,9 @@ class SecurityContexts:
         self._most_of_user = most_of_user
         self._db = open_database(path)
 
-    def has_room(self, user: str, now: float) -> bool:
-        """Return whether a user can have another token. Expired ones are forgotten."""
-        ((total, of_user),) = self._db.run(_SCHEMA, _FORGET, _COUNT, user=user, now=now)
+    def has_room(self, user: str, expired: float) -> bool:
+        """Return whether a user can have another token. Those that expired before a time are forgotten."""
+        ((total, of_user),) = self._db.run(_SCHEMA, _FORGET, _COUNT, user=user, expired=expired)
         return bool(total < self._most and of_user < self._most_of_user)
 
     def add(self, context: SecurityContext) -> None:
