@@ -206,6 +206,16 @@ def test_an_answer_that_is_not_the_services_counts_as_lost(
     assert why in caplog.text
 
 
+def test_the_log_names_the_attachments_of_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An endpoint does not call received() for a message with attachments."""
+    exchange = exchange_of(tmp_path)
+    context = exchange._context("inbound", is_answer=True)
+    context.envelope.attachments = b"any"
+    with pytest.raises(ProcessingError):
+        exchange.processor.inbound(context)
+    assert "the attachments are not signed" in caplog.text
+
+
 def test_a_fault_that_is_not_protected_is_told_and_not_believed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

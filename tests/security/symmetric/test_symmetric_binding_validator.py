@@ -220,6 +220,20 @@ async def test_a_wrong_password_is_told_under_the_key_of_the_message_only(tmp_pa
         assert not served.sequences
 
 
+async def test_the_log_names_the_attachments_of_a_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    media = 'multipart/related; type="application/soap+xml"; boundary="b"; start="<r>"'
+    package = (
+        b"--b\r\nContent-Type: application/soap+xml\r\nContent-ID: <r>\r\n\r\n"
+        + protected(creation())
+        + b"\r\n--b\r\nContent-ID: <x>\r\n\r\ndata\r\n--b--\r\n"
+    )
+    async with Served(tmp_path) as served:
+        answer = await served.post(package, {"Content-Type": media})
+        assert code_of(answer.content) == INVALID_SECURITY
+        assert not served.sequences
+    assert "the attachments are not signed" in caplog.text
+
+
 async def test_a_message_without_a_user_name_is_refused(tmp_path: Path) -> None:
     async with Served(tmp_path) as served:
         request = protected(creation(), user=None)

@@ -197,8 +197,6 @@ class ClientProtection:
         sent: _Sent | None = context.notes.get(_SENT)
         if sent is None or not context.is_answer:
             raise Invalid("it answers no request")
-        if context.envelope.attachments:
-            raise Invalid("the attachments are not signed")
         secured = read_secured(data, context.envelope.soap)
         assert secured.security.timestamp is not None
         check_timestamp(secured.security.timestamp, self._clock(), self._life, self._skew)
@@ -217,6 +215,8 @@ class ClientProtection:
         """Refuse an answer that does not count, and remove its Security header."""
         found = context.notes.pop(_FOUND, None)
         if not isinstance(found, Opened):
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(found))
+            # Without attachments, :meth:`received` was called.
+            why = "the attachments are not signed" if context.envelope.attachments else str(found)
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, why)
         for name in (*found.unsigned, SECURITY):
             context.remove_header(name)

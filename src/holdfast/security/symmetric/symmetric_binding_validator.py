@@ -214,8 +214,6 @@ class SymmetricBindingValidator(Processor):
         changes of the content are answered.
         """
         now, soap, clients = self._clients.clock(), context.envelope.soap, self._clients
-        if context.envelope.attachments:
-            raise Invalid("the attachments are not signed")
         secured = read_secured(data, soap)
         assert secured.security.timestamp is not None
         check_timestamp(secured.security.timestamp, now, clients.life, clients.skew)
@@ -290,6 +288,8 @@ class SymmetricBindingValidator(Processor):
         try:
             if isinstance(proof, _Repeated):
                 raise self._repeated(context)
+            if context.envelope.attachments:  # then :meth:`received` is not called
+                raise Invalid("the attachments are not signed")
             if not isinstance(proof, _Proof):
                 raise proof or Invalid("no Security header")
             self._accept(context, proof, self._clients.clock())
