@@ -25,6 +25,7 @@ from holdfast import (
     HoldfastError,
     Message,
     MessageContext,
+    MessageFlowError,
     PeerFault,
     SecureConversation,
     Source,
@@ -313,6 +314,23 @@ def test_workers_that_open_the_file_of_tokens_at_once_wait_for_each_other(
     other.close()
 
 
+def test_a_file_that_others_lock_for_long_puts_a_message_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("holdfast.security.database._PATIENCE", 0.0)
+    ours = open_database(tmp_path / "nonces.db", away="Later.")
+    ours.run("CREATE TABLE one (two)", "SELECT 1")
+    other = sqlite3.connect(tmp_path / "nonces.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for statements in (["INSERT INTO one VALUES (1)"], ["INSERT INTO one VALUES (1)", "SELECT * FROM one"]):
+        with pytest.raises(MessageFlowError, match="Later"):
+            ours.run("CREATE TABLE one (two)", *statements)
+    assert "database is locked" in caplog.text
+    other.execute("COMMIT")
+    other.close()
+    assert ours.run("CREATE TABLE one (two)", "INSERT INTO one VALUES (1)", "SELECT * FROM one") == [(1,)]
+
+
 async def test_wrong_tokens_fill_no_memory_of_nonces(tmp_path: Path) -> None:
     async with Served(tmp_path / "in") as served:
         for number in range(5):
@@ -336,6 +354,18 @@ async def test_authenticate_is_asked_once_a_minute_for_a_right_password(tmp_path
         assert (await served.post(create(header(TEXT)))).status_code == 200
         assert (await served.post(create(header(digest_token(at=served.now))))).status_code == 500, "no digest"
     assert asked == [("alice", "secret"), ("alice", "wrong"), ("alice", "wrong"), ("alice", "secret")]
+
+
+async def test_many_spellings_of_one_name_fill_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.security.username_token.REMEMBERED", 3)
+
+    def check(name: str, password: str) -> bool:
+        return name.lower() == "alice" and password == "secret"
+
+    async with Served(tmp_path / "in", passwords=None, authenticate=check) as served:
+        for name in ("alice", "Alice", "ALICE", "aLice", "alIce", "aliCe"):
+            assert (await served.post(create(header(write_token(Token(name, "secret", False)))))).status_code == 200
+            assert len(served.validator._accepted) <= 3
 
 
 async def test_plain_text_is_refused_where_a_digest_is_required(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from holdfast.store.address import is_kafka, is_sql, shown
 _PATIENCE: Final = 5.0
 """Seconds to wait for other processes that use the file."""
 _AGAIN: Final = 5.0
-"""Seconds after which a peer sends its message again if the database does not answer."""
+"""Seconds after which a message is sent again if the database does not answer."""
 _UNCHECKED: Final = "The service cannot check messages now. Send it again."
 
 
@@ -38,7 +38,7 @@ class Database(Protocol):
             values: Their values.
 
         Raises:
-            MessageFlowError: The database does not answer.
+            MessageFlowError: The database does not answer, or the file cannot be written.
         """
         ...
 
@@ -63,7 +63,7 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
         raise ConfigurationError(
             f"{setting}={shown(place)!r} needs the package {error.name}", remedy=f"pip install 'holdfast[{extra}]'"
         ) from None
-    return FileDatabase(place, setting)
+    return FileDatabase(place, setting, away)
 
 
 class FileDatabase:
@@ -72,21 +72,30 @@ class FileDatabase:
     Args:
         path: The file; None: memory.
         setting: The argument that names it, for errors.
+        told: What a caller is told if the file is locked for long, or its disk is full.
 
     Raises:
         ConfigurationError: It cannot be opened.
     """
 
-    def __init__(self, path: str | Path | None, setting: str) -> None:
+    def __init__(self, path: str | Path | None, setting: str, told: str = _UNCHECKED) -> None:
         self.connection = _open_file(path, setting)
+        self._told = told
         self._made: set[str] = set()
 
     def run(self, schema: str, *statements: str, **values: Any) -> list[Row]:
         """See :class:`Database`."""
+        try:
+            return self._run(schema, statements, values)
+        except sqlite3.OperationalError as error:
+            log.warning("security.database_away", why=str(error))
+            raise MessageFlowError(self._told, retry_after=_AGAIN) from None
+
+    def _run(self, schema: str, statements: tuple[str, ...], values: dict[str, Any]) -> list[Row]:
         if schema not in self._made:
             self.connection.executescript(schema)
             self._made.add(schema)
-        values["space"] = ""
+        values["space"] = ""  # only a database is shared by several clusters
         if len(statements) == 1:
             return self.connection.execute(statements[0], values).fetchall()
         rows: list[Row] = []

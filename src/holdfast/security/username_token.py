@@ -61,6 +61,8 @@ _TIMESTAMPED: Final = "holdfast.security.timestamped"
 _WRONG: Final = "unknown user or wrong password"
 MAX_WHY: Final = 500
 """Maximum characters of the reason for which an answer is not accepted: it may have names that the peer chose."""
+REMEMBERED: Final = 10_000
+"""Maximum number of user names for which an answer of ``authenticate`` is remembered."""
 _UNKNOWN: Final = "\0"
 """Compared with the password of an unknown user, so that the refusal takes as long."""
 
@@ -384,6 +386,9 @@ class UsernameTokenValidator(Processor):
             return True
         if not self._authenticate(token.name, token.password):
             return False
+        # One user may have many names here: a directory may ignore their case, or blanks.
+        if len(self._accepted) >= REMEMBERED:
+            self._accepted.clear()
         self._accepted[token.name] = (proof, now + self._remember)
         return True
 
