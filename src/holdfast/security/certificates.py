@@ -161,6 +161,7 @@ class Certificate:
 
     def is_named_by(self, reference: KeyReference) -> bool:
         if reference.kind != "issuer-serial":
+            # Without an identifier, a certificate is not named: several may have none.
             return bool(reference.value) and self.reference(reference.kind).value == reference.value
         is_its_number = reference.serial == self.found.serial_number
         return is_its_number and _name_in(reference.issuer) == _parts(self.found.issuer)

@@ -115,6 +115,7 @@ class _ClusterDatabase:
     """
 
     def __init__(self, tables: SharedTables, told: str = _UNCHECKED) -> None:
+        # Every message needs it.
         tables.is_kept = True
         self._tables = tables
         self._told = told

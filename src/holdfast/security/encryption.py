@@ -113,10 +113,12 @@ def decrypt(cipher: str, key: bytes, data: bytes) -> tuple[bytes, bool]:
             return AESGCM(key).decrypt(data[:NONCE], data[NONCE:], None), True
         except (InvalidTag, ValueError):
             return b"", False
+    # An initialization vector and a block at least: padding is never empty.
     if len(data) % BLOCK or len(data) < 2 * BLOCK:
         return b"", False
     decryptor = Cipher(AES(key), CBC(data[:BLOCK])).decryptor()
     plain = decryptor.update(data[BLOCK:]) + decryptor.finalize()
+    # Only the last byte tells the length of the padding; the others are arbitrary (XML Encryption 1.1, section 5.2).
     count = plain[-1]
     is_right = 1 <= count <= BLOCK
     return plain[: len(plain) - count * is_right], is_right
@@ -216,6 +218,7 @@ def decrypt_parts(message: SecuredMessage, parts: Iterable[EncryptedPart], ciphe
         content, has_right_end = decrypt(cipher, key, part.content)
         fits = part.fits(content)
         is_right = is_right and has_right_end and fits
+        # Random: decrypted content cannot contain the mark of another part.
         mark = secrets.token_hex(16)
         plain[mark] = content if fits else b""
         parent = part.target.getparent()
@@ -324,6 +327,8 @@ def read_parts(
         raise Invalid("the parts are encrypted with different ciphers")
     read = tuple(EncryptedPart(place, target, found[one.get("Id", "")][1]) for one, place, target in parts)
     ((cipher, _), *_) = found.values()
+    # A list before the signature is processed first (SOAP Message Security 1.1, section 5): the sender
+    # encrypted after it signed.
     signature, (at, *_) = security.find(_SIGNATURE), (lists[0], *lists[0].iterancestors(_KEY))[::-1]
     return read, cipher, signature is None or security.index(at) < security.index(signature)
 
@@ -347,6 +352,7 @@ def _key_algorithm(method: etree._Element) -> tuple[str, str]:
         given = child.get("Algorithm", "")
         if child.tag == f"{{{DS}}}DigestMethod" and given in _DIGESTS:
             digest = given
+        # rsa-oaep-mgf1p has MGF1 with SHA-1, and no parameter for it (XML Encryption 1.1, section 5.5.2).
         elif child.tag == f"{{{XENC11}}}MGF" and given in _MASKS and name == RSA_OAEP:
             mask = _MASKS[given]
         else:

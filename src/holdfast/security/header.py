@@ -206,6 +206,7 @@ def read_security(context: MessageContext) -> AnySecurity | None:
         Invalid: There is more than one, or it is malformed.
     """
     soap, found = context.envelope.soap, context.envelope.headers
+    # XML has no escapes in names, so a Security header has these bytes.
     if len(found) != 1 or _LOCAL not in found[0]:
         found = tuple([block for block in found if _LOCAL in block])
     plain = _forms.read(found[0], soap, context.envelope.known_block) if len(found) == 1 else None

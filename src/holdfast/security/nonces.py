@@ -110,6 +110,7 @@ class _Minute:
         if self._path is not None:
             file = self.file if self.file >= 0 else self._open()
             size = os.write(file, _RECORD.pack(mark, until))
+            # With O_APPEND, the position is now behind this record, wherever other processes had moved the end.
             end = os.lseek(file, 0, os.SEEK_CUR)
             if size != _RECORD.size:
                 self.close()  # opening it again removes the partial record
@@ -141,6 +142,7 @@ class _Minute:
         self._read(os.fstat(self.file if self.file >= 0 else self._open()).st_size)
 
     def _read(self, end: int) -> None:
+        # Whole records only: a power failure may leave a part of one at the end.
         size = (end - self._end) // _RECORD.size * _RECORD.size
         found = os.pread(self.file, size, self._end)
         for mark, until in _RECORD.iter_unpack(found[: len(found) // _RECORD.size * _RECORD.size]):
@@ -216,6 +218,7 @@ class FileNonces:
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
         with self._lock:
             try:
+                # Also after the clock was set back, which must not stop the deletion.
                 if not 0.0 <= self._forget_at - now <= _FORGET_EVERY:
                     self._forget_at = now + _FORGET_EVERY
                     self._forget(now)
@@ -259,6 +262,7 @@ class FileNonces:
     def _forget(self, now: float) -> None:
         """Forget minutes in which all tokens have expired, those of other processes, too."""
         for number, minute in list(self._minutes.items()):
+            # Tokens of one minute expire within a minute: what others appended may count until then.
             if minute.until + _MINUTE < now and minute.exists:
                 minute.refresh()
             if minute.until + _MINUTE < now:

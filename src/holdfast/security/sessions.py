@@ -127,10 +127,12 @@ class SecuritySessions:
         if not self._contexts.has_room(user, now - self._skew):
             raise MessageFlowError("There are too many tokens. Cancel those that are not used.", retry_after=60)
         length = asked.key_bits // 8
+        # Never less than the key: the client's part may be shorter (ENTROPY_BYTES).
         entropy = secrets.token_bytes(max(32, length))
         key = p_sha1(asked.entropy, entropy, length)
         is_new = asked.kind == "Issue"
         issued = SecurityContext(
+            # A renewed token keeps its Identifier. Instance names its key (WS-SecureConversation 1.3, section 2).
             uuid.uuid4().urn if is_new else asked.target,
             "" if is_new else uuid.uuid4().urn,
             user,
@@ -166,4 +168,5 @@ def check_binding(context: MessageContext, proven: str) -> None:
 
 def named_token(reference: etree._Element) -> str:
     """Return the URI of the token that a SecurityTokenReference names."""
+    # Joined: a reference that names two tokens equals neither.
     return "".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference"))

@@ -80,6 +80,7 @@ def check_signature(security: etree._Element, timestamp: etree._Element, token: 
     if named.get("URI") != f"#{token.get(ID)}" or not token.get(ID):
         raise Invalid("the signature names another token")
     digest_is_right = _check_reference(reference, timestamp)
+    # The signature is computed even if the digest is wrong: a refusal takes as long.
     wanted = hmac.digest(key, canonical(signed), algorithm(method, _SIGNATURES))
     return hmac.compare_digest(wanted, decoded(value)) and digest_is_right
 
@@ -154,6 +155,7 @@ def demand_named_token(envelope: Envelope) -> None:
 
 def name_in_creation(data: bytes, reference: str) -> bytes:
     """Return a written CreateSequence with a SecurityTokenReference as its last child."""
+    # The last tag of that name: the Body is the last part of an envelope.
     end = data.rindex(b"</", 0, data.rindex(b"CreateSequence>"))
     return data[:end] + reference.encode() + data[end:]
 

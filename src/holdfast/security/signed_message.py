@@ -469,6 +469,7 @@ def sign_envelope(
         security, (*parts, *security), suite, named, lambda data: signing.credential.sign(data, suite.signature)
     )
     if also is not None:
+        # Behind the signature now: the receiver checks that before it decrypts.
         security.append(also)
     return security
 

@@ -330,6 +330,7 @@ class UsernameTokenValidator(Processor):
         """Return a Security header with a Timestamp. Answers that leave at nearly the same time have the same one."""
         now = self.clock()
         at, block = self._stamps.get(soap, (0.0, b""))
+        # Also if the clock was set back meanwhile.
         if not 0.0 <= now - at < _SAME_STAMP:
             block = security_block(soap, write_timestamp(now, self.life), must_understand=False)
             self._stamps[soap] = now, block

@@ -314,6 +314,7 @@ class X509(Processor):
     def received(self, context: MessageContext, data: bytes) -> bytes:
         """Decrypt a message that is signed by a trusted certificate. Any other stays as it is: :meth:`inbound` refuses
         it."""
+        # A message in UTF-16 has no such bytes: :meth:`inbound` refuses it as not encrypted.
         if self._encryption is None or b"EncryptedKey" not in data:
             return data
         try:

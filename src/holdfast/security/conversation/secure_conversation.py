@@ -386,6 +386,7 @@ def _token_of(context: MessageContext) -> SourceToken | None:
 
 def _is_refusal(context: MessageContext) -> bool:
     fault = context.envelope.fault
+    # MessageExpired concerns the Timestamp, not the token (SOAP Message Security 1.1, section 10).
     return fault is not None and fault.code in REFUSES_CREDENTIALS and fault.code != "MessageExpired"
 
 

@@ -130,6 +130,7 @@ class SamlToken(Processor):
             MessageFlowError: There is none now.
         """
         try:
+            # Before the file is read: a change meanwhile is found the next time.
             seen = None if callable(self._given) else _seen(self._given)
             if seen is not None and seen == self._seen:
                 return self._written

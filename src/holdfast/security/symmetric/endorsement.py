@@ -171,6 +171,7 @@ class EndorsementCheck:
         if subjects is not None and distinguished_name(owner.subject) not in subjects:
             raise Unproven(f"{owner.subject} is not in subjects=")
         check_value(made, certificate, self._suite)
+        # Two algorithms and one Reference.
         if len(signed_info(made)) != 3:
             raise Invalid("the endorsing signature is over several parts")
         check_part(made, message.signature, self._suite)

@@ -68,6 +68,7 @@ class MessageKeys:
             raise Invalid(f"{len(tokens)} derived keys")
         for token in tokens:
             name = f"#{token.get(ID, '')}"
+            # Otherwise a later key could take the place of an earlier one.
             if name == "#" or name in self._derived or name in self._roots:
                 raise Invalid("a derived key has no Id, or that of another")
             self.derives_in = _DERIVED[str(token.tag)]
@@ -80,6 +81,7 @@ class MessageKeys:
             *[space + name for name in ("Offset", "Length", "Label", "Nonce")],
         ]
         parts = {str(one.tag): one for one in token}
+        # Fewer names than children: a part is repeated.
         if len(parts) != len(token) or not set(parts) <= set(known) or not {known[0], known[4]} <= set(parts):
             raise Invalid("a derived key has other parts than it should")
         if token.get("Algorithm", f"{namespace}/dk/p_sha1") != f"{namespace}/dk/p_sha1":

@@ -181,6 +181,7 @@ def open_sealed(sealed: Sealed, data: bytes, soap: SOAP, suite: SymmetricSuiteNa
 
 def _decrypt(sealed: Sealed) -> Decrypted:
     length = KEY_BYTES[sealed.cipher]
+    # A key of another length fails as a wrong one does (XML Encryption 1.1, section 6.1.1).
     key = sealed.key if len(sealed.key) == length else secrets.token_bytes(length)
     return decrypt_parts(sealed.message, sealed.parts, sealed.cipher, key)
 
@@ -264,9 +265,11 @@ def protect(
         lambda content: hmac.digest(signing, content, digest),
     )
     values = (value,) if endorsing is None else (value, endorsing.add(security, mark))
+    # After the signature: the default order is SignBeforeEncrypting (SecurityPolicy 1.2, section 6.3).
     replacing = Replacing(protecting.cipher, encrypting, to_encrypting, mark)
     replacing.body(envelope, soap)
     if user:
+        # The user name is the first part after the keys.
         replacing.element(security[end_of_keys], "token")
     security[end_of_keys:end_of_keys] = elements_of(replacing.list())
     return etree.tostring(envelope, encoding="utf-8", xml_declaration=False), values

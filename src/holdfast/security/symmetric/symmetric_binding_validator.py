@@ -387,6 +387,7 @@ class SymmetricBindingValidator(Processor):
         """Protect an answer with the key of its request."""
         answer: Protecting | None = context.notes.get(_ANSWER)
         if answer is None:
+            # A request that was refused has no key: its fault leaves as it is.
             if context.envelope.fault is None:
                 raise ProcessingError("An answer cannot be protected: its request had no key.")
             return data
