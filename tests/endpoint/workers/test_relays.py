@@ -10,7 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from waiting import until
@@ -21,7 +21,7 @@ from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.relays import Relays, RepeatKey, Spooled, put_off, repeat_key
+from holdfast.endpoint.workers.relays import MOST_KEPT, Relays, RepeatKey, Spooled, _Relay, put_off, repeat_key
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
 from holdfast.endpoint.workers.sequence_owner import decode_request, encode_request
 from holdfast.endpoint.workers.worker_client import WorkerClient
@@ -277,6 +277,18 @@ async def test_a_repeat_of_a_large_message_gets_the_answer_to_the_first(hosts: t
     b.answers = True
     assert (await a.ask("large")).body == b"large at b" and b.asked == 3  # the answer counts once
     assert not a.relays._large
+
+
+async def test_an_answer_that_makes_room_for_another_is_not_held_by_its_timer(hosts: tuple[Host, Host]) -> None:
+    a, _ = hosts
+    relays = []
+    for number in range(MOST_KEPT + 1):
+        key: RepeatKey = ("10.0.0.1", b"", f"urn:s:{number}", 1)
+        relays.append(_Relay(cast(Any, None), 0, b"", 0.0, key=key))
+        a.relays._keep(relays[-1], key, Response(200, {}, b"<answer/>"))
+    assert [one.expiry is not None and one.expiry.cancelled() for one in relays] == [True] + [False] * MOST_KEPT
+    for relay in relays:
+        a.relays._end(relay)
 
 
 def key_of(peer: str = "10.0.0.1:1", credentials: bytes = b"", **envelope: Any) -> RepeatKey | None:

@@ -100,6 +100,7 @@ class _Relay:
         error: Why.
         key: What a repeat of a large message has in common with it.
         answer: The answer, if the peer gave up before it came. The peer may repeat the message.
+        expiry: Ends the life of that answer.
     """
 
     exchange: Exchange
@@ -114,6 +115,7 @@ class _Relay:
     error: str = ""
     key: RepeatKey | None = None
     answer: Response | None = None
+    expiry: asyncio.TimerHandle | None = None
 
 
 class Relays:
@@ -170,10 +172,12 @@ class Relays:
             self._end(kept[0])
         relay.answer, relay.spooled = answer, None
         self._large[key] = relay
-        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, relay)
+        relay.expiry = asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._end, relay)
 
     def _end(self, relay: _Relay) -> None:
         self._open.discard(relay)
+        if relay.expiry is not None:
+            relay.expiry.cancel()  # it holds the answer, of which there are few
         if relay.key is not None and self._large.get(relay.key) is relay:
             del self._large[relay.key]
 
