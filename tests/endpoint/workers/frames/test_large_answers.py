@@ -51,6 +51,13 @@ async def test_a_large_answer_is_read_only_when_it_is_fetched() -> None:
     assert not answers.fetch(ticket.decode(), Asked())  # it counts once
 
 
+async def test_an_answer_that_breaks_off_before_it_is_fetched_ends_when_it_is() -> None:
+    answers, asked, fetching = LargeAnswers(), Asked(), Asked()
+    await stream(TicketExchange(asked, answers), [])  # its content could not be read
+    assert answers.fetch(asked.answers[0][1].decode(), fetching)
+    assert fetching.answers == [(200, b"", b"multipart/related")]
+
+
 async def test_an_answer_that_nobody_fetches_expires(monkeypatch) -> None:
     monkeypatch.setattr(large_answers, "PATIENCE", 0.0)
     asked, lost = Asked(), list[bool]()

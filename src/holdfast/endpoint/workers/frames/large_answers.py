@@ -60,6 +60,7 @@ class TicketExchange(Exchange):
         self._answers = answers
         self._target: asyncio.Future[Exchange] = asyncio.get_running_loop().create_future()
         self._pieces: list[bytes] = []
+        self._is_finished = False
         asked.on_close = self._lose
 
     def respond(
@@ -93,7 +94,9 @@ class TicketExchange(Exchange):
             await self._target.result().drain()
 
     def finish(self) -> None:
-        if not self.closed:
+        # A content that cannot be read ends before it is fetched.
+        self._is_finished = True
+        if self._target.done() and not self.closed:
             self._target.result().finish()
 
     def fetched(self, exchange: Exchange) -> None:
@@ -103,6 +106,8 @@ class TicketExchange(Exchange):
             exchange.write(piece)
         self._pieces.clear()
         self._target.set_result(exchange)
+        if self._is_finished:
+            exchange.finish()
 
     def expire(self) -> None:
         """Send it nowhere."""
