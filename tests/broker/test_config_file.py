@@ -55,6 +55,12 @@ def test_an_empty_file_says_what_no_file_says() -> None:
     assert parse("\ufeffworkers = 2").workers == 2  # a byte order mark, which some editors write
 
 
+def test_a_byte_order_mark_is_no_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\ufeff3f9c0a7b51e84d62\r\n")
+    secret = parse("admin.token_file = 'token'", tmp_path).admin.token_file
+    assert secret is not None and secret.reveal() == "3f9c0a7b51e84d62"
+
+
 def test_a_key_that_there_is_not_is_told_with_the_nearest_one() -> None:
     text = '[queues.orders]\n\n[forwarders.orders]\nto = "http://partner.example/"\nquue = "orders"\n'
     told = "broker.toml:5: forwarders.orders.quue: the key 'quue' does not exist here. Did you mean 'queue'?"

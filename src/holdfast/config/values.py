@@ -275,7 +275,7 @@ def _secret_file(value: Any, base: Path) -> Secret:
         told = getattr(error, "strerror", None) or "no path"
         raise Unfit(f"the file with the secret cannot be read: {told}", _PATHS) from None
     try:
-        text = content.decode("utf-8").strip("\r\n")
+        text = content.decode("utf-8-sig").strip("\r\n")
     except UnicodeDecodeError:
         text = ""
     if not text or len(content) > MAX_SECRET or not text.isprintable():

@@ -17,6 +17,7 @@ import pytest
 from lxml import etree
 
 import holdfast
+from holdfast.cli.running.send import _credentials
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
 
@@ -542,6 +543,12 @@ def test_a_file_in_another_encoding_is_sent_as_its_declaration_says(run: Any, se
     (tmp_path / "wrong.xml").write_bytes(b"<a>\xff</a>")
     result = run("send", "--to", served.url, "wrong.xml")
     assert (result.code, "Save it as UTF-8." in result.err) == (1, True), result.err
+
+
+def test_a_byte_order_mark_is_no_part_of_a_password(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("\ufeffswordfish\r\n")
+    (token,) = _credentials("me", str(tmp_path / "password"), digest=False)["processors"]
+    assert token._password == "swordfish"
 
 
 def test_the_way_to_resume_names_the_options_that_the_store_does_not_keep(run_out_of_time: Any, tmp_path: Path) -> None:

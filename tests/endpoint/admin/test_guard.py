@@ -119,6 +119,8 @@ def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path, monke
     monkeypatch.setenv(TOKEN_VARIABLE, f"{TOKEN}\n")
     assert read_token() == TOKEN
     file = tmp_path / "token"
+    file.write_text("\ufeff of-the-file\n")  # with a byte order mark, which some editors write
+    assert read_token(str(file)) == "of-the-file"
     file.write_text(" of-the-file\n")
     assert read_token(str(file)) == "of-the-file"
     assert Access.of_files(token_file=str(file)).token == "of-the-file"

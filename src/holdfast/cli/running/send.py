@@ -267,7 +267,7 @@ def _credentials(username: str | None, password_file: str | None, digest: bool) 
     if username is None or password_file is None:
         raise click.UsageError("Name both --username and --password-file; --password-digest needs them too.")
     try:
-        lines = Path(password_file).read_text("utf-8").splitlines()
+        lines = Path(password_file).read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--password-file {password_file!r} cannot be read: {error}") from None
     if not lines or not lines[0]:

@@ -24,7 +24,7 @@ def read_token(file: str | None = None) -> str | None:
     if file is not None:
         place = file
         try:
-            text = Path(file).read_text(encoding="utf-8")
+            text = Path(file).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"the token cannot be read from {file}: {getattr(error, 'strerror', None) or error}",
