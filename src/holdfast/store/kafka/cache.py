@@ -61,6 +61,7 @@ def mark(place: Path, identity: Mapping[str, str]) -> None:
     """
     if _read(place) == dict(identity):
         return
+    # Before it is marked: the content of another format must not count as a cache of this log.
     clear(place)
     draft = place / f"{MARKER}.new"
     try:

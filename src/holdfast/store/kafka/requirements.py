@@ -36,6 +36,7 @@ def settings_of(replicas: int) -> dict[str, str]:
         **_ALWAYS,
         "min.insync.replicas": str(least_in_sync(replicas)),
         "max.message.bytes": str(RECORD_BYTES),
+        # Kafka frees the disk by whole segments.
         "segment.bytes": str(64 << 20),
     }
 
@@ -46,6 +47,7 @@ def settings_of_compacted(replicas: int) -> dict[str, str]:
         **_COMPACTED,
         "min.insync.replicas": str(least_in_sync(replicas)),
         "segment.bytes": str(16 << 20),
+        # Each process reads the whole topic when it starts, so few old values should remain.
         "min.cleanable.dirty.ratio": "0.1",
     }
 

@@ -403,6 +403,7 @@ class KafkaStore(RocksDBStore):
             try:
                 cursor.seek_for_prev(end)
                 is_there = cursor.valid() and cast(bytes, cursor.key()).startswith(begin)
+                # Pieces have consecutive numbers, so the last one tells how many there are.
                 count = layout.last_number(cast(bytes, cursor.key())) + 1 if is_there else 0
                 cursor.status()
             finally:
@@ -504,6 +505,7 @@ class KafkaStore(RocksDBStore):
 
     def close(self) -> None:
         """See :meth:`Store.close`. A second call does nothing."""
+        # First: a write that waits for Kafka then gives up.
         self._closing.set()
         try:
             if not self._closed and self._failure is None and self._lock is not None:

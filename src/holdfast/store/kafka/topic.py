@@ -103,6 +103,7 @@ def once_it_can(call: Callable[[], T], patience: float = ANSWER_SECONDS, *, is_k
         except KafkaException as error:
             code = error.args[0].code()
             is_passing = code in _PASSING or (is_known and code == KafkaError.UNKNOWN_TOPIC_OR_PART)
+            # A negative code is librdkafka's own: no broker has answered.
             if code < 0 or not is_passing or time.monotonic() > deadline:
                 raise
             time.sleep(_LOOK_SECONDS)
@@ -313,10 +314,13 @@ class KafkaLog:
             self._consumer = Consumer(
                 self._settings(
                     **{
+                        # The client demands a group; assign() joins none.
                         "group.id": "holdfast-unused",
                         "enable.auto.commit": False,
                         "enable.auto.offset.store": False,
+                        # A record that is missing must be found, not skipped.
                         "auto.offset.reset": "error",
+                        # Otherwise another program's open transaction would hide the records after it (KIP-98).
                         "isolation.level": "read_uncommitted",
                         "check.crcs": True,
                         "fetch.message.max.bytes": _FETCH_BYTES,
@@ -437,7 +441,9 @@ class KafkaLog:
                 self._settings(
                     **{
                         "acks": "all",
+                        # A retry repeats no record, and keeps their order (KIP-98).
                         "enable.idempotence": True,
+                        # A store has one write in progress: nothing comes that could join it.
                         "linger.ms": 0,
                         "message.max.bytes": RECORD_BYTES + 4096,
                         "message.timeout.ms": 0,  # the store decides how long to wait
@@ -487,6 +493,7 @@ def client_settings(address: KafkaAddress, hear: Callable[[KafkaError], None]) -
     return {
         "bootstrap.servers": address.servers,
         "client.id": "holdfast",
+        # librdkafka's default of ten seconds would lengthen every outage.
         "reconnect.backoff.max.ms": 1000,
         "socket.nagle.disable": True,
         "topic.metadata.refresh.interval.ms": 30_000,
