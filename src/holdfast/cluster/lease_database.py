@@ -47,6 +47,7 @@ from holdfast.store.sql.dialects import LOCK_KEY, is_refusal, postgresql_remedy
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
 LEAST_VERSION: Final = 14
+"""The first version with idle_session_timeout and client_connection_check_interval."""
 CONNECT_SECONDS: Final = 2
 LOCK_SECONDS: Final = 1.0
 LOCK_ATTEMPTS: Final = 10
@@ -54,6 +55,7 @@ LOCK_PAUSE: Final = 0.03
 """Another node tries the lock for a moment when it declares this one dead."""
 PROBE_SECONDS: Final = 2.0
 _LONGEST_APPLICATION = 63
+"""Bytes: PostgreSQL cuts off the rest (NAMEDATALEN), and sessions are found by that name."""
 _OUTAGES = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX")
 """Classes of errors that a later attempt may not meet: of the connection, of a standby, of a lack of resources, of
 locks, of an operator's intervention, of the system."""
@@ -204,6 +206,7 @@ class LeaseDatabase:
         for name, value in self._settings.items():
             connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         self._check_server(connection)
+        # Before the rows are read: a change in between would be missed.
         connection.execute(f"LISTEN {tables.CHANNEL}")
         self._check_cluster(connection)
         self._end_earlier_session(connection)
@@ -461,6 +464,7 @@ class LeaseDatabase:
 
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]], request: Look) -> Picture:
         is_locked = self._lock(connection)
+        # A promoted standby has a new timeline: see Picture.may_declare.
         self._execute(connection, tables.NEW_TIMELINE)
         self._require_newest(connection)
         if request.renews and is_locked:
@@ -530,6 +534,7 @@ def conninfo_of(location: str, silence: float, application: str) -> str:
         "application_name": application[:_LONGEST_APPLICATION],
         "keepalives_idle": 1,
         "keepalives_interval": 1,
+        # One probe a second, so as many as the silence has seconds.
         "keepalives_count": seconds,
         "tcp_user_timeout": round(silence * 1000),
     }
@@ -544,11 +549,13 @@ def _settings(silence: float) -> dict[str, str]:
     """Return the settings of the session: the server ends it, and frees its lock, when the node is silent."""
     seconds = str(max(2, round(silence)))
     return {
+        # Whatever the server's default is: a crash must not undo a lease or a claim.
         "synchronous_commit": "on",
         "tcp_keepalives_idle": "1",
         "tcp_keepalives_interval": "1",
         "tcp_keepalives_count": seconds,
         "tcp_user_timeout": str(round(silence * 1000)),
+        # Without it, the server notices the end of its client only after the statement, which may wait for a lock.
         "client_connection_check_interval": "500",
         "idle_in_transaction_session_timeout": "2000",
         "idle_session_timeout": str(round(silence * 1000)),

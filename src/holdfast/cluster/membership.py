@@ -340,6 +340,7 @@ class Membership:
             return
         if self._taken_since is None:
             self._taken_since = now
+        # The server ends the session of a dead process earlier (LeasePolicy.silence): this one lives.
         if now - self._taken_since > self._policy.lease:
             self.refused(
                 ClusterRefused(
@@ -478,13 +479,14 @@ class Membership:
         ]
         self._claim = None
         room = share - len(served)
+        # After a failure, one partition shows whether this node can serve again.
         most = max(min(room, 1) if self._failures else room, sum(row.partition in moved_here for row in wanted))
         if wanted and most > 0:
-            # After a failure, one partition shows whether this node can serve again.
             wishes = tuple(row.wanted for row in wanted)
             self._claim = Claim(self._incarnation, tuple(row.partition for row in wanted), most, wishes)
         elif free and is_settling:
             self._look_at = min(self._look_at, self._settle_until)
+        # Not while a free partition waits for an owner, unless a node could not serve it.
         elif not {row.partition for row in free}.difference(*failed.values()) and now >= self._quiet_until:
             if self._in(PartitionState.GIVING, PartitionState.GIVEN):
                 return

@@ -24,6 +24,7 @@ def shares(
         least, over = divmod(partitions - sum(found.values()), len(others))
         order = sorted(others, key=lambda name: (-owned[name], name))
         even = {name: least + (rank < over) for rank, name in enumerate(order)}
+        # The other nodes share the rest. That is less for each, so further ones may be above it.
         above = {name: pinned[name] for name in others if pinned.get(name, 0) > even[name]}
         found |= above or even
     return found
@@ -70,6 +71,7 @@ def cut_off_by(node: str, unreachable: Mapping[str, Collection[str]]) -> tuple[s
         unreachable: As in :func:`cut_off_among`.
     """
     found = tuple(sorted(name for name, others in unreachable.items() if node in others))
+    # Of the live nodes, all but the node itself.
     return found if 2 * len(found) > len(unreachable) - 1 else ()
 
 

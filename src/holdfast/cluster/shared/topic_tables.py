@@ -155,6 +155,7 @@ class TopicTables:
             else:
                 self._early[key] = value
         self._db.execute("COMMIT")
+        # The triggers noted these rows, too: only a statement's own changes are written.
         self._noted.clear()
 
     # --- the tables -------------------------------------------------------------------------------------------------
@@ -182,6 +183,7 @@ class TopicTables:
                 rows = self._db.execute(statement, values).fetchall()
             return rows, {key: self._tables[key.partition(" ")[0]].find(self._db, key) for key in self._noted}
         finally:
+            # The rows change only by what is read from the topic, also for the writer.
             self._db.execute("ROLLBACK")
             self._noted.clear()
 
