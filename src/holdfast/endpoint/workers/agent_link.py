@@ -55,6 +55,7 @@ class AgentLink:
             trust: Until when each worker may act.
         """
         ours, theirs = socket.socketpair()
+        # Otherwise both processes would write what is in the buffers.
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()

@@ -428,6 +428,7 @@ class Supervisor:
             for process in self._processes:
                 if process.control is not None:
                     selector.register(process.control, selectors.EVENT_READ)
+            # An agent that has ended would be readable for ever.
             if self._agent is not None and not self._is_ending:
                 selector.register(self._agent, selectors.EVENT_READ)
             selector.select(None if due is None else max(0.0, due - time.monotonic()))
