@@ -50,6 +50,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     lengths = array("I")
     for block in blocks:
         lengths += block.lengths
+    # As after a response, bytes precede the first record: see Block.begin.
     parts = [memoryview(block.content)[block.begin :] for block in blocks]
     return Block(blocks[0].first, lengths, b"".join([bytes(LENGTH_BYTES), *parts]))
 

@@ -127,6 +127,7 @@ class Connection:
             return self._send(method, path, wait, body, kind)
         except (OSError, http.client.HTTPException) as error:
             self.close()
+            # A server that is silent has the request; one that closed a kept connection has not answered any.
             if not (kept and again) or isinstance(error, TimeoutError):
                 raise self._away(error) from error
         try:

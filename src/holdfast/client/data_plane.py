@@ -340,6 +340,7 @@ class DataPlane(Connection):
                 f"{self._broker} ended its response early: {what}, at offset {blocks.next} of {part.end}"
             ) from None
         finally:
+            # Otherwise the rest of the response would be read as the next answer.
             if not whole:
                 self.close()
 
@@ -453,6 +454,7 @@ def read_range(
         try:
             for block in plane.records(queue, epoch, Range(part.partition, at, part.end), known, without):
                 at = block.first + len(block)
+                # The server made progress: the next failure is the first of its own series.
                 patience.succeeded()
                 yield block
         except ServerAway as error:
