@@ -203,10 +203,12 @@ class Broker:
             await self.service.run(stop, on_ready)
             return
         loop = asyncio.get_running_loop()
+        # Before the start: by default, SIGHUP ends a process.
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
 
         def ready() -> None:
             self._is_ready = True
+            # The supervisor may have passed a signal on before this process had a handler.
             if self._is_wanted or (self._post is not None and self._post.hang_ups() > self._heard):
                 self._hang_up()
             on_ready()

@@ -24,7 +24,7 @@ from holdfast.exceptions import ConfigurationError
 
 CONNECTIONS = 128
 """Maximum number of connections from a forwarder to its destination. A request occupies one until the service answers,
-so a service\nthat is slow for some sessions must leave enough for the others."""
+so a service that is slow for some sessions must leave enough for the others."""
 
 
 class Forwarders:

@@ -181,6 +181,7 @@ class Router:
         found: list[bool] | None = None
         asked = 0
         for route in choice.routes:
+            # The program has the expressions of these routes, in their order.
             number, asked = asked, asked + (route.xpath is not None)
             if route.user is not None and not route.user.take(read_facts(envelope.transport).user):
                 continue
