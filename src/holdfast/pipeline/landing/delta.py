@@ -144,6 +144,7 @@ class DeltaTable:
             return
         self.commit(added, batch, layout, origin, only=only)
         for name in files.names(self._spark, attempts):
+            # The log has decided, so an earlier attempt can no longer be added.
             if name != token:
                 files.delete(self._spark, f"{attempts}/{name}")
 

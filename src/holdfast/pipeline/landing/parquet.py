@@ -236,6 +236,7 @@ class ParquetTable:
             if origin:
                 files.write_text(spark, f"{place}/{_ORIGIN}", origin)
             note(spark, place, layout)
+            # Readers of the Delta table would not see this directory.
             if LOG in files.names(spark, self._out):
                 raise PipelineError(
                     f"{self._out} was converted into a Delta table while batch {batch} was written",

@@ -57,6 +57,7 @@ def publish(spark: SparkSession, out: str, name: str, write: Callable[[str], boo
         is_first = is_whole and files.rename_unless_there(spark, f"{attempt}/{_CONTENT}", f"{out}/{name}")
     except Exception:  # expected if another writer was first or deleted this attempt; otherwise it is raised
         is_first = False
+        # Neither is the case: the error has another cause, and the attempt is still this writer's.
         if name not in files.names(spark, out) and _MARK in files.names(spark, attempt):
             with contextlib.suppress(Exception):  # the first error counts
                 files.delete(spark, attempt)

@@ -57,6 +57,7 @@ def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]
     for number, field in enumerate(columns):
         nulls[field.name] = row["rows"] - row[f"count_{number}"]
         is_time = isinstance(field.dataType, T.TimestampType)
+        # Truncated to milliseconds later: a time within the last of them must stay below the maximum.
         for found, name, up in ((least, "min", 0), (greatest, "max", 999)):
             value = row[f"{name}_{number}"]
             if value is not None:

@@ -113,6 +113,7 @@ def _read_part(options: ReadOptions, owners: OwnerPlanes, patience: Patience, pa
             if options.fail_on_loss:
                 raise
             first = patience.call(lambda: owners.any_node.ends(part.queue)).firsts[wanted.partition]
+            # One record at least, so that the loop ends whatever the server answers.
             gone = Range(wanted.partition, wanted.start, min(max(first, wanted.start + 1), wanted.end))
             refuse_or_tell([(part.queue, gone)], options, "this task has to read")
             wanted = Range(wanted.partition, gone.end, wanted.end)

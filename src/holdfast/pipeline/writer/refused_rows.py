@@ -102,6 +102,7 @@ def note(directory: str, query: str, batch: int, names: Iterable[str]) -> str:
     if not found:
         return ""
     system, at = _system(directory)
+    # Every driver notes its own: two may publish one batch at once, and the server names the one that counts.
     attempt = secrets.token_hex(8)
     with _written(directory):
         system.create_dir(f"{at}/{_staged(query, batch)}", recursive=True)

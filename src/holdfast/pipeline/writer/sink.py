@@ -101,6 +101,7 @@ class _Writer:
         if options.refused:
             from holdfast.pipeline.writer import refused_rows as table
 
+            # Only now: until the server has published an attempt, none of them counts.
             table.place(options.refused, batch.query, batch.number, published.attempt)
         self._tell(staged, published.is_new)
         return batch
