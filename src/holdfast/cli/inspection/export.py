@@ -58,6 +58,7 @@ class Files:
         try:
             with partial.open("wb") as file:
                 shutil.copyfileobj(content, file)
+            # A file with its final name is whole, also after the command was killed.
             partial.replace(target)
         except OSError as error:
             raise _unwritable(target, error) from error
