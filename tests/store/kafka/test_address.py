@@ -4,6 +4,7 @@ and store/kafka/cache.py.
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError, StoreFormatError
 from holdfast.store import is_kafka, is_remote, open_store, shown
 from holdfast.store.kafka import cache
-from holdfast.store.kafka.address import read_kafka_address
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.replay import Checkpoint
 from holdfast.store.kafka.requirements import require_compacted, require_safe, settings_of, settings_of_compacted
 
@@ -73,39 +74,68 @@ def test_each_worker_has_the_partition_of_its_number() -> None:
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
+WRONG = {
+    "cleanup.policy": ("compact", "compact,delete"),
+    "retention.ms": ("604800000",),
+    "retention.bytes": ("1000000",),
+    "unclean.leader.election.enable": ("true",),
+    "min.insync.replicas": ("1",),
+    "max.message.bytes": ("1000",),
+}
+"""Settings of a topic -> values that are not safe."""
+
+
+def wanting(replicas: int, options: str = "") -> KafkaAddress:
+    return read_kafka_address(f"kafka://a:9092,b:9093/orders?cache=/c&replicas={replicas}{options}")
+
+
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_a_new_topic_is_safe(replicas: int) -> None:
-    assert require_safe(settings_of(replicas), replicas, replicas, "here") == (8 << 20) - 256
+    assert require_safe(settings_of(replicas), replicas, wanting(replicas)) == (8 << 20) - 256
 
 
-@pytest.mark.parametrize(
-    ("changed", "value"),
-    [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "compact,delete"),
-        ("retention.ms", "604800000"),
-        ("retention.bytes", "1000000"),
-        ("unclean.leader.election.enable", "true"),
-        ("min.insync.replicas", "1"),
-        ("max.message.bytes", "1000"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_topic_that_may_lose_messages_is_refused(changed: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=changed) as caught:
-        require_safe({**settings_of(3), changed: value}, 3, 3, "here")
+        require_safe({**settings_of(3), changed: value}, 3, wanting(3))
     assert f"--add-config {changed}=" in caught.value.remedy
 
 
+@pytest.mark.parametrize("count", range(1, len(WRONG) + 1))
+def test_one_error_names_all_wrong_settings_and_its_command_repairs_them(count: int) -> None:
+    for names in combinations(WRONG, count):
+        found = {**settings_of(3), **{name: WRONG[name][0] for name in names}}
+        with pytest.raises(ConfigurationError) as caught:
+            require_safe(found, 3, wanting(3))
+        error = caught.value
+        assert [name for name in WRONG if f"{name} is" in error.message] == list(names)
+        assert "'orders'" in error.message
+        command = error.remedy.partition(": ")[2].split()
+        assert command[:3] == ["kafka-configs", "--bootstrap-server", "a:9092,b:9093"]
+        assert command[3:-1] == ["--alter", "--entity-type", "topics", "--entity-name", "orders", "--add-config"]
+        repaired = dict(one.split("=") for one in command[-1].split(","))
+        assert repaired.keys() == set(names)
+        require_safe({**found, **repaired}, 3, wanting(3))
+
+
+def test_the_command_for_a_kafka_with_logins_has_a_place_for_them() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        require_safe({**settings_of(3), "retention.ms": "1"}, 3, wanting(3, "&security.protocol=SSL"))
+    assert " --command-config FILE " in caught.value.remedy
+
+
 def test_a_new_topic_of_the_nodes_is_safe_and_one_that_forgets_keys_is_refused() -> None:
-    require_compacted({**settings_of_compacted(3), "max.message.bytes": "1048588"}, 3, 3, "here")
+    require_compacted({**settings_of_compacted(3), "max.message.bytes": "1048588"}, 3, wanting(3))
     with pytest.raises(ConfigurationError, match=r"cleanup\.policy is 'delete'"):
-        require_compacted(settings_of(3), 3, 3, "here")
+        require_compacted(settings_of(3), 3, wanting(3))
 
 
 def test_fewer_replicas_than_required_are_refused_unless_the_url_accepts_them() -> None:
-    with pytest.raises(ConfigurationError, match="1 replicas, and 3 are required"):
-        require_safe(settings_of(3), 1, 3, "here")
-    require_safe({**settings_of(1), "max.message.bytes": "1048588"}, 1, 1, "here")
+    with pytest.raises(ConfigurationError, match="1 replica, and 3 are required"):
+        require_safe(settings_of(3), 1, wanting(3))
+    with pytest.raises(ConfigurationError, match=r"retention\.ms is '1'.*1 replica, and 3 are required"):
+        require_safe({**settings_of(3), "retention.ms": "1"}, 1, wanting(3))
+    require_safe({**settings_of(1), "max.message.bytes": "1048588"}, 1, wanting(1))
 
 
 # --- caches ----------------------------------------------------------------------------------------------------------

@@ -1,17 +1,27 @@
-"""What a store asks of Kafka when it opens: again, while a broker answers that it cannot do it now."""
+"""What a store asks of Kafka when it opens: again, while a broker answers that it cannot do it now.
+
+Only an opening that may create the topic does so, also with Kafka's default of creating what a client looks up."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
+from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.group.verification import verify_cluster
+from holdfast.cluster.operating.engines import engine_of
+from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.store import open_store, store_exists
 from holdfast.store.kafka import topic
-from holdfast.store.kafka.address import read_kafka_address
-from holdfast.store.kafka.topic import KafkaLog, once_it_can
+from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
+from holdfast.store.kafka.topic import KafkaAway, KafkaLog, once_it_can
 
 ANSWERS = sorted(code for code in topic._PASSING if code > 0)
 SILENCES = sorted(code for code in topic._PASSING if code < 0)
@@ -59,6 +69,65 @@ def test_a_topic_that_only_some_brokers_know_is_asked_for_again(quick: None, is_
         assert once_it_can(call, is_known=True) == "done"
     with pytest.raises(KafkaException):
         once_it_can(Failing(KafkaError.UNKNOWN_TOPIC_OR_PART, 3), -1.0, is_known=is_known)
+
+
+def names(servers: str) -> set[str]:
+    """Return the topics that are not Kafka's own."""
+    found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
+    return {name for name in found if not name.startswith("__")}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", [KafkaLog, partial(SharedTopic, name="nodes-of-a-cluster")])
+def test_no_look_at_a_missing_topic_lets_kafka_create_it(
+    kafka_nodes: Callable[[int], Any], tmp_path: Path, kind: Callable[[KafkaAddress], KafkaLog]
+) -> None:
+    # Kafka's default is to create what a client looks up, with other settings than a log needs.
+    nodes = kafka_nodes(1)
+    before = names(nodes.servers)
+    location = nodes.new_url(tmp_path / "cache")
+    log = kind(read_kafka_address(location))
+    looks: list[Callable[[], object]] = [
+        lambda: log.open(creates=False),
+        lambda: log.bounds(1.0),
+        lambda: next(log.read(0)),
+        lambda: log.append([b"x"], lambda: False),
+        lambda: log.trim(1),
+        lambda: open_store(location, read_only=True),
+        lambda: store_exists(location),
+        lambda: engine_of(location).read_status(location),
+        lambda: engine_of(location).drain_node(location, "a"),
+        lambda: verify_cluster(location),
+    ]
+    for look in looks:
+        with contextlib.suppress(HoldfastError, KafkaAway):
+            look()
+        assert names(nodes.servers) == before
+    log.close()
+
+
+@pytest.mark.nightly
+def test_the_first_opening_creates_a_topic_that_later_ones_accept(
+    kafka_nodes: Callable[[int], Any], tmp_path: Path
+) -> None:
+    location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=3)
+    for _ in range(2):
+        log = KafkaLog(read_kafka_address(location))
+        log.open(creates=True)
+        assert log.partitions == 3
+        log.close()
+
+
+@pytest.mark.nightly
+def test_more_replicas_than_brokers_are_refused_soon(
+    kafka_nodes: Callable[[int], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic, "ANSWER_SECONDS", 1.0)
+    log = KafkaLog(read_kafka_address(kafka_nodes(1).new_url(tmp_path / "cache", replicas=5)))
+    with pytest.raises(ConfigurationError, match="5 replicas are required, and 1 broker is running") as caught:
+        log.open(creates=True)
+    assert "replicas=1" in caught.value.remedy
+    log.close()
 
 
 class OnceElsewhere:

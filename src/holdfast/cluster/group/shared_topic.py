@@ -51,7 +51,7 @@ class SharedTopic(KafkaLog):
         return settings_of_compacted(replicas)
 
     def _require(self, found: Mapping[str, str], replicas: int) -> int:
-        return require_compacted(found, replicas, self._address.replicas, self._address.shown)
+        return require_compacted(found, replicas, self._address)
 
     def changes(self, wait: float = 0.0) -> list[Change]:
         """Return what was written since the last call; at the first call, from the beginning.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.exceptions import ConfigurationError, clause
+from holdfast.store.kafka.address import KafkaAddress
 
 RECORD_BYTES: Final = 8 << 20
 """Maximum bytes of a record in a new topic."""
@@ -57,51 +58,60 @@ def least_in_sync(replicas: int) -> int:
     return min(2, replicas)
 
 
-def require_compacted(found: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
+def require_compacted(found: Mapping[str, str], replicas: int, address: KafkaAddress) -> int:
     """Check a topic in which a key has the value that was written last. Arguments, result and errors are those of
     :func:`require_safe`."""
-    return _require(found, _COMPACTED, replicas, wanted, place)
+    return _require(found, _COMPACTED, replicas, address)
 
 
-def require_safe(found: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
+def require_safe(found: Mapping[str, str], replicas: int, address: KafkaAddress) -> int:
     """Check that a topic's settings keep what is confirmed.
 
     Args:
+        found: All settings of the topic.
         replicas: The fewest replicas of a partition.
-        wanted: The replicas that the URL names.
-        place: The topic, for errors.
+        address: The topic, and the replicas that it must have.
 
     Returns:
         Maximum bytes of a record's value.
 
     Raises:
-        ConfigurationError: They do not.
+        ConfigurationError: They do not; it names everything that is wrong.
     """
-    return _require(found, _ALWAYS, replicas, wanted, place)
+    return _require(found, _ALWAYS, replicas, address)
 
 
-def _require(found: Mapping[str, str], needed: Mapping[str, str], replicas: int, wanted: int, place: str) -> int:
-    for name, value in needed.items():
-        if found.get(name) != value:
-            raise _refused(place, f"{name} is {found.get(name)!r}: {_WHY[name]}", f"{name}={value}")
-    if replicas < wanted:
-        raise ConfigurationError(
-            f"The topic of {place} has {replicas} replicas, and {wanted} are required: a confirmed message could be "
-            "lost with one disk.",
-            remedy=f"Add replicas with kafka-reassign-partitions, or accept that: replicas={replicas} in the URL.",
-        )
-    least = least_in_sync(wanted)
+def _require(found: Mapping[str, str], needed: Mapping[str, str], replicas: int, address: KafkaAddress) -> int:
+    wanted, most, least = address.replicas, int(found.get("max.message.bytes", "0")), least_in_sync(address.replicas)
+    wrong = {
+        name: (value, f"{name} is {found.get(name)!r}: {_WHY[name]}")
+        for name, value in needed.items()
+        if found.get(name) != value
+    }
     if int(found.get("min.insync.replicas", "1")) < least:
         why = f"min.insync.replicas is {found.get('min.insync.replicas')}: Kafka would confirm what only one broker has"
-        raise _refused(place, why, f"min.insync.replicas={least}")
-    most = int(found.get("max.message.bytes", "0"))
+        wrong["min.insync.replicas"] = (str(least), why)
     if most < FEWEST_RECORD_BYTES:
-        raise _refused(place, f"max.message.bytes is {most}, which is too little", f"max.message.bytes={RECORD_BYTES}")
+        wrong["max.message.bytes"] = (str(RECORD_BYTES), f"max.message.bytes is {most}, which is too little")
+    whys = [why for _, why in wrong.values()]
+    remedies = [_command({name: value for name, (value, _) in wrong.items()}, address)] if wrong else []
+    if replicas < wanted:
+        has = f"{replicas} {'replica' if replicas == 1 else 'replicas'}"
+        whys.append(f"it has {has}, and {wanted} are required: a confirmed message could be lost with one disk")
+        remedies.append(f"Add replicas with kafka-reassign-partitions, or accept that: replicas={replicas} in the URL.")
+    if whys:
+        raise ConfigurationError(
+            f"The topic {address.topic!r} of {address.shown} is not safe: {clause('; '.join(whys))}.",
+            remedy=" ".join(remedies),
+        )
     return min(most, RECORD_BYTES) - BATCH_BYTES
 
 
-def _refused(place: str, why: str, setting: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"The topic of {place} is not safe: {clause(why)}.",
-        remedy=f"Set it with kafka-configs --alter --entity-type topics --add-config {setting}",
+def _command(settings: Mapping[str, str], address: KafkaAddress) -> str:
+    login = " --command-config FILE" if address.options else ""
+    given = ",".join(f"{name}={value}" for name, value in settings.items())
+    return (
+        f"Set {'it' if len(settings) == 1 else 'them'}: kafka-configs --bootstrap-server {address.servers}{login} "
+        f"--alter --entity-type topics --entity-name {address.topic} --add-config {given}"
+        + (" (FILE has the settings of Kafka's client for TLS and SASL)." if login else "")
     )

@@ -224,7 +224,7 @@ class KafkaLog:
         return settings_of(replicas)
 
     def _require(self, found: Mapping[str, str], replicas: int) -> int:
-        return require_safe(found, replicas, self._address.replicas, self._address.shown)
+        return require_safe(found, replicas, self._address)
 
     def _find(self, *, creates: bool) -> Any:
         deadline, is_created = time.monotonic() + ANSWER_SECONDS, False
@@ -262,11 +262,29 @@ class KafkaLog:
             replication_factor=address.replicas,
             config=self._settings_of_new(address.replicas),
         )
-        try:
-            self._admin.create_topics([topic])[address.topic].result(ANSWER_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                self._admin.create_topics([topic])[address.topic].result(ANSWER_SECONDS)
+                return
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return
+                if code != KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise
+                if time.monotonic() > deadline:  # until then, brokers may be starting
+                    raise self._too_few_brokers() from error
+            time.sleep(_LOOK_SECONDS)
+
+    def _too_few_brokers(self) -> ConfigurationError:
+        address, brokers = self._address, len(self._metadata().brokers)
+        return ConfigurationError(
+            f"Kafka cannot create the topic {address.topic!r} of {address.shown}: {address.replicas} replicas are "
+            f"required, and {brokers} {'broker is' if brokers == 1 else 'brokers are'} running.",
+            remedy=f"Start more brokers of Kafka, or write replicas={brokers} into the URL"
+            + (": a message is then lost with one disk." if brokers == 1 else "."),
+        )
 
     def _configs(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
@@ -497,6 +515,7 @@ def client_settings(address: KafkaAddress, hear: Callable[[KafkaError], None]) -
         "reconnect.backoff.max.ms": 1000,
         "socket.nagle.disable": True,
         "topic.metadata.refresh.interval.ms": 30_000,
+        "allow.auto.create.topics": False,  # Kafka would create a topic that is looked up, with its own defaults
         "error_cb": hear,
         "log_level": 2,
         **address.options,
