@@ -31,7 +31,7 @@ from holdfast.cluster.operating.status import (
 )
 from holdfast.exceptions import ConfigurationError, StoreMissing
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
-from holdfast.store.kafka.topic import KafkaAway, KafkaLog
+from holdfast.store.kafka.topic import COMMAND_REMEDY, COMMAND_SECONDS, KafkaAway, KafkaLog
 
 _LOOKS: Final = 20
 """How often to ask for the group until its assignment is complete. Then the reports of the nodes count instead."""
@@ -92,27 +92,31 @@ def open_cluster(location: str) -> Iterator[_Seen]:
     address = read_kafka_address(location)
     log, shared = KafkaLog(address), SharedTopic(address, group_of(address))
     try:
-        log.open(creates=False)
+        log.open(creates=False, patience=COMMAND_SECONDS)
         shared.open(creates=False)
-        yield _Seen(log, shared, _picture(location), Notes(shared.content()))
+        yield _Seen(log, shared, described_group(location), Notes(shared.content()))
     except StoreMissing:
         raise ConfigurationError(
             f"there is no cluster at {address.shown}",
             remedy="Check the brokers and the topic. The first node that starts creates the cluster.",
         ) from None
     except KafkaAway as error:
-        raise log.away(error) from error
+        raise log.away(error, COMMAND_REMEDY) from error
     finally:
         log.close()
         shared.close()
 
 
-def _picture(location: str) -> GroupPicture:
-    """Return the group, with a complete assignment if it is complete within a few seconds."""
+def described_group(location: str, looks: int = _LOOKS) -> GroupPicture:
+    """Return the group, with a complete assignment if it is complete within a few looks.
+
+    Raises:
+        KafkaAway: Kafka does not answer.
+    """
     describer = GroupDescriber(location)
     try:
-        for look in range(_LOOKS):
-            is_last = look == _LOOKS - 1
+        for look in range(looks):
+            is_last = look == looks - 1
             try:
                 picture = describer.describe()
             except NotDescribed as error:

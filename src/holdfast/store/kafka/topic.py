@@ -56,6 +56,9 @@ _REFUSALS: Final = {
 _PROOF: Final = "certificate"
 """In the text of an error of TLS that remains. Others may come from a broker that stops."""
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
+COMMAND_SECONDS: Final = 5.0
+"""Seconds that a command waits for the first answer of Kafka."""
+COMMAND_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then run the command again."
 _PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -165,11 +168,12 @@ class KafkaLog:
 
     # --- the topic ------------------------------------------------------------------------------------------------
 
-    def open(self, *, creates: bool) -> None:
+    def open(self, *, creates: bool, patience: float = ANSWER_SECONDS) -> None:
         """Find the topic, and check its settings.
 
         Args:
             creates: Whether to create a missing topic.
+            patience: Seconds to wait for the first answer of a broker.
 
         Raises:
             ConfigurationError: Kafka does not accept this client, or the topic is not safe, or has no such partition.
@@ -178,7 +182,7 @@ class KafkaLog:
             StoreFailed: Kafka refuses a request.
         """
         with self._asking():
-            metadata = self._metadata()
+            metadata = self._metadata(patience)
             found = self._find(creates=creates)
             configs = self._configs()
         address = self._address
@@ -200,9 +204,9 @@ class KafkaLog:
             "partition": str(address.partition),
         }
 
-    def _metadata(self) -> Any:
+    def _metadata(self, patience: float = ANSWER_SECONDS) -> Any:
         """Return what Kafka tells of the topic. Wait no longer than it makes sense."""
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + patience
         while True:
             try:
                 return self._admin.list_topics(self._address.topic, timeout=_FIRST_SECONDS)
@@ -215,6 +219,7 @@ class KafkaLog:
                 if self._is_unreachable or time.monotonic() > deadline:
                     self._is_unreachable = False
                     raise KafkaAway(self.said or said(error)) from error
+                time.sleep(_LOOK_SECONDS)  # without any connection, the client answers at once
 
     def _refused(self, why: KafkaError) -> ConfigurationError:
         text = f"Kafka and the client of {self._address.shown} do not accept each other: {why.str()}"
@@ -492,11 +497,11 @@ class KafkaLog:
             with contextlib.suppress(KafkaException, RuntimeError):
                 consumer.close()
 
-    def away(self, why: KafkaAway) -> StoreAway:
+    def away(self, why: KafkaAway, remedy: str = REMEDY) -> StoreAway:
         """Return the error for a Kafka that does not answer."""
         return StoreAway(
             f"Kafka does not serve the store at {self._address.shown}: {why}",
-            remedy=REMEDY,
+            remedy=remedy,
             patience=self._address.patience,
         )
 
