@@ -12,7 +12,8 @@ import pytest
 from holdfast.cluster.trust import Trust
 from holdfast.cluster.view import View
 from holdfast.endpoint.workers.agent_link import AgentLink
-from holdfast.endpoint.workers.supervisor import Supervisor
+from holdfast.endpoint.workers.supervisor import LONGEST_REASON, Supervisor, reason_of
+from holdfast.exceptions import ConfigurationError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -39,3 +40,12 @@ def test_a_worker_that_was_given_away_leaves_nothing_to_wait_for() -> None:
     finally:
         agent.close()
         supervisor._directory.delete()
+
+
+@pytest.mark.parametrize("length", [1, LONGEST_REASON - 30, LONGEST_REASON, 10 * LONGEST_REASON])
+@pytest.mark.parametrize("remedy", ["Delete the cache.", "Do this. " * LONGEST_REASON])
+def test_a_reason_has_its_begin_its_end_and_its_remedy(length: int, remedy: str) -> None:
+    found = reason_of(ConfigurationError(f"begin {'x' * length} end.", remedy=remedy))
+    assert len(found) <= LONGEST_REASON
+    assert found.startswith("begin ") and f" end. {remedy[:17]}" in found
+    assert len(reason_of(ValueError("x" * length))) <= LONGEST_REASON

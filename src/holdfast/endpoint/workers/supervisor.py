@@ -36,7 +36,7 @@ from holdfast.endpoint.workers.identifier_table import IdentifierTable
 from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
-from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged, clause
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -50,8 +50,8 @@ STOP_SECONDS: Final = 5.0
 stored."""
 STARTS: Final = 3
 """Starts of a worker that may fail in a row before a node of a cluster leaves its work to another node."""
-LONGEST_REASON: Final = 300
-"""Characters of the reason why a worker could not start."""
+LONGEST_REASON: Final = 1000
+"""Characters of the reason why a worker could not start, with its remedy."""
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
 
@@ -108,8 +108,7 @@ class Post:
 
     def tell_failed(self, error: Exception) -> None:
         """Report why this worker ends, and whether another start would end in the same way."""
-        why = error.message if isinstance(error, HoldfastError) else repr(error)
-        told = {"failed": " ".join(why.split())[:LONGEST_REASON]}
+        told = {"failed": reason_of(error)}
         is_final = isinstance(error, ConfigurationError | StoreDamaged)
         with contextlib.suppress(OSError):  # the supervisor has ended
             self.control.sendall(json.dumps(told | {"is_final": is_final}).encode() + b"\n")
@@ -522,9 +521,9 @@ class Supervisor:
             self._code = code if code > 0 else 1
             self._end(signal.SIGTERM)
             return
+        why = process.why or f"its process ended with {how}"
         is_given_up = process.failed_starts >= STARTS and not self._view.trouble  # else the database may be the reason
         if self._agent is not None and process.number < self._count and is_given_up:
-            why = process.why or f"its process ended with {how}"
             log.error("worker.given_up", number=process.number, why=why)
             self._agent.failed(process.number, why)
             return
@@ -533,7 +532,7 @@ class Supervisor:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**process.deaths)
         process.deaths += 1
         process.start_at = time.monotonic() + pause
-        log.error("worker.died", number=process.number, code=how, again_in=pause)
+        log.error("worker.died", number=process.number, code=how, why=why, again_in=pause)
 
     def _end(self, number: signal.Signals) -> None:
         """Send a signal to all workers. Once they are ending, only SIGKILL has an effect."""
@@ -551,6 +550,17 @@ class Supervisor:
                 os.kill(process.pid, number)
         if number == signal.SIGKILL:
             self._code = 130
+
+
+def reason_of(error: Exception) -> str:
+    """Return what went wrong, and what to do, in one line. If it is too long, the middle of the former is cut."""
+    why, remedy = (error.message, error.remedy) if isinstance(error, HoldfastError) else (repr(error), "")
+    why, remedy = " ".join(why.split()), " ".join(remedy.split())[: LONGEST_REASON // 2]
+    most = LONGEST_REASON - len(remedy) - 2
+    if len(why) > most:
+        part = (most - 3) // 2
+        why = f"{why[:part]} … {why[-part:]}"
+    return f"{clause(why)}. {remedy}" if remedy else why
 
 
 def _inbox(path: str) -> socket.socket:
