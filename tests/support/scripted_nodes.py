@@ -12,6 +12,8 @@ from crew import PATIENCE
 from databases import PostgreSQL
 from node_processes import NodeProcess, config_of
 
+from holdfast.cluster.view import DATABASE
+
 
 class Node(NodeProcess):
     """A node with an agent that the test scripts.
@@ -91,7 +93,11 @@ class Cluster:
         self.tell()
 
     def tell(
-        self, trouble: str = "", cut_off_by: Sequence[str] = (), failed: Mapping[str, Mapping[int, str]] | None = None
+        self,
+        trouble: str = "",
+        cut_off_by: Sequence[str] = (),
+        failed: Mapping[str, Mapping[int, str]] | None = None,
+        engine: str = DATABASE,
     ) -> None:
         """Send all nodes what they know of the cluster now, or why they know no more, who cannot reach them, and what
         each could not start."""
@@ -107,6 +113,7 @@ class Cluster:
                 "is_draining": False,
                 "trouble": trouble,
                 "cut_off_by": cut_off_by,
+                "engine": engine,
                 "failed": {str(one): why for one, why in (failed or {}).get(name, {}).items()},
             }
             node.tell({"view": view})

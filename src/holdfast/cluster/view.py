@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+DATABASE: Final = "the database of the cluster"
+KAFKA: Final = "Kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +22,10 @@ class View:
         owners: Partition -> node, for all partitions that have a live owner.
         nodes: Live node -> URL of its cluster listener.
         is_draining: Whether this node gives its partitions away and takes no others.
-        trouble: Why it has no contact with the database now; "": it has.
+        trouble: Why it has no contact with the engine now, or is no member; "": it is one, as far as it knows.
         cut_off_by: The nodes that cannot reach this one, if they are most of the others.
         failed: Partition that this node could not serve -> why, until it serves one again.
+        engine: What keeps the leases, for people.
     """
 
     node: str
@@ -32,6 +36,7 @@ class View:
     trouble: str = ""
     cut_off_by: tuple[str, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
+    engine: str = DATABASE
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -44,6 +49,7 @@ class View:
             "trouble": self.trouble,
             "cut_off_by": list(self.cut_off_by),
             "failed": {str(partition): why for partition, why in sorted(self.failed.items())},
+            "engine": self.engine,
         }
 
     @classmethod
@@ -58,4 +64,5 @@ class View:
             values.get("trouble", ""),
             tuple(values.get("cut_off_by", ())),
             {int(partition): why for partition, why in values.get("failed", {}).items()},
+            values.get("engine", DATABASE),
         )

@@ -94,7 +94,7 @@ def test_nodes_outlive_the_coordinator_of_their_group(
             kafka.start(first) if is_killed else kafka.pause(first, on=False)
         for node in nodes * 3:  # they ask for some time before they are aborted, or for ever
             time.sleep(LEASE)
-            while len(node.view["mine"]) != 3 or max(node.trust()) == 0.0:
+            while len(node.view["mine"]) != 3 or max(node.trust()) <= 0.0:
                 time.sleep(0.1)
         kafka.wait()
 
@@ -134,6 +134,22 @@ def test_a_node_that_others_cannot_reach_says_so_itself_and_gives_all_away(nodes
     b.wait(lambda: b.logged("cluster.reachable") and len(b.view["mine"]) == 3)
 
 
+@pytest.mark.crash
+def test_a_node_says_that_kafka_does_not_answer_as_soon_as_it_may_not_act(
+    nodes: Nodes, kafka_nodes: Callable[[int], Any]
+) -> None:
+    a = nodes("a")
+    a.wait(lambda: len(a.view["mine"]) == 6 and not a.view["trouble"])
+    kafka = kafka_nodes(1)
+    kafka.pause(0)
+    try:
+        a.wait(lambda: a.view["trouble"])
+        assert (a.view["engine"], a.view["trouble"]) == ("Kafka", "its group coordinator does not answer")
+    finally:
+        kafka.pause(0, on=False)
+    a.wait(lambda: len(a.view["mine"]) == 6 and not a.view["trouble"])
+
+
 def test_a_node_without_supervisor_ends_and_acts_no_longer(nodes: Nodes) -> None:
     a, b = share(nodes)
     b.say("close")
@@ -152,5 +168,6 @@ def test_a_node_that_does_not_fit_is_refused(nodes: Nodes, partitions: int, name
     second.wait(lambda: any("refused" in one for one in second.told))
     refused = next(one["refused"] for one in second.told if "refused" in one)
     assert why in refused["problem"] and refused["remedy"]
+    assert not second.logged("cluster.claimed")
     assert second.ended() == 1
     first.wait(lambda: len(first.view["mine"]) == 6)

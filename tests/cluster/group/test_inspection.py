@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,8 +20,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from crew import wait_until
 from live_nodes import Node
 
+from holdfast.cluster.group.notes import forget_note, report_note
+from holdfast.cluster.group.pictures import group_of
+from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.engines import engine_of
 from holdfast.cluster.operating.status import ClusterStatus
+from holdfast.cluster.rows import Report
 from holdfast.exceptions import ConfigurationError, StoreAway
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.topic import KafkaLog
@@ -179,6 +184,18 @@ def test_a_node_that_was_paused_takes_its_moved_partitions_again(cluster: Cluste
     assert set(cluster.engine.release_partitions(cluster.location, range(PARTITIONS))) == set(range(PARTITIONS))
     a.wait(lambda: len(a.view["mine"]) == 3)
     b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+def test_a_node_whose_report_another_process_deleted_says_it_again(cluster: Cluster) -> None:
+    a = cluster.start("a")
+    cluster.serve(a, PARTITIONS)
+    wait_until(lambda: not cluster.status().problems)
+    address = read_kafka_address(cluster.location)
+    shared = SharedTopic(address, group_of(address))
+    for note in (forget_note("a"), report_note("a", time.time() + 1, Report())):
+        shared.put(*note)
+        wait_until(lambda: not cluster.status().problems)
+    shared.close()
 
 
 def test_a_node_that_others_cannot_reach_gives_its_partitions_away(cluster: Cluster) -> None:

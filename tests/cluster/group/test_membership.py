@@ -456,6 +456,23 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
     assert membership.trusted_until(0) == (now + POLICY.hold if mine or is_giving else 0.0)
 
 
+def test_a_node_that_kafka_does_not_describe_has_trouble_as_long_as_it_may_not_act() -> None:
+    membership = GroupMembership("a", "http://a", 1, POLICY, 0.0)
+    me = GroupMember("me", "a", "http://a", 0.0, "", frozenset({0}))
+    another = GroupMember("you", "b", "http://b", 1.0)
+    assert not membership.trouble(100.0), "it has not joined yet"
+    membership.assigned([0], "me", 100.0)
+    membership.pass_time(110.0)
+    membership.looked(GroupPicture((me, another), True), 110.0, 111.0)
+    for now in (110.0, 110.0 + POLICY.hold, 110.1 + POLICY.hold, 200.0):
+        assert bool(membership.trouble(now)) == (now > membership.trusted_until(0))
+    membership.lost([0])
+    membership.looked(GroupPicture((another,), True), 200.0, 200.1)
+    assert "removed" in membership.trouble(200.1)
+    membership.looked(GroupPicture((me, another), False), 201.0, 201.1)
+    assert not membership.trouble(201.1)
+
+
 def test_those_events_visit_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     table = Visited(GROUP_TABLE)
     monkeypatch.setattr(module, "GROUP_TABLE", table)

@@ -40,6 +40,23 @@ def test_a_report_counts_until_the_node_leaves_or_starts_again() -> None:
     assert notes.report_of(member("a")) == Report()
 
 
+@pytest.mark.parametrize(
+    ("change", "is_lacking"),
+    [
+        (report_note("a", 1.5, Report((1,))), False),
+        (report_note("a", 2.5, Report()), True),
+        (report_note("a", 0.5, Report()), False),  # the earlier node says its own again
+        (forget_note("a"), True),
+        (forget_note("b"), False),
+        (drain_note("a", 1.5), False),
+    ],
+)
+def test_a_node_finds_that_its_report_was_replaced(change: tuple[str, bytes | None], is_lacking: bool) -> None:
+    notes = Notes(dict([report_note("a", 1.5, Report())]))
+    notes.read([change])
+    assert notes.lack_report("a", 1.5, [change]) == is_lacking
+
+
 def test_a_drain_counts_until_a_resumption_or_a_new_start() -> None:
     notes = Notes()
     notes.read([drain_note("a", 1.5)])

@@ -305,7 +305,12 @@ def test_probes_give_the_true_reason_while_a_node_may_not_act(cluster: Start) ->
     why = "this node has no contact with the database of the cluster: connection refused"
     wait_until(lambda: refusal(admin, "/readyz") == why)
     wait_until(lambda: refusal(admin, "/queues") == why)
-    assert ask(admin, "/healthz")["trouble"].startswith(f"{why}. Check the database.")
+    assert ask(admin, "/healthz")["trouble"].startswith(f"{why}. Check the database of the cluster.")
+    made.tell(trouble="no answer", engine="Kafka")
+    wait_until(lambda: refusal(admin, "/readyz") == "this node has no contact with Kafka: no answer")
+    assert ask(admin, "/healthz")["trouble"].endswith(
+        "Kafka: no answer. Check Kafka. The node continues on its own when it answers."
+    )
     with urlopen(f"{admin}/metrics", timeout=240) as answer:
         assert b'worker="1"' in answer.read()
     made.tell()

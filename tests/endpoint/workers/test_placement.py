@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.cluster.lease_policy import MOST_PARTITIONS
 from holdfast.endpoint.workers.placement import MOST_BYTES, Placement, Placements
+from holdfast.endpoint.workers.supervisor import LONGEST_REASON
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -41,7 +43,10 @@ def test_every_process_sees_the_latest_placement() -> None:
 def test_the_largest_placement_has_room() -> None:
     placements = Placements()
     urls = {number: f"http://{'n' * 8000}:{number}" for number in range(64)}
-    large = Placement(frozenset(), urls, nodes={f"{number:0100}": url for number, url in urls.items()})
+    nodes = {f"{number:0100}": url for number, url in urls.items()}
+    large = Placement(
+        frozenset(), urls, nodes=nodes, failed=dict.fromkeys(range(MOST_PARTITIONS), "x" * LONGEST_REASON)
+    )
     placements.set(large)
     assert in_child(lambda: placements.now == large)
 

@@ -17,7 +17,8 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off
 from holdfast.cluster.group.describer import GroupDescriber
-from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.inspection import described_group
+from holdfast.cluster.group.membership import GroupMembership, name_taken
 from holdfast.cluster.group.notes import Notes, forget_note, release_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
@@ -33,6 +34,8 @@ _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
 _PAUSE: Final = 0.5
 _CONTACT: Final = "Check Kafka. The node continues on its own when it answers."
+_LEASES_OF_THE_DEAD: Final = 1.5
+"""Leases after which the group has removed a member that was killed, with time to spare."""
 _LONGEST_CALLBACK: Final = 300
 """Seconds after which the group removes a member if its workers do not end."""
 _REFUSALS: Final = {
@@ -99,6 +102,7 @@ class _GroupAgent:
     def run(self) -> int:
         try:
             self._require_topic()
+            self._require_name()
             self._join()
             while self._membership.refusal is None and not self._is_ending:
                 self._follow_wish()
@@ -149,10 +153,30 @@ class _GroupAgent:
             for one in others:
                 one.close()
 
+    def _require_name(self) -> None:
+        """Check that no other node has this name, before this one gets partitions.
+
+        An earlier process of this node that was killed stays in the group for a lease.
+        """
+        node, until = self._settings.node, trust_clock() + _LEASES_OF_THE_DEAD * self._settings.policy.lease
+        while True:
+            try:
+                picture = described_group(self._describer, looks=1)
+            except KafkaAway as error:
+                self._be_away(str(error))
+            else:
+                self._be_back()
+                if all(one.node != node for one in picture.members):
+                    return
+                if trust_clock() > until:
+                    raise name_taken(node)
+            self._wait(_PAUSE)
+
     def _wait(self, seconds: float) -> None:
         until = trust_clock() + seconds
         while trust_clock() < until:
             time.sleep(_POLL)
+            self._publish(trust_clock())
             self._listen()
             if self._is_ending:
                 raise _Ended
@@ -311,8 +335,9 @@ class _GroupAgent:
     def _leave(self) -> None:
         self._membership.end()
         self._give_all()
-        self._shared.say(*forget_note(self._settings.node), self._has_said)
-        self._shared.hear_outcomes(_PAUSE)
+        if self._notes.are_of(self._settings.node, self._since):  # else the note of another process
+            self._shared.say(*forget_note(self._settings.node), self._has_said)
+            self._shared.hear_outcomes(_PAUSE)
         self._shared.close()
 
     # --- the notes --------------------------------------------------------------------------------------------------
@@ -320,7 +345,10 @@ class _GroupAgent:
     def _read_notes(self, now: float) -> None:
         node, membership = self._settings.node, self._membership
         try:
-            self._notes.read(self._shared.changes())
+            changes = self._shared.changes()
+            self._notes.read(changes)
+            if self._notes.lack_report(node, self._since, changes):
+                self._said_report = None  # another node took the name, and its note the place of this one's
         except (KafkaAway, StoreFailed) as error:  # what operators and the other nodes say is read later
             self._said = str(error)
         membership.noted(
@@ -358,15 +386,15 @@ class _GroupAgent:
         self._look(now)
         self._read_notes(now)
         self._membership.pass_time(now)
-        self._publish()
+        self._publish(now)
         self._say_report()
         self._listen()
 
-    def _publish(self) -> None:
+    def _publish(self, now: float) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
         for partition in range(self._settings.partitions):
             self._trust.set(partition, self._membership.trusted_until(partition))
-        view = replace(self._membership.view, trouble=self._trouble)
+        view = replace(self._membership.view, trouble=self._trouble or self._membership.trouble(now))
         if view != self._sent_view:
             report_cut_off(self._report, self._sent_view, view)
             self._sent_view = view

@@ -90,11 +90,11 @@ def open_cluster(location: str) -> Iterator[_Seen]:
         StoreFailed: It refuses a request.
     """
     address = read_kafka_address(location)
-    log, shared = KafkaLog(address), SharedTopic(address, group_of(address))
+    log, shared, describer = KafkaLog(address), SharedTopic(address, group_of(address)), GroupDescriber(location)
     try:
         log.open(creates=False, patience=COMMAND_SECONDS)
         shared.open(creates=False)
-        yield _Seen(log, shared, described_group(location), Notes(shared.content()))
+        yield _Seen(log, shared, described_group(describer), Notes(shared.content()))
     except StoreMissing:
         raise ConfigurationError(
             f"there is no cluster at {address.shown}",
@@ -105,32 +105,29 @@ def open_cluster(location: str) -> Iterator[_Seen]:
     finally:
         log.close()
         shared.close()
+        describer.close()
 
 
-def described_group(location: str, looks: int = _LOOKS) -> GroupPicture:
+def described_group(describer: GroupDescriber, looks: int = _LOOKS) -> GroupPicture:
     """Return the group, with a complete assignment if it is complete within a few looks.
 
     Raises:
         KafkaAway: Kafka does not answer.
     """
-    describer = GroupDescriber(location)
-    try:
-        for look in range(looks):
-            is_last = look == looks - 1
-            try:
-                picture = describer.describe()
-            except NotDescribed as error:
-                if error.code in _ABSENT:
-                    return GroupPicture((), is_stable=True)
-                if is_last or error.code not in NOT_YET:
-                    raise
-            else:
-                if picture.is_stable or not picture.members or is_last:
-                    break
-            time.sleep(_PAUSE)
-        return picture
-    finally:
-        describer.close()
+    for look in range(looks):
+        is_last = look == looks - 1
+        try:
+            picture = describer.describe()
+        except NotDescribed as error:
+            if error.code in _ABSENT:
+                return GroupPicture((), is_stable=True)
+            if is_last or error.code not in NOT_YET:
+                raise
+        else:
+            if picture.is_stable or not picture.members or is_last:
+                break
+        time.sleep(_PAUSE)
+    return picture
 
 
 def read_status(location: str) -> ClusterStatus:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report
-from holdfast.cluster.view import View
+from holdfast.cluster.view import KAFKA, View
 from holdfast.core.states.table import absent
 from holdfast.exceptions import ConfigurationError
 
@@ -100,6 +100,14 @@ class _Sight:
     sent: float
 
 
+def name_taken(node: str) -> ConfigurationError:
+    """Return the error for a second node of a name."""
+    return ConfigurationError(
+        f"Another node of the cluster is named {node!r}",
+        remedy="Give each node another name: HOLDFAST_NODE, or node in [cluster].",
+    )
+
+
 class GroupMembership:
     """This node in the group.
 
@@ -136,6 +144,9 @@ class GroupMembership:
         self._seen: dict[str, float] = {}
         """Own member -> when it was last asked for and found."""
         self._first_seen: float | None = None
+        self._described: float | None = None
+        """When the last description of the group was asked for."""
+        self._is_removed = False
         self._is_leaving = self._is_drained = self._is_cut_off = False
         self._cut_off_since: float | None = None
         self._cut_off_by: tuple[str, ...] = ()
@@ -154,7 +165,8 @@ class GroupMembership:
         owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
-        return View(self.node, mine, owners, nodes, not self.wants_partitions, "", self._cut_off_by, dict(self._failed))
+        wants = self.wants_partitions
+        return View(self.node, mine, owners, nodes, not wants, "", self._cut_off_by, dict(self._failed), KAFKA)
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -209,6 +221,12 @@ class GroupMembership:
         sight = self._sights.get(partition)
         return sight is not None and sight.sent > sight.since + self._policy.hold
 
+    def trouble(self, now: float) -> str:
+        """Return why this node can neither act nor tell who else does; "": it can."""
+        if self._described is not None and now > self._described + self._policy.hold:
+            return "its group coordinator does not answer"
+        return "the group has removed this node, which joins it again" if self._is_removed else ""
+
     # --- the group --------------------------------------------------------------------------------------------------
 
     def assigned(self, partitions: Iterable[int], member: str, now: float) -> None:
@@ -226,6 +244,7 @@ class GroupMembership:
 
     def lost(self, partitions: Iterable[int]) -> None:
         """This node is no longer the member that had these partitions."""
+        self._is_removed = True
         for partition in partitions:
             self._held.pop(partition, None)
             if not self._has_pin(partition):
@@ -240,6 +259,9 @@ class GroupMembership:
             now: The time.
         """
         self._members = {one.id: one for one in picture.members}
+        self._described = sent
+        if any(one.node == self.node and one.since == self._since for one in picture.members):
+            self._is_removed = False
         if picture.is_stable:
             self._owners = {partition: one for one in picture.members for partition in one.partitions}
         else:
@@ -328,10 +350,7 @@ class GroupMembership:
             # A node that was killed stays in the group for a lease, and may have started again meanwhile.
             is_old = self._first_seen is not None and now > self._first_seen + 2 * self._policy.lease
             if one.node == self.node and is_old:
-                self.refusal = ConfigurationError(
-                    f"Another node of the cluster is named {self.node!r}",
-                    remedy="Give each node another name: HOLDFAST_NODE, or node in [cluster].",
-                )
+                self.refusal = name_taken(self.node)
 
     # --- the supervisor ---------------------------------------------------------------------------------------------
 

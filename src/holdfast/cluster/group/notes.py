@@ -78,6 +78,21 @@ class Notes:
         except (ValueError, TypeError, AttributeError):
             return Report()
 
+    def are_of(self, node: str, since: float) -> bool:
+        """Whether the last report under a node's name is that of the process that started then."""
+        value = self._values.get(_NODE + node)
+        return value is not None and value["since"] == since
+
+    def lack_report(self, node: str, since: float, changes: Iterable[tuple[str, bytes | None]]) -> bool:
+        """Whether these notes, just read, took away the report of the node that started then.
+
+        Of two nodes with one name, only the earlier one is told, so that they do not replace each other's for ever.
+        """
+        if all(key != _NODE + node for key, _ in changes):
+            return False
+        value = self._values.get(_NODE + node)
+        return value is None or value["since"] > since
+
     def is_drained(self, node: str, since: float) -> bool:
         """Whether an operator wants a node that started then to give its partitions away."""
         value = self._values.get(_DRAIN + node)

@@ -16,10 +16,10 @@ _WATCH_SECONDS = 1.0
 
 
 def _remedy(trouble: str) -> str:
-    """Return the remedy for a store's own trouble, which names the disk or the database."""
+    """Return the remedy for a store's own trouble, which names the disk, Kafka or the database."""
     if trouble.startswith("The disk"):
         return "Free space there. The server then resumes automatically."
-    return "Check the database or the log. The server resumes when it answers."
+    return f"Check {'Kafka' if trouble.startswith('Kafka') else 'the database'}. The server resumes when it answers."
 
 
 class StoreWatch:

@@ -21,7 +21,7 @@ from holdfast.cluster.trust import Trust
 from holdfast.cluster.view import View
 
 MOST_BYTES: Final = 1024 * 1024
-"""Bytes of one line: a view with the most partitions and the longest URLs."""
+"""Bytes of one line: a view with the most partitions, the longest URLs and the longest reasons."""
 
 
 class AgentEnded(Exception):

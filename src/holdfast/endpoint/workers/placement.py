@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of the memory: for the most partitions and nodes, each with the longest URL."""
+"""Bytes of the memory: for the most partitions and nodes, each with the longest URL and the longest reason."""
 
 AWAY: Final = 2**31 - 1
 """Number of connections of a worker that does not run."""
@@ -34,9 +34,10 @@ class Placement:
         local: The workers that accept requests on this host.
         remote: Worker -> URL of the node that has it.
         nodes: Other node -> URL.
-        trouble: Why this node has no contact with the cluster's database; "": it has.
+        trouble: Why this node has no contact with what keeps the leases; "": it has.
         cut_off: Which other nodes cannot reach this one, and where, if they are most of them; otherwise "".
         failed: Worker that could not be started on this host, and that others should have -> why.
+        engine: What keeps the leases, for people.
     """
 
     local: frozenset[int] = frozenset()
@@ -46,6 +47,7 @@ class Placement:
     trouble: str = ""
     cut_off: str = ""
     failed: Mapping[int, str] = field(default_factory=dict)
+    engine: str = ""
 
 
 class Placements:
@@ -61,7 +63,8 @@ class Placements:
         self._known = placement
         remote, nodes = sorted(placement.remote.items()), dict(placement.nodes)
         parts = [sorted(placement.local), remote, sorted(placement.starting), nodes]
-        text = json.dumps([*parts, placement.trouble, placement.cut_off, sorted(placement.failed.items())]).encode()
+        failed = sorted(placement.failed.items())
+        text = json.dumps([*parts, placement.trouble, placement.cut_off, failed, placement.engine]).encode()
         version = _HEAD.unpack_from(self._memory)[0] + 1
         end = _HEAD.size + len(text)
         # The text first: a reader that comes between finds a wrong checksum, and keeps what it knows.
@@ -75,9 +78,9 @@ class Placements:
         if version != self._version:
             text = self._memory[_HEAD.size : _HEAD.size + length]
             if zlib.crc32(text) == checksum:
-                local, remote, starting, nodes, trouble, cut_off, failed = json.loads(text)
+                local, remote, starting, nodes, trouble, cut_off, failed, engine = json.loads(text)
                 self._known = Placement(
-                    frozenset(local), dict(remote), frozenset(starting), nodes, trouble, cut_off, dict(failed)
+                    frozenset(local), dict(remote), frozenset(starting), nodes, trouble, cut_off, dict(failed), engine
                 )
                 self._version = version
         return self._known

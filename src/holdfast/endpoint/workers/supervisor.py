@@ -401,7 +401,9 @@ class Supervisor:
         remote = {number: url for number, url in urls_of_others(view).items() if number not in mine}
         others = {name: url for name, url in view.nodes.items() if name != view.node}
         cut_off = f"{view.nodes.get(view.node)}: {', '.join(view.cut_off_by)}" if view.cut_off_by else ""
-        self._placements.set(Placement(local, remote, mine - local, others, view.trouble, cut_off, view.failed))
+        self._placements.set(
+            Placement(local, remote, mine - local, others, view.trouble, cut_off, view.failed, view.engine)
+        )
         report = tuple(sorted(local)), self._unreachable
         if report != self._reported:
             self._reported = report

@@ -43,11 +43,16 @@ SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
 _COMMON: Final = (400, 404)
 """Statuses with which every worker would refuse the same request."""
-_NO_CONTACT: Final = "this node has no contact with the database of the cluster: {}"
+_NO_CONTACT: Final = "this node has no contact with {}: {}"
 _CUT_OFF: Final = (
     "most of the other nodes cannot reach this node at {}. Check url in [cluster], and the network between the nodes."
 )
-_CONTACT: Final = "Check the database. The node continues on its own when it answers."
+_CONTACT: Final = "Check {}. The node continues on its own when it answers."
+
+
+def _no_contact(placement: Placement) -> tuple[str, str]:
+    """Return why this node may not act, and the remedy."""
+    return _NO_CONTACT.format(placement.engine, placement.trouble), _CONTACT.format(placement.engine)
 
 
 class _Request:
@@ -191,8 +196,9 @@ class JoinedAdmin:
         return Refused(503, what, remedy, ((b"Retry-After", b"1"),))
 
     def _misdirected(self, worker: int) -> Refused:
-        if trouble := self._neighbours.place.placements.now.trouble:
-            return Refused(503, _NO_CONTACT.format(trouble), _CONTACT)
+        placement = self._neighbours.place.placements.now
+        if placement.trouble:
+            return Refused(503, *_no_contact(placement))
         what = f"{self._name(worker)} does not answer: it is moving to another node"
         return Refused(503, what, "Repeat the request.", ((b"Retry-After", b"1"),))
 
@@ -390,12 +396,13 @@ class JoinedAdmin:
         is_liveness = request.route.path == "healthz"
         answer: dict[str, Any] = {"status": "ok" if is_liveness else "ready"}
         if placement.trouble and not is_liveness:
-            raise Refused(503, _NO_CONTACT.format(placement.trouble), _CONTACT)
+            raise Refused(503, *_no_contact(placement))
         if placement.local:
             asked = (self._ask_soon(one, request) for one in sorted(placement.local))
             answer |= self._joined(list(await asyncio.gather(*asked)))
         if placement.trouble:
-            answer["trouble"] = f"{_NO_CONTACT.format(placement.trouble)}. {_CONTACT}"
+            what, remedy = _no_contact(placement)
+            answer["trouble"] = f"{clause(what)}. {remedy}"
         if placement.cut_off:
             answer["cut_off"] = _CUT_OFF.format(placement.cut_off)
         if is_liveness or not self._neighbours.is_in_cluster:
