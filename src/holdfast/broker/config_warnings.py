@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.broker.config import BrokerConfig, actions_of
 from holdfast.broker.destinations import ACTION, NAME, nearness
 from holdfast.config.values import Secret
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.users import Users
+from holdfast.store.address import is_kafka
 from holdfast.store.directory import is_public
+
+KAFKA_LEAST_LEASE: Final = 6.0
+"""Seconds: Kafka's default for the shortest session of a member of a group."""
 
 
 def public_secrets(table: Any) -> list[str]:
@@ -51,6 +55,17 @@ def unused_policies(config: BrokerConfig) -> dict[str, str]:
         for kind, told in why.items()
         if pattern.startswith(kind) and not names
     }
+
+
+def short_lease(config: BrokerConfig) -> str:
+    """Return why Kafka may refuse the lease of a cluster; "": no reason."""
+    cluster = config.cluster
+    if cluster is None or not is_kafka(config.store) or cluster.lease >= KAFKA_LEAST_LEASE:
+        return ""
+    return (
+        f"cluster.lease is {cluster.lease:g} s, and Kafka's brokers by default accept no lease below "
+        f"{KAFKA_LEAST_LEASE:g} s (their setting group.min.session.timeout.ms)"
+    )
 
 
 def expired_assertions(config: BrokerConfig) -> list[str]:

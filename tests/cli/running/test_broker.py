@@ -112,6 +112,18 @@ def test_check_and_the_start_refuse_a_node_that_others_would_refuse(run: Any, tm
     assert f"warning     the certificate in {tmp_path / 'node.pem'} expires on {soon:%Y-%m-%d}\n" in result.out
 
 
+def test_check_warns_of_a_lease_that_kafka_refuses_by_default(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    for lease, count in (("5.9", 1), ("6", 0)):
+        (tmp_path / "broker.toml").write_text(
+            "store = 'kafka://kafka:9092/orders?cache=/cache'\n[queues.orders]\n"
+            f"[cluster]\nsecret_file = 'secret'\nlease = {lease}\n"
+        )
+        result = run("broker", "check", "broker.toml")
+        assert result.code == 0, result.err
+        assert result.out.count("warning     cluster.lease is 5.9 s, and Kafka's brokers by default accept") == count
+
+
 def test_an_option_that_contradicts_the_cluster_is_refused_before_anything_starts(run: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("0123456789abcdef")
     (tmp_path / "broker.toml").write_text(NODE)

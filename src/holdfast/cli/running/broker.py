@@ -233,7 +233,7 @@ def _keeps(config: BrokerConfig, queue: QueueConfig) -> str:
 
 def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | None = None) -> list[str]:
     """Return what a broker opens, in lines. For a running broker, omit the addresses that it has printed."""
-    from holdfast.broker.config_warnings import unused_policies
+    from holdfast.broker.config_warnings import short_lease, unused_policies
 
     facts = _facts(config)
     node = facts["cluster"]
@@ -270,6 +270,8 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
         f"warning     the certificate in {file} expires on {until}"
         for file, until in facts["expiring_certificates"].items()
     ]
+    if short := short_lease(config):
+        lines.append(f"warning     {short}")
     unused = unused_policies(config).items()
     return lines + [f'warning     policies."{pattern}" is unused: {why}' for pattern, why in unused]
 
