@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 from signers import issue
 
 from holdfast.broker.config import BrokerConfig, ForwarderConfig
-from holdfast.broker.config_file import parse_config, read_config
+from holdfast.broker.config_file import parse_config, read_config, read_store_location
 from holdfast.config.lines import KeyLines
 from holdfast.config.tables import TableReading, kind_of, told_key
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 from holdfast.store.address import read_address
+from holdfast.store.kafka.address import read_kafka_address
 
 HERE = Path(".")
 
@@ -789,6 +790,21 @@ def test_a_secret_that_stands_in_the_file_is_refused_and_not_told(text: str) -> 
         parse(text)
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(caught.value.mistakes)
+
+
+def test_nodes_with_the_same_file_have_their_own_caches_of_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "kafka://kafka:9092/orders?cache=/cache/{node}"
+    (tmp_path / "secret").write_text("0123456789abcdef")
+    (tmp_path / "broker.toml").write_text(f"store = '{url}'\n[cluster]\nsecret_file = 'secret'\n[queues.orders]\n")
+    for node in ("a", "b.example"):
+        monkeypatch.setenv("HOLDFAST_NODE", node)
+        for location in (
+            read_config(tmp_path / "broker.toml").store_location(),
+            read_store_location(tmp_path / "broker.toml"),
+        ):
+            assert read_kafka_address(location).cache == Path("/cache") / node
 
 
 def test_secrets_come_from_files_and_variables_and_show_nowhere(

@@ -19,6 +19,8 @@ from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.settings import File, Port, Unit, Within
 
 NODE_VARIABLE: Final = "HOLDFAST_NODE"
+OWN_CACHE: Final = "{node}"
+"""In the URL of a topic, the name of the node, so that nodes on one machine have their own caches."""
 URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
 ADMIN_URL_VARIABLE: Final = "HOLDFAST_NODE_ADMIN_URL"
 SHORTEST_SECRET: Final = 16

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from holdfast.broker.cluster_config import ClusterConfig
+from holdfast.broker.cluster_config import OWN_CACHE, ClusterConfig
 from holdfast.broker.destinations import nearness
 from holdfast.broker.signature_config import (
     AssertionFile,
@@ -54,6 +54,7 @@ from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
 from holdfast.settings import MAX_WORKERS, Bytes, Seconds, SecondsOrZero, Within
+from holdfast.store.address import is_kafka
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -476,11 +477,19 @@ class BrokerConfig:
     policies: tuple[PolicyConfig, ...] = ()
 
     def store_location(self) -> str:
-        """The store's location, with the password of a database: a secret."""
+        """The store's location, with the password of a database: a secret. In a URL of Kafka, the name of the node
+        replaces ``{node}``.
+
+        Raises:
+            ConfigurationError: The environment variable contains no valid name.
+        """
+        store = self.store
+        if is_kafka(store):
+            store = store.replace(OWN_CACHE, (self.cluster or ClusterConfig()).node_name())
         password = self.store_password_file or self.store_password_env
         if password is None:
-            return self.store
-        parts = urlsplit(self.store)
+            return store
+        parts = urlsplit(store)
         user, _, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password.reveal(), '')}@{host}"))
 

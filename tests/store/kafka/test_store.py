@@ -156,6 +156,38 @@ def test_the_cache_of_another_topic_is_refused_and_nothing_is_changed(url, kafka
     store.close()
 
 
+def copied(records: list[bytes], url: str) -> str:
+    """Write a log into a new topic, as an operator does who has a copy of it."""
+    log = KafkaLog(read_kafka_address(url))
+    log.open(creates=True)
+    assert log.append(records, lambda: True) is not None
+    log.close()
+    return url
+
+
+@nightly
+@pytest.mark.parametrize("at", [None, 1, -1])
+def test_a_copy_of_the_topic_is_the_same_store_unless_a_write_is_repeated(url, kafka_nodes, tmp_path, content, at):
+    for numbers in ((0, 1), (2, 3)):
+        store = KafkaStore(url)
+        commit(store, *numbers)
+        store.close()
+    log = KafkaLog(read_kafka_address(url))
+    log.open(creates=False)
+    records = [record for _, record in log.read(0) if record is not None]
+    log.close()
+    if at is not None:
+        records.insert(len(records) if at < 0 else at, records[at])
+    copy = copied(records, kafka_nodes(1).new_url(tmp_path / "other"))
+    if at is None:
+        store = KafkaStore(copy)
+        assert content(store) == content(expected(0, 1, 2, 3))
+        store.close()
+    else:
+        with pytest.raises(StoreDamaged, match="begins write"):
+            KafkaStore(copy)
+
+
 @nightly
 def test_a_log_that_lost_its_end_needs_a_word_of_the_operator(url, tmp_path, content):
     """As after an unclean election: the cache is further than the log."""
