@@ -190,9 +190,7 @@ def test_no_node_creates_a_cluster_while_its_database_is_restored(restorable: No
     assert verify_cluster(restorable.store).problems == ()
 
 
-def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(
-    nodes: Nodes, tmp_path: Path
-) -> None:
+def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(nodes: Nodes, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
 
