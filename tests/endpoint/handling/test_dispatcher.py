@@ -747,6 +747,7 @@ def unfit() -> list[Any]:
         Unspeakable(),
         StopIteration(7),
         SystemExit("enough"),
+        GeneratorExit("a generator was closed"),
         Unusual("neither caught by `except Exception`"),
         BaseExceptionGroup("two", [Unusual("a"), ValueError("b")]),
         ExceptionGroup("two", [KeyError("a"), ValueError("b")]),

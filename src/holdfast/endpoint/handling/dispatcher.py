@@ -118,11 +118,12 @@ class Dispatcher:
         running.add_done_callback(then)
 
     async def _await(self, handle: Handle, awaited: Awaitable[Any]) -> None:
+        task = asyncio.current_task()
         try:
             result = await awaited
-        except GeneratorExit:
-            raise  # the loop has ended
         except BaseException as error:
+            if isinstance(error, GeneratorExit) and _current_task() is not task:
+                raise  # Python closes this coroutine, because the loop has ended
             if self._stopping and isinstance(error, asyncio.CancelledError):
                 raise
             if isinstance(error, KeyboardInterrupt) and _may_be_a_signal():
@@ -367,6 +368,13 @@ def _alone(
     handling: HandlerSchedule, handle: Handle, reply: Record | None, clock: Callable[[], float]
 ) -> tuple[Batch | None, Batch]:
     return handling.handled_alone(handle, reply, clock())
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no loop is running
+        return None
 
 
 def _may_be_a_signal() -> bool:
