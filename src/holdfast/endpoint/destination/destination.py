@@ -164,14 +164,25 @@ class Destination(HandlerRegistration, ASGIApplication):
 
         Raises:
             StoreError: the store cannot be opened.
-            ConfigurationError: the store's queue has another number of partitions, or the store belongs to a source.
+            ConfigurationError: the store's queue has another number of partitions, or the store belongs to a source; or
+                the destination runs in another event loop.
         """
         async with self._starting:
-            if not self._is_open:
+            if self._opened is not None and self._is_open and self._opened.owner.has_ended:
+                await self._opened.close(0.0)  # or its store would stay locked
+            if self._opened is not None and self._is_open:
+                self._opened.owner.check()
+            else:
                 self._opened = await RunningDestination.open(self.settings, self.incidents)
 
     async def close(self, grace: float = 10.0) -> None:
-        """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""
+        """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store.
+
+        If the event loop that started it has ended, only close the store.
+
+        Raises:
+            ConfigurationError: the destination runs in another event loop; then nothing is closed.
+        """
         if self._is_open:
             await self.running.close(grace)
 
@@ -207,6 +218,8 @@ class Destination(HandlerRegistration, ASGIApplication):
             StoreFailed: the store has failed.
         """
         running = self.running
+        if running.is_open:
+            running.owner.check()
         if running.is_open and running.dispatcher is not None:
             await running.dispatcher.done()
         if not running.is_open:

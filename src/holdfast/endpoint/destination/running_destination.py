@@ -50,6 +50,7 @@ from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
 from holdfast.endpoint.engine.opening import in_thread, open_off_loop, patiently
+from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.envelopes.transport_facts import Keeper
@@ -128,6 +129,7 @@ class RunningDestination:
         http, self.worker = settings.http, settings.worker
         self.settings, self.store, self.incidents = settings, store, incidents
         self.is_open = False
+        self.owner = OwningLoop("destination")
         self.stage = ""
         """A phrase for what :meth:`close` is waiting for; "" before it is called."""
         self.accepted = 0
@@ -298,6 +300,12 @@ class RunningDestination:
 
     async def close(self, grace: float) -> None:
         """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store."""
+        if self.owner.has_ended:
+            self.is_open = False
+            await self.engine.give_up()
+            self.store.close()
+            return
+        self.owner.check()
         self.is_open = False
         self.store.outlasts = False
         self.stage = "requests that are being decoded"

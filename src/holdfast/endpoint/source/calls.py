@@ -26,6 +26,7 @@ from holdfast.core.messages import ANONYMOUS
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.engine import Engine
+from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.stopped import (
     PERHAPS_ASKED,
@@ -51,6 +52,7 @@ class Calls:
     """Pending calls of a running source.
 
     Args:
+        owner: The loop in which they wait.
         progress: Counts the outcomes of messages.
         store: Location of the store, for errors.
         choices: Versions to try for each new outbox, with or without an offer.
@@ -64,9 +66,15 @@ class Calls:
     """The replies in the store."""
 
     def __init__(
-        self, engine: Engine, progress: Progress, store: str | Path | Store, choices: list[tuple[Versions, bool]]
+        self,
+        engine: Engine,
+        owner: OwningLoop,
+        progress: Progress,
+        store: str | Path | Store,
+        choices: list[tuple[Versions, bool]],
     ) -> None:
         self._engine = engine
+        self.owner = owner
         self.progress = progress
         self._store = store
         self.choices = choices
@@ -115,6 +123,7 @@ class Calls:
         """Wait for the acknowledgement of one offset; see :meth:`Sent.acknowledged`."""
         if timeout is not None:
             check_seconds("timeout", timeout)
+        self.owner.check()
         if lane.outbox.records.is_acknowledged(offset):
             return
         waiting = lane.acknowledged.get(offset)

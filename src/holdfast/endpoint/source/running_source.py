@@ -28,6 +28,7 @@ from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import CALLBACKS_QUEUE, SOURCES_QUEUE, Engine
 from holdfast.endpoint.engine.opening import open_off_loop, patiently
+from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.handling.callbacks import Callbacks
 from holdfast.endpoint.handling.handlers import HandlerTable
@@ -104,9 +105,10 @@ class RunningSource:
         self._settings, self._progress, self._incidents = settings, progress, incidents
         self._tell_progress = tell_progress
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.owner = OwningLoop("source", "use holdfast.sync.Source, which any thread may call")
         self.store = store
         self.engine = Engine(store, self._carry_out, self._store_failed, settings.clock)
-        self.calls = Calls(self.engine, progress, settings.location, settings.choices)
+        self.calls = Calls(self.engine, self.owner, progress, settings.location, settings.choices)
         self._sender = Sender(
             self.engine,
             http.transport or http.new_client(connections_per_host=64),
@@ -200,6 +202,10 @@ class RunningSource:
 
     async def close(self, timeout: float) -> None:
         """End every Sequence without unacknowledged messages, for up to ``timeout`` seconds; close the store."""
+        if self.owner.has_ended:
+            await self._close_after_loop()
+            return
+        self.owner.check()
         self.is_open = False
         # A database that is away must not hold up the end.
         self.store.outlasts = False
@@ -220,6 +226,12 @@ class RunningSource:
             self.store.close()
             closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
             self.calls.fail_all(closed, closed)
+
+    async def _close_after_loop(self) -> None:
+        """Close the store of a source whose loop has ended, and nothing else with it."""
+        self.is_open = False
+        await self.engine.give_up()
+        self.store.close()
 
     async def _end_finished(self, timeout: float) -> None:
         ending = [

@@ -291,6 +291,8 @@ class Source(OperationCalls):
             ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
                 or it cannot listen where it was told to.
         """
+        if self._opened is not None and self._is_open and self._opened.owner.has_ended:
+            await self._opened.close(0.0)  # or its store would stay locked
         settings = SourceSettings(
             to=self.to,
             location=self._store_location,
@@ -312,11 +314,12 @@ class Source(OperationCalls):
         answer, then close the store. Unacknowledged messages stay there, and the next :meth:`open` resumes them.
 
         Raises:
-            ConfigurationError: The timeout is negative; then nothing is closed.
+            ConfigurationError: The timeout is negative, or the source was opened in another event loop, which still
+                runs; then nothing is closed.
         """
         check_seconds("timeout", timeout, endless=False)
-        if self._is_open:
-            await self._running.close(timeout)
+        if self._opened is not None and self._is_open:
+            await self._opened.close(timeout)
 
     # --- sending --------------------------------------------------------------------------------------------------
 
@@ -482,13 +485,15 @@ class Source(OperationCalls):
 
     @property
     def _running(self) -> RunningSource:
-        """What it has from its first opening on.
+        """What it has from its first opening on. Every call enters here.
 
         Raises:
-            ConfigurationError: It was never open.
+            ConfigurationError: It was never open, or is open in another event loop or process.
         """
         if self._opened is None:
             raise ConfigurationError("the source is not open", remedy="Use it within 'async with source:'.")
+        if self._opened.is_open:
+            self._opened.owner.check()
         return self._opened
 
     def _check_open(self) -> None:

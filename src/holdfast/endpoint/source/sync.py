@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import SourcePolicy
+from holdfast.endpoint.engine.owning_loop import check_process
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.handling.dispatcher import HandlerT
 from holdfast.endpoint.sending.policies import Policy
@@ -45,11 +47,21 @@ class LoopThread:
     """A running event loop in a separate thread."""
 
     def __init__(self, name: str) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    def check(self) -> None:
+        """Raise ConfigurationError in a forked process, which has no such thread."""
+        check_process("source", self._process)
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            self.check()
+        except ConfigurationError:
+            coroutine.close()
+            raise
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def stop(self) -> None:
@@ -228,7 +240,7 @@ class Source:
         """Run a coroutine in the source's loop and return its result.
 
         Raises:
-            ConfigurationError: the source is not open.
+            ConfigurationError: the source is not open, or was opened before this process was forked.
         """
         thread = self._thread
         if thread is None:
@@ -259,6 +271,7 @@ class Source:
             ConfigurationError: the source is open already, or :meth:`holdfast.Source.open` raises it.
         """
         if self._thread is not None:
+            self._thread.check()
             raise ConfigurationError("the source is already open", remedy="Open it once; any thread may then use it.")
         self._thread = LoopThread("holdfast-source")
         try:
@@ -272,6 +285,7 @@ class Source:
         check_seconds("timeout", timeout, endless=False)
         if self._thread is None:
             return
+        self._thread.check()
         try:
             self._run(self._source.close(timeout))
         finally:
