@@ -17,7 +17,7 @@ from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, D
 
 from holdfast.exceptions import StoreDamaged, StoreError, StoreFailed
 from holdfast.store import directory
-from holdfast.store.rocksdb import evidence
+from holdfast.store.rocksdb import evidence, forking
 from holdfast.store.rocksdb.descriptors import open_tables, soft_limit
 
 MEMTABLE_BYTES = 32 << 20
@@ -128,7 +128,9 @@ def open_engine(path: Path, store: Path, options: Options, access: AccessType) -
         StoreLocked: Another process has them open.
         StoreDamaged: They are changed or incomplete.
         StoreFailed: They cannot be opened.
+        ConfigurationError: The parent process forked this one while its own stores were busy.
     """
+    forking.check_can_open(store)
     try:
         # Named for the column family too: otherwise rocksdict uses most options of the store's creation.
         return Rdict(str(path), options, column_families={"default": options}, access_type=access)

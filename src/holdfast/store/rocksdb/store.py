@@ -40,7 +40,7 @@ from holdfast.store.content import UNKNOWN_RECORD_BYTES, Content, Partition
 from holdfast.store.contents import DIRECTORY, DirectoryContents, PieceContents
 from holdfast.store.plan import BATCH_REMEDY, Where
 from holdfast.store.records import decode_state
-from holdfast.store.rocksdb import evidence, opening
+from holdfast.store.rocksdb import evidence, forking, opening
 from holdfast.store.rocksdb.changes import SWEEP_BYTES, RocksDBChanges
 from holdfast.store.rocksdb.free_space import FreeSpace, may_compact_at_once
 from holdfast.store.rocksdb.keeper import COMPACT_BYTES, KEEP_BYTES, Keeper, gaps_between
@@ -324,6 +324,7 @@ class RocksDBStore(Reads):
         if self._closed:
             return
         self._closed = True
+        forking.open_stores.discard(self)
         self.contents.close()
         try:
             if self._view is not None:
@@ -385,6 +386,7 @@ class RocksDBStore(Reads):
             # Again with what the engine made of its logs: it may have dropped a damaged end.
             opening.require_reached(self.path, self.serial)
             self._begin_keeping(compacts)
+            forking.open_stores.add(self)
         except BaseException:
             opening.give_up(self._db)
             del self._db  # deleting the last reference ends an engine that cannot be closed
