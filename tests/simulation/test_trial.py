@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import examples
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
-from holdfast.core.versions import ALL_VERSIONS
+from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.exceptions import ConfigurationError
 from holdfast.simulation.trial import Link, Trial, run
 
@@ -49,6 +49,15 @@ def test_every_message_is_delivered_once_whatever_the_network_and_the_policy(tri
     assert outcome.requests > outcome.transmissions  # CreateSequence at least
     assert min(outcome.latencies) >= trial.link.delay
     assert outcome.seconds >= (trial.messages - 1) * trial.interval
+
+
+@pytest.mark.parametrize("versions", [one for one in ALL_VERSIONS if one.rm.can.creates], ids=str)
+def test_no_lost_request_of_a_sequence_stalls_it(versions: Versions) -> None:
+    """The simulated exchange stays open for a minute, as it does where a connection hangs."""
+    policy = RetransmissionPolicy()
+    trials = [run(Trial(Link(loss=0.05, delay=0.02), versions=versions), seed) for seed in range(100)]
+    assert all(one.is_complete for one in trials)
+    assert max(max(one.latencies) for one in trials) < policy.steady * policy.initial * (1 + policy.jitter)
 
 
 @given(trials, st.integers(0, 100))

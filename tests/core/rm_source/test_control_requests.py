@@ -25,12 +25,14 @@ def test_only_a_scheduled_request_is_hurried_and_only_forward() -> None:
     assert control.due == 2.0
 
 
-def test_create_sequence_is_not_repeated_before_its_exchanges_end() -> None:
+def test_create_sequence_with_an_offer_is_held_until_its_time_or_its_exchanges_end() -> None:
     control = ControlRequests()
     control.begin(1.0)
-    control.open_creations = 2
+    control.hold_creation(9.0)
+    assert control.deadline == 9.0 and control.is_due(9.0) and not control.is_due(8.9)
+    control.hold_creation(17.0)
     control.creation_ended(3.0)
-    assert control.deadline is None and not control.is_due(1e9)
+    assert control.deadline == 17.0 and not control.is_due(16.0)
     control.creation_ended(4.0)
     assert control.deadline == 4.0 and control.is_due(4.0) and not control.is_due(3.9)
     control.creation_ended(2.0)
@@ -40,7 +42,7 @@ def test_create_sequence_is_not_repeated_before_its_exchanges_end() -> None:
 def test_an_open_exchange_of_create_sequence_holds_no_later_request_back() -> None:
     control = ControlRequests()
     control.begin(1.0)
-    control.open_creations = 1
+    control.hold_creation(9.0)
     control.stop()
     control.begin(2.0)
     assert control.is_due(2.0)

@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sending import NEW, OLD, STEADY, Sending, numbers
+from sending import NEW, OLD, STEADY, TO, Sending, numbers
 
 from holdfast.core.events import Delivered, Ended, Transmit, Unanswered
 from holdfast.core.messages import (
@@ -23,6 +23,8 @@ from holdfast.core.messages import (
     AckRequested,
     CloseSequenceResponse,
     CreateSequence,
+    CreateSequenceResponse,
+    EndpointReference,
     Envelope,
     Fault,
     LastMessage,
@@ -362,19 +364,33 @@ def test_a_last_message_that_is_answered_but_never_acknowledged_ends_the_sequenc
     assert isinstance(sent.envelope.control, TerminateSequence)
 
 
-def test_create_sequence_is_not_repeated_while_its_exchange_is_open() -> None:
-    """CXF, starting slowly, loses the Sequence of which it processes several copies at once."""
+@pytest.mark.parametrize(("offers", "held"), [(False, 0.0), (True, STEADY.cap)])
+def test_create_sequence_is_repeated_although_its_exchange_hangs(offers: bool, held: float) -> None:
+    """CXF, starting slowly, loses an offered Sequence of which it processes several copies at once: that one waits."""
     sending = Sending()
+    sending.choices = [(NEW, offers)]
     sending.submit(sending.open(), "1")
     (create,) = sending.take()
-    assert not sending.wait(600.0) and sending.protocol.deadline() is None
-    sending.lose(create)
-    (repeat,) = sending.wait(STEADY.floor)
-    assert repeat.envelope.message_id == create.envelope.message_id
-    assert not sending.wait(600.0)
-    sending.grant(repeat, "urn:s")
+    due = sending.now + max(held, STEADY.initial)
+    assert sending.protocol.deadline() == due
+    (repeat,) = sending.wait(due - sending.now)
+    assert (repeat.envelope.message_id, repeat.attempt) == (create.envelope.message_id, 2)
+    assert repeat.envelope.control == create.envelope.control
+    accept = EndpointReference(TO) if offers else None
+    # The answer of the first one was only slow.
+    sending.answer(create, control=CreateSequenceResponse("urn:s", accept_acks_to=accept))
     (message,) = sending.take()
-    assert message.number == 1
+    sending.answer(repeat, control=CreateSequenceResponse("urn:s", accept_acks_to=accept))
+    assert message.number == 1 and not sending.take()
+
+
+def test_an_offer_leaves_again_as_soon_as_its_exchange_has_ended() -> None:
+    sending = Sending()
+    sending.choices = [(NEW, True)]
+    sending.submit(sending.open(), "1")
+    (create,) = sending.take()
+    sending.lose(create)
+    assert sending.wait(STEADY.initial)
 
 
 def test_create_sequence_that_is_answered_without_a_grant_is_repeated() -> None:

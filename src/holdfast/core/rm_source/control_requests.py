@@ -10,7 +10,7 @@ after which a reply that its requester does not acknowledge holds back no other 
 class ControlRequests:
     """The request that the state of one outbound Sequence calls for, repeated until its answer arrives."""
 
-    __slots__ = ("attempts", "due", "message_ids", "open_creations", "refusals", "request_sent_at")
+    __slots__ = ("attempts", "due", "held_until", "message_ids", "open_creations", "refusals", "request_sent_at")
 
     def __init__(self) -> None:
         self.due: float | None = None
@@ -22,7 +22,9 @@ class ControlRequests:
         self.request_sent_at: float | None = None
         """When the newest AckRequested left, or the first lifecycle request, to measure the round trip; else None."""
         self.open_creations = 0
-        """Open HTTP exchanges that carry CreateSequence. It is not repeated before they end."""
+        """Open HTTP exchanges that carry a CreateSequence with an Offer. It is repeated later while one is open."""
+        self.held_until = 0.0
+        """When a CreateSequence with an Offer is repeated although its exchange is open, in seconds."""
         self.message_ids: dict[str, str] = {}
         """MessageIDs of the requests, the same in every repeat."""
 
@@ -39,12 +41,17 @@ class ControlRequests:
 
     @property
     def deadline(self) -> float | None:
-        """When the request leaves, in seconds; None: not before an exchange ends, or no request is scheduled."""
-        return None if self.open_creations else self.due
+        """When the request leaves, in seconds; None: no request is scheduled."""
+        return max(self.due, self.held_until) if self.open_creations and self.due is not None else self.due
 
     def is_due(self, now: float) -> bool:
         due = self.deadline
         return due is not None and due <= now
+
+    def hold_creation(self, until: float) -> None:
+        """Do not repeat the CreateSequence that leaves now before ``until``, unless its exchange ends earlier."""
+        self.open_creations += 1
+        self.held_until = until
 
     def creation_ended(self, least: float) -> None:
         """Record the end of an exchange that carried CreateSequence, which is not repeated before ``least``."""

@@ -447,7 +447,9 @@ class RMSource(OutboundSequence):
         # Only a first request's answer measures the round trip; silence is counted from the newest AckRequested.
         attempt = control.left(now, is_timed=request is Request.ACK_REQUESTED)
         control.due = now + self.pace.round_trip.delay(attempt, jitter)
-        control.open_creations += request is Request.CREATE
+        # Without an Offer no peer refuses a copy, so nothing is lost if a slow one processes two at once.
+        if request is Request.CREATE and self.offer is not None:
+            control.hold_creation(now + self.policy.retransmission.cap)
         return request
 
     def _poll_at(self) -> float | None:

@@ -2,9 +2,11 @@
 
 A request is not retransmitted while an exchange that carries it is open, because its reply may still come back on that
 exchange. A destination that has the request answers a repeat with an acknowledgement alone (CXF does), which would mean
-that there is no reply. Neither is CreateSequence: a service that starts slowly would process several copies at once,
-and CXF with a store then loses the Sequence that it grants (seen live). The shell ends every exchange, after its own
-timeout at the latest.
+that there is no reply. The shell ends every exchange, after its own timeout at the latest.
+
+A CreateSequence with an Offer is repeated only after ``RetransmissionPolicy.cap`` while its exchange is open: a service
+that starts slowly would process several copies at once, and CXF with a store, which refuses a repeated Offer, then
+loses the Sequence that it grants (seen live). Without an Offer it is repeated like a message.
 """
 
 from __future__ import annotations
