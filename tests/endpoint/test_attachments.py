@@ -194,6 +194,33 @@ async def test_a_repeat_without_its_attachments_is_acknowledged_and_a_new_messag
     assert [len(one.attachments) for one in got] == [1, 1]
 
 
+@pytest.mark.parametrize("swa", [False, True], ids=["alone", "with other parts"])
+async def test_a_message_outside_mtom_whose_attachment_is_missing_is_refused(serve: Any, peer: Any, swa: bool) -> None:
+    """XOP has no meaning there, so an acknowledgement would lose the value without a sign."""
+    app, got = collecting()
+    service = await serve(app)
+    client = peer(service.url)
+    await client.create()
+    versions = client.versions
+    envelope = Envelope(versions.soap, versions.addressing, versions.rm, action=ACTION, to=service.url)
+    envelope.sequence, envelope.body = Sequence(client.identifier, 1), CLAIM.encode()
+    body, media = encode(envelope), content_type(versions.soap)
+    if swa:
+        root = b"--b\r\nContent-Type: %b\r\n\r\n%b\r\n" % (media.encode(), body)
+        body = root + b"--b\r\nContent-Type: text/plain\r\nContent-ID: <other@test>\r\n\r\nx\r\n--b--"
+        media = f'multipart/related; type="{media.partition(";")[0]}"; boundary=b'
+    answer = await client.post(body, {**http_headers(versions.soap, ACTION), "Content-Type": media})
+    assert answer.status == 400 and not got
+
+
+async def test_a_reply_without_the_attachment_that_its_body_names_is_a_fault() -> None:
+    app = Destination(":memory:")
+    app.on(ACTION)(lambda message: CLAIM)
+    async with pair(app) as source:
+        with pytest.raises(holdfast.PeerFault):
+            await source.request("<a/>", action=ACTION, timeout=60)
+
+
 async def test_a_processor_gets_the_envelope_of_a_package(serve: Any) -> None:
     seen: list[bytes] = []
 
@@ -217,6 +244,7 @@ async def test_a_processor_gets_the_envelope_of_a_package(serve: Any) -> None:
     ("attachments", "body", "said"),
     [
         ([Attachment(b"", content_id="a"), Attachment(b"", content_id="a")], "<a/>", "the same Content-ID"),
+        ([], CLAIM, "<photo@test>, which is missing"),
         ([Attachment(b"")], CLAIM, "<photo@test>, which is missing"),
         ([PHOTO, Attachment(b"")], CLAIM, "no xop:Include element refers"),
     ],
@@ -256,6 +284,11 @@ def test_the_body_can_be_had_with_its_attachments_inside() -> None:
     one = message(CLAIM, attachments=[Attachment(b"data", content_id="photo@test")])
     assert one.inline_attachments().findtext("photo") == "ZGF0YQ=="
     assert one.body.findtext("photo") is None or one.body.find("photo")[0] is not None
+
+
+def test_a_body_whose_attachment_is_missing_cannot_be_had_with_it_inside() -> None:
+    with pytest.raises(EnvelopeError, match="<photo@test>, which is missing"):
+        message(CLAIM).inline_attachments()
 
 
 def test_what_operators_see_of_attachments() -> None:

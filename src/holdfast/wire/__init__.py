@@ -7,7 +7,7 @@ first.
 
 from __future__ import annotations
 
-from holdfast.wire.attachments.package import receive_package
+from holdfast.wire.attachments.package import check_parts, receive_package
 from holdfast.wire.attachments.packing import pack
 from holdfast.wire.attachments.references import MissingPart
 from holdfast.wire.attachments.stored import ArrivingPackage
@@ -42,6 +42,7 @@ __all__ = [
     "check_action",
     "check_header_blocks",
     "check_iri",
+    "check_parts",
     "check_text",
     "content_type",
     "control_action",

@@ -124,11 +124,13 @@ class Batch(NamedTuple):
 
 def _check(message: Outgoing) -> None:
     """Raise ConfigurationError if a message cannot be sent."""
-    from holdfast.endpoint.source.outgoing_record import outgoing_record
+    from holdfast.endpoint.source.outgoing_record import attach, outgoing_record
 
     identifier = "urn:uuid:0" if message.message_id is None else message.message_id  # the source makes one
     try:
-        outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
+        record = outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
+        if not message.attachments:
+            attach(record, (), None)
     except EnvelopeError as error:
         raise ConfigurationError(
             f"{message.name} cannot be sent: {clause(error.message)}", remedy=error.remedy

@@ -21,7 +21,7 @@ from holdfast.endpoint.arguments import check_class
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.settings import brief_value
 from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
-from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined
+from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined, missing_part
 from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
 from holdfast.wire.body import parse_element
 
@@ -371,4 +371,10 @@ def json_line(line: Mapping[str, Any], attachments: Iterable[Attachment]) -> Ite
 def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) -> etree._Element:
     """Replace each ``xop:Include`` in a body by the attachment that it names, in base64."""
     by_name = {one.content_id: one for one in attachments}
-    return inlined(body, lambda name: by_name[name].read())
+
+    def content_of(name: str) -> bytes:
+        if name not in by_name:
+            raise missing_part(name)
+        return by_name[name].read()
+
+    return inlined(body, content_of)

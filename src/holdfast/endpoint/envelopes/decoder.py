@@ -16,7 +16,7 @@ from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.heap import LARGE, Heap
 from holdfast.exceptions import EnvelopeError, ProcessorError
-from holdfast.wire import DEFAULT, Limits, decode, receive_package
+from holdfast.wire import DEFAULT, Limits, check_parts, decode, receive_package
 
 OFF_LOOP = 64 * 1024
 """Bytes from which an envelope is decoded in the thread.
@@ -95,6 +95,7 @@ class Decoder:
             envelope, root = receive()
             if opening is not None and not envelope.attachments:
                 envelope = self._opened(envelope, root, opening)
+                check_parts(envelope, [])
         except (EnvelopeError, ProcessorError) as error:
             return error.with_traceback(None), b""  # as in _read
         return envelope, root
@@ -150,7 +151,10 @@ class Decoder:
     def _read(self, data: bytes, opening: Opening | None) -> Outcome:
         try:
             envelope = decode(data, limits=self._limits)
-            return envelope if opening is None else self._opened(envelope, data, opening)
+            if opening is not None:
+                envelope = self._opened(envelope, data, opening)
+            check_parts(envelope, [])
+            return envelope
         except (EnvelopeError, ProcessorError) as error:
             # What it was raised in would hold the bytes as long as the error is held.
             return error.with_traceback(None)

@@ -109,7 +109,7 @@ class Message:
         writes it. The element is a copy; it needs memory for all of them.
 
         Raises:
-            EnvelopeError: As for :attr:`body`.
+            EnvelopeError: As for :attr:`body`; or the message has no attachment with a Content-ID that the body names.
         """
         return inline_attachments(parse_element(self.body_bytes), self.attachments)
 

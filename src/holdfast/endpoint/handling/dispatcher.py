@@ -236,14 +236,13 @@ class Dispatcher:
                 self._unrequested.add(handled)
                 log.warning("reply.not_requested", action=record.action, message_number=record.message_number)
             return None
-        attachments = b""
         try:
             content = result.body if isinstance(result, WithAttachments) else result
             # A .NET client fails without a reply, also to an operation that returns nothing.
             body = empty_response(record.body) if content is None else body_bytes(content)
             self._check_size(body)
-            if isinstance(result, WithAttachments):
-                attachments = encode_attachments(result.attachments, body, create=self._engine.store.create_content)
+            files = result.attachments if isinstance(result, WithAttachments) else ()
+            attachments = encode_attachments(files, body, create=self._engine.store.create_content)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"

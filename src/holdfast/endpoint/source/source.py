@@ -373,8 +373,7 @@ class Source(OperationCalls):
         sequence_key = self._policies.key_of(action) if sequence_key == "" else sequence_key
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
         files = to_attachments(attachments)
-        if files:
-            attach(record, files, None)
+        attach(record, files, None)
         return enqueue(connection, self._store_location, record)
 
     async def request(
@@ -454,6 +453,8 @@ class Source(OperationCalls):
         if files:
             await attach_in_thread(record, files, engine.store.create_content)
             self._check_open()
+        else:
+            attach(record, (), None)
         lane = self._running.calls.lane(key)
         known = await lane.ids.find(given) if given is not None else None
         lane.check()

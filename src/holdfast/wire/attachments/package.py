@@ -185,16 +185,15 @@ def split_root(
     content = decoded_content(headers[root], read(place))
     envelope = decode(content, limits=limits)
     others = [one for number, one in enumerate(ranges) if number != root]
-    if is_mtom:
-        check_parts(envelope, [name for number, name in enumerate(names) if number != root])
+    check_parts(envelope, [name for number, name in enumerate(names) if number != root], is_mtom=is_mtom)
     return envelope, content, others, is_mtom
 
 
-def check_parts(envelope: Envelope, names: list[str]) -> None:
+def check_parts(envelope: Envelope, names: list[str], *, is_mtom: bool = True) -> None:
     """Check the references of an envelope to the parts with these Content-IDs; errors as for
     :func:`check_references`."""
     try:
-        check_references(b"".join(envelope.headers) + envelope.body, names)
+        check_references(b"".join(envelope.headers) + envelope.body, names, is_mtom=is_mtom)
     except EnvelopeError as error:
         error.soap = envelope.soap.value
         if isinstance(error, MissingPart):

@@ -101,14 +101,24 @@ class MissingPart(EnvelopeError):
     envelope: Envelope | None = None
 
 
-def check_references(content: bytes, content_ids: Collection[str]) -> None:
-    """Check that a message in MTOM refers to each of its parts, and to no other (XOP 1.0 section 3.2).
+def missing_part(name: str) -> MissingPart:
+    """Return the error about an ``xop:Include`` that names no part of its message."""
+    return MissingPart(
+        f"an xop:Include element refers to the MIME part <{name[:200]}>, which is missing",
+        remedy=f"Send the message in MTOM with an attachment that has the Content-ID {name[:200]}, or write the value "
+        "in the body in base64.",
+    )
+
+
+def check_references(content: bytes, content_ids: Collection[str], *, is_mtom: bool = True) -> None:
+    """Check that a message refers to each of its parts, and to no other (XOP 1.0 section 3.2).
 
     A part may also be named by a ``cid:`` URL in another place, as WS-I's ``swaRef`` does.
 
     Args:
         content: The header blocks and the body.
         content_ids: The Content-IDs of its parts; "" for a part without one.
+        is_mtom: Whether the message must refer to each part; SOAP with Attachments need not.
 
     Raises:
         MissingPart: It refers to a part that is not there.
@@ -120,8 +130,8 @@ def check_references(content: bytes, content_ids: Collection[str]) -> None:
         raise EnvelopeError(f"two xop:Include elements refer to the MIME part <{twice[:200]}>")
     for name in included:
         if name not in content_ids:
-            raise MissingPart(f"an xop:Include element refers to the MIME part <{name[:200]}>, which is missing")
-    others = [name for name in content_ids if name not in included]
+            raise missing_part(name)
+    others = [name for name in content_ids if name not in included] if is_mtom else []
     if others:
         text = unquote(content.decode("utf-8", "replace"))
         for name in others:
