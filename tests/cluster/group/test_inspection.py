@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from crew import wait_until
 from live_nodes import Node
 
+from holdfast.cluster.group import inspection
 from holdfast.cluster.group.notes import forget_note, report_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
@@ -225,7 +227,11 @@ def test_a_place_without_a_cluster_is_an_error(kafka_nodes: Callable[[int], Any]
         engine_of(location).read_status(location)
 
 
-def test_a_kafka_that_does_not_answer_is_an_error() -> None:
-    location = f"kafka://127.0.0.1:{free_ports(1)[0]}/cluster?cache=/tmp/unused"
-    with pytest.raises(StoreAway, match="Kafka does not serve"):
-        engine_of(location).read_status(location)
+def test_a_kafka_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "COMMAND_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for port in (free_ports(1)[0], silent.getsockname()[1]):
+            location = f"kafka://127.0.0.1:{port}/cluster?cache=/tmp/unused"
+            with pytest.raises(StoreAway, match="Kafka does not serve") as caught:
+                engine_of(location).read_status(location)
+            assert "run the command again" in caught.value.remedy

@@ -7,6 +7,7 @@ another process asks. After failures, a new one does.
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import subprocess
@@ -103,14 +104,20 @@ class GroupDescriber:
             raise NotDescribed("the process that asks Kafka for the members of the group has ended")
         return None
 
-    def describe(self) -> GroupPicture:
+    def describe(self, until: float = math.inf) -> GroupPicture:
         """Ask, and wait for the answer.
+
+        Args:
+            until: When to give up, by the monotonic clock.
 
         Raises:
             NotDescribed: There is none.
         """
         self.ask()
         while (picture := self.answer()) is None:
+            if time.monotonic() > until:
+                self.close()
+                raise NotDescribed("the coordinator of the nodes' group does not answer")
             time.sleep(_LOOK)
         return picture
 

@@ -6,6 +6,7 @@ Reads the description of the consumer group and the notes of the nodes, without 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -90,11 +91,14 @@ def open_cluster(location: str) -> Iterator[_Seen]:
         StoreFailed: It refuses a request.
     """
     address = read_kafka_address(location)
-    log, shared, describer = KafkaLog(address), SharedTopic(address, group_of(address)), GroupDescriber(location)
+    until = time.monotonic() + COMMAND_SECONDS
+    name = group_of(address)
+    log, shared, describer = KafkaLog(address, until), SharedTopic(address, name, until), GroupDescriber(location)
     try:
-        log.open(creates=False, patience=COMMAND_SECONDS)
+        log.open(creates=False)
         shared.open(creates=False)
-        yield _Seen(log, shared, described_group(describer), Notes(shared.content()))
+        picture = described_group(describer, until=max(until, time.monotonic() + COMMAND_SECONDS / 2))
+        yield _Seen(log, shared, picture, Notes(shared.content()))
     except StoreMissing:
         raise ConfigurationError(
             f"there is no cluster at {address.shown}",
@@ -108,8 +112,13 @@ def open_cluster(location: str) -> Iterator[_Seen]:
         describer.close()
 
 
-def described_group(describer: GroupDescriber, looks: int = _LOOKS) -> GroupPicture:
+def described_group(describer: GroupDescriber, looks: int = _LOOKS, until: float = math.inf) -> GroupPicture:
     """Return the group, with a complete assignment if it is complete within a few looks.
+
+    Args:
+        describer: Describes the group.
+        looks: How often to look at most.
+        until: When a command gives up, by the monotonic clock.
 
     Raises:
         KafkaAway: Kafka does not answer.
@@ -117,7 +126,7 @@ def described_group(describer: GroupDescriber, looks: int = _LOOKS) -> GroupPict
     for look in range(looks):
         is_last = look == looks - 1
         try:
-            picture = describer.describe()
+            picture = describer.describe(until)
         except NotDescribed as error:
             if error.code in _ABSENT:
                 return GroupPicture((), is_stable=True)

@@ -30,6 +30,7 @@ class SharedTopic(KafkaLog):
     Args:
         address: Any partition of the cluster's log.
         name: The name of the topic.
+        until: As that of :class:`~holdfast.store.kafka.topic.KafkaLog`.
 
     Attributes:
         is_at_end: Whether the last call that read found the end.
@@ -39,9 +40,9 @@ class SharedTopic(KafkaLog):
 
     _READING: Mapping[str, Any] = {"enable.partition.eof": True}
 
-    def __init__(self, address: KafkaAddress, name: str) -> None:
+    def __init__(self, address: KafkaAddress, name: str, until: float | None = None) -> None:
         place = f"the nodes of {address.shown}"
-        super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place))
+        super().__init__(replace(address, topic=name, partition=0, partitions=1, shown=place), until)
         self._is_reading = False
         self.is_at_end = False
         self.position = 0
@@ -94,8 +95,9 @@ class SharedTopic(KafkaLog):
             StoreFailed: It refuses.
         """
         found: dict[str, bytes | None] = {}
+        look = self._wait / _ANSWER_LOOKS
         for _ in range(_ANSWER_LOOKS):
-            changes = self.changes(ANSWER_SECONDS / _ANSWER_LOOKS)
+            changes = self.changes(look)
             found.update(changes)
             if self.is_at_end and not changes:
                 return {key: value for key, value in found.items() if value is not None}

@@ -56,8 +56,8 @@ _REFUSALS: Final = {
 _PROOF: Final = "certificate"
 """In the text of an error of TLS that remains. Others may come from a broker that stops."""
 REMEDY: Final = "Check that the Kafka cluster is running and reachable, then start again."
-COMMAND_SECONDS: Final = 5.0
-"""Seconds that a command waits for the first answer of Kafka."""
+COMMAND_SECONDS: Final = 8.0
+"""Seconds that a command waits for all answers of Kafka together."""
 COMMAND_REMEDY: Final = "Check that the Kafka cluster is running and reachable, then run the command again."
 _PASSING: Final = frozenset(
     {
@@ -119,6 +119,10 @@ class KafkaAway(Exception):
 class KafkaLog:
     """A partition of a topic.
 
+    Args:
+        address: Where it is.
+        until: When a command gives up, by the monotonic clock; None: each request has its own time.
+
     Attributes:
         identity: The cluster, the topic and the partition, as Kafka names them.
         partitions: How many partitions the topic has.
@@ -131,8 +135,9 @@ class KafkaLog:
 
     _READING: Mapping[str, Any] = {}
 
-    def __init__(self, address: KafkaAddress) -> None:
+    def __init__(self, address: KafkaAddress, until: float | None = None) -> None:
         self._address = address
+        self._until = until
         self.identity: dict[str, str] = {}
         self.partitions = self.brokers = 0
         self.replicas: list[tuple[int, int]] = []
@@ -166,14 +171,20 @@ class KafkaLog:
         if error.code() in _REFUSALS and (error.code() != KafkaError._SSL or _PROOF in self.said):
             self._refusal = error
 
+    @property
+    def _wait(self) -> float:
+        """Return the seconds that Kafka may need for the next answer."""
+        if self._until is None:
+            return ANSWER_SECONDS
+        return min(ANSWER_SECONDS, max(_LOOK_SECONDS, self._until - time.monotonic()))
+
     # --- the topic ------------------------------------------------------------------------------------------------
 
-    def open(self, *, creates: bool, patience: float = ANSWER_SECONDS) -> None:
+    def open(self, *, creates: bool) -> None:
         """Find the topic, and check its settings.
 
         Args:
             creates: Whether to create a missing topic.
-            patience: Seconds to wait for the first answer of a broker.
 
         Raises:
             ConfigurationError: Kafka does not accept this client, or the topic is not safe, or has no such partition.
@@ -182,7 +193,7 @@ class KafkaLog:
             StoreFailed: Kafka refuses a request.
         """
         with self._asking():
-            metadata = self._metadata(patience)
+            metadata = self._metadata()
             found = self._find(creates=creates)
             configs = self._configs()
         address = self._address
@@ -204,9 +215,9 @@ class KafkaLog:
             "partition": str(address.partition),
         }
 
-    def _metadata(self, patience: float = ANSWER_SECONDS) -> Any:
+    def _metadata(self) -> Any:
         """Return what Kafka tells of the topic. Wait no longer than it makes sense."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + self._wait
         while True:
             try:
                 return self._admin.list_topics(self._address.topic, timeout=_FIRST_SECONDS)
@@ -232,7 +243,7 @@ class KafkaLog:
         return require_safe(found, replicas, self._address)
 
     def _find(self, *, creates: bool) -> Any:
-        deadline, is_created = time.monotonic() + ANSWER_SECONDS, False
+        deadline, is_created = time.monotonic() + self._wait, False
         while True:
             try:
                 found = self._describe()
@@ -254,10 +265,8 @@ class KafkaLog:
 
     def _describe(self) -> Any:
         topics, name = TopicCollection([self._address.topic]), self._address.topic
-        admin = self._admin
-        return once_it_can(
-            lambda: admin.describe_topics(topics, request_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
-        )
+        admin, wait = self._admin, self._wait
+        return once_it_can(lambda: admin.describe_topics(topics, request_timeout=wait)[name].result(wait), wait)
 
     def _create(self) -> None:
         address = self._address
@@ -293,8 +302,10 @@ class KafkaLog:
 
     def _configs(self) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, self._address.topic)
-        admin = self._admin
-        found = once_it_can(lambda: admin.describe_configs([resource])[resource].result(ANSWER_SECONDS), is_known=True)
+        admin, wait = self._admin, self._wait
+        found = once_it_can(
+            lambda: admin.describe_configs([resource], request_timeout=wait)[resource].result(wait), wait, is_known=True
+        )
         return {name: str(entry.value) for name, entry in found.items()}
 
     @contextlib.contextmanager
