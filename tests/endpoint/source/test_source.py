@@ -279,7 +279,9 @@ def test_a_profile_that_is_none_or_is_contradicted_is_refused(arguments: Any) ->
 # --- stopping and going on --------------------------------------------------------------------------------------------
 
 
-async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume_goes_on(tmp_path: Path) -> None:
+async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     app, got = shop()
     await app.start()
     is_refusing = True
@@ -296,10 +298,15 @@ async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume
             with pytest.raises(CreateSequenceRefused, match="closed for lunch") as caught:
                 await sent[0].acknowledged(60)
             assert "3 unacknowledged messages are safe" in caught.value.remedy
+            assert "closed for lunch" in source.progress.problem
             with pytest.raises(CreateSequenceRefused, match="closed for lunch"):
                 await source.send("<n>3</n>", action=ACTION)
+        caplog.clear()
         async with Source(None, tmp_path / "outbox", versions=Versions(), offer=False) as source:
             assert source.to == url
+            (told,) = [one for one in caplog.messages if "sending.stopped" in one]
+            assert "closed for lunch" in told, "an operator sees it without sending anything"
+            assert "closed for lunch" in source.progress.problem
             with pytest.raises(
                 CreateSequenceRefused, match=r"has stopped until you decide: (.|\n)*closed for lunch"
             ) as again:
@@ -309,6 +316,7 @@ async def test_a_refused_sequence_stops_the_source_keeps_the_messages_and_resume
             source.resume()
             await source.flush(60)
             assert source.progress.acknowledged == 3
+            assert not source.progress.problem
     await until(lambda: got == ["0", "1", "2"])
     await app.close()
 

@@ -38,7 +38,15 @@ from holdfast.endpoint.sending.stopped import (
     unstored_error,
 )
 from holdfast.endpoint.source.message_ids import GivenIds
-from holdfast.endpoint.source.pending_sends import Lane, Progress, fail, place
+from holdfast.endpoint.source.pending_sends import (
+    Lane,
+    Progress,
+    fail,
+    note_progress,
+    note_resumed,
+    note_stopped,
+    place,
+)
 from holdfast.endpoint.source.replies import Replies, Reply
 from holdfast.exceptions import DeliveryError, NotAcknowledged
 from holdfast.settings import check_seconds
@@ -99,6 +107,7 @@ class Calls:
                 waiting, stopped = outbox.records.waiting, outbox.lifecycle.as_stopped
                 error = lane.stop_error = stop_error(stopped, self.to, waiting, shown(self._store), "")
                 error.message = f"sending to {self.to} has stopped until you decide: {error.message}"
+                self._tell_stopped(outbox.key, stopped.code, stopped.reason, error)
             self.progress.outstanding += outbox.records.waiting
 
     def lane(self, key: str) -> Lane:
@@ -239,7 +248,7 @@ class Calls:
         count = effect.last - effect.first + 1
         self.progress.acknowledged += count
         self.progress.outstanding -= count
-        self.progress.problem = ""
+        note_progress(self.progress)
         self.lanes[effect.key].tell_acknowledged(effect.first, effect.last)
 
     def _discarded(self, effect: Discarded) -> None:
@@ -272,13 +281,22 @@ class Calls:
         waiting = lane.outbox.records.end - lane.outbox.records.first
         error = stop_error(effect, self.to, waiting, shown(self._store), self.because())
         lane.stop_error = error
-        log.error("sending.stopped", key=effect.key, to=self.to, code=effect.code, reason=effect.reason)
+        self._tell_stopped(effect.key, effect.code, effect.reason, error)
         lane.fail_waiting(error)
         # The outbox of an earlier process's request is unknown, so its waiting callers fail as well.
         fail((reply for name, reply in self.replies.items() if self.asked.get(name, lane) is lane), error)
         if lane.ended is not None and not lane.ended.done():
             lane.ended.set_exception(error)
             lane.ended = None
+
+    def _tell_stopped(self, key: str, code: str, reason: str, error: HoldfastError) -> None:
+        log.error("sending.stopped", key=key, to=self.to, code=code, reason=reason)
+        note_stopped(self.progress, key, " ".join(error.message.split()))
+
+    def resumed(self, lane: Lane) -> None:
+        """The operator resumes a lane: it is no problem any more, if it was stopped."""
+        lane.stop_error = None
+        note_resumed(self.progress, lane.outbox.key)
 
     def safe_error(self, error: BaseException) -> BaseException:
         """Return the error for callers with a stored message: it is safe, and the caller must not send it again."""

@@ -26,8 +26,8 @@ class Progress:
         resent: Transmissions of messages beyond the first.
         declined: Messages that the service sent a fault for though they ask for no reply. They count as acknowledged.
         problem: Why nothing moves, "" while it does: the last failure of the transport, unless the destination has
-            answered since; the last fault that it answered with; that it answers with nothing again and again; or that
-            its buffer is full (BufferRemaining).
+            answered since; the last fault that it answered with; that it answers with nothing again and again; that
+            its buffer is full (BufferRemaining); or the reason of a key that is stopped until :meth:`Source.resume`.
     """
 
     stored: int = 0
@@ -37,6 +37,23 @@ class Progress:
     declined: int = 0
     problem: str = ""
     _failure: str = field(default="", repr=False)
+    _stopped: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def note_stopped(progress: Progress, key: str, reason: str) -> None:
+    """Make a stopped key the problem, until it is resumed."""
+    progress.problem = progress._stopped[key] = reason
+
+
+def note_resumed(progress: Progress, key: str) -> None:
+    """End the problem of a stopped key."""
+    if progress._stopped.pop(key, "") == progress.problem:
+        note_progress(progress)
+
+
+def note_progress(progress: Progress) -> None:
+    """End the present problem. If a key is stopped, that is the problem again."""
+    progress.problem = next(iter(progress._stopped.values()), "")
 
 
 def note_failure(progress: Progress, reason: str) -> None:
@@ -49,7 +66,7 @@ def note_answer(progress: Progress) -> bool:
     was_failing = progress._failure != "" and progress.problem == progress._failure
     progress._failure = ""
     if was_failing:
-        progress.problem = ""
+        note_progress(progress)
     return was_failing
 
 
@@ -61,7 +78,7 @@ def note_room(progress: Progress, *, has_room: bool) -> bool:
     """Make a full buffer of the destination the problem, or end it. Returns whether the problem has changed."""
     before = progress.problem
     if before == NO_ROOM and has_room:
-        progress.problem = ""
+        note_progress(progress)
     elif not before and not has_room:
         progress.problem = NO_ROOM
     return progress.problem != before

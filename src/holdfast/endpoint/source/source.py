@@ -561,7 +561,7 @@ class Source(OperationCalls):
         With exactly-once this is a decision: the destination may have received some of them already."""
         self._choices[:] = self._make_choices()
         for lane in self._running.calls.lanes.values():
-            lane.stop_error = None
+            self._running.calls.resumed(lane)
             if lane.outbox.lifecycle.stopped:
                 lane.outbox.resume(self._choices, self._running.engine.clock())
         self._running.engine.touch()
