@@ -41,7 +41,7 @@ from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, TRIED_VERSIONS, Addre
 from holdfast.exceptions import StoreFailed
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import HTTPLimits, Request
-from holdfast.store import MemoryStore
+from holdfast.store import MemoryStore, open_store
 from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
 
 ACTION = "urn:test:submit"
@@ -738,3 +738,21 @@ async def test_it_can_be_mounted_in_starlette(versions: Versions, tmp_path: Path
     reopened, _ = collecting(tmp_path / "inbox")
     await reopened.start()  # the host's lifespan closed the store
     await reopened.close()
+
+
+async def test_a_request_after_the_close_gets_503_and_the_store_stays_closed(tmp_path: Path) -> None:
+    app = Destination(tmp_path / "inbox")
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"<x/>", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], "query_string": b"", "scheme": "http"}
+    await app.start()
+    await app.close()
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 503
+    open_store(tmp_path / "inbox").close()

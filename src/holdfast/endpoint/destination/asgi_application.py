@@ -26,6 +26,11 @@ class ASGIApplication(ABC):
     def _spooling(self) -> Spooling:
         """Return what writes large requests to the store, after ``start``."""
 
+    @property
+    @abstractmethod
+    def _was_closed(self) -> bool:
+        """Whether it was closed, and not started again."""
+
     @abstractmethod
     async def start(self) -> None:
         """Begin to accept requests."""
@@ -47,6 +52,11 @@ class ASGIApplication(ABC):
         """The ASGI application: ``lifespan`` and ``http``."""
         if scope["type"] == "lifespan":
             await self._serve_lifespan(receive, send)
+        elif scope["type"] == "http" and self._was_closed:
+            # A start would open the store again, and no shutdown would follow. A reliable source retries.
+            start = {"type": "http.response.start", "status": 503, "headers": [(b"content-type", b"text/plain")]}
+            await send(start)
+            await send({"type": "http.response.body", "body": b"The destination was closed."})
         elif scope["type"] == "http":
             await self.start()
             limits, spooling = self.settings.http.limits, self._spooling()

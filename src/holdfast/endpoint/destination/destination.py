@@ -186,6 +186,10 @@ class Destination(HandlerRegistration, ASGIApplication):
         if self._is_open:
             await self.running.close(grace)
 
+    @property
+    def _was_closed(self) -> bool:
+        return self._opened is not None and not self._opened.is_open
+
     def _spooling(self) -> Spooling:
         return self.running.spooling()
 

@@ -48,7 +48,7 @@ from holdfast.endpoint.source.pending_sends import (
     place,
 )
 from holdfast.endpoint.source.replies import Replies, Reply
-from holdfast.exceptions import DeliveryError, NotAcknowledged
+from holdfast.exceptions import DeliveryError, HoldfastError, NotAcknowledged
 from holdfast.settings import check_seconds
 from holdfast.store import IN_MEMORY, Store, shown
 
