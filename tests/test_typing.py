@@ -10,6 +10,7 @@ import pytest
 
 PROGRAM = """
 import holdfast
+from holdfast.zeep import AsyncTransport, Transport
 from typing import Any
 
 app = holdfast.Destination()
@@ -41,6 +42,16 @@ async def main() -> None:
     await holdfast.Source.from_wsdl("service.wsdl", timeout=5.0, headers={"a": "b"})
     await holdfast.Source.from_wsdl("service.wsdl", timeuot=5.0)  # wrong: a name
     holdfast.sync.Source.from_wsdl("service.wsdl", timeout="5")  # wrong: a type
+
+
+async def of_zeep(blocking: Transport, waiting: AsyncTransport) -> None:
+    with waiting.call() as awaited:
+        if awaited.sent is not None:
+            await awaited.sent.acknowledged(60)
+    with blocking.call() as call:
+        if call.sent is not None:
+            call.sent.acknowledged(60)
+            await call.sent.acknowledged(60)  # wrong: it blocks
 """
 
 

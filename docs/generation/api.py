@@ -239,9 +239,11 @@ def api() -> str:
 
 
 def _errors() -> str:
-    path = SOURCES / "exceptions.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     public = set(importlib.import_module("holdfast").__all__)
+    found = [
+        ast.parse((SOURCES / path).read_text(encoding="utf-8")).body for path in ("exceptions.py", "http/outcome.py")
+    ]
+    nodes = [*found[0], *(node for node in found[1] if getattr(node, "name", "") in public)]
     lines = [
         "Each is a `holdfast.HoldfastError` with a `message` (what happened, and which data is safe) and a `remedy`",
         "(what to do about it).",
@@ -249,7 +251,7 @@ def _errors() -> str:
         "| class | base | meaning |",
         "| --- | --- | --- |",
     ]
-    for node in tree.body:
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             told = split_docstring(ast.get_docstring(node) or "")[0][0]
             module = "holdfast" if node.name in public else "holdfast.exceptions"

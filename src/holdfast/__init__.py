@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         StoreError,
         UnknownExchange,
     )
+    from holdfast.http.outcome import TransportError
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
@@ -102,6 +103,7 @@ __all__ = [
     "StoreError",
     "SymmetricBinding",
     "SymmetricBindingValidator",
+    "TransportError",
     "UnknownExchange",
     "UsernameToken",
     "UsernameTokenValidator",
@@ -142,6 +144,7 @@ _HOMES = {
     "SourcePolicy": "core.policy",
     "SymmetricBinding": "security.symmetric.symmetric_binding",
     "SymmetricBindingValidator": "security.symmetric.symmetric_binding_validator",
+    "TransportError": "http.outcome",
     "UsernameToken": "security.username_token",
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",

@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from lxml import etree
 
@@ -50,7 +50,7 @@ _SECURITY = "wssecurity-secext"
 """Part of the namespace of the Security header."""
 _ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
 
-_current: ContextVar[Call | None] = ContextVar("holdfast_zeep_call", default=None)
+_current: ContextVar[Call[Any] | None] = ContextVar("holdfast_zeep_call", default=None)
 
 
 class Fault(zeep.exceptions.Fault):
@@ -68,7 +68,11 @@ class Fault(zeep.exceptions.Fault):
         self.value = declared.value if declared is not None else None
 
 
-class Call:
+SentT = TypeVar("SentT", Sent, sync.Sent)
+"""The stored message of a one-way operation, as the kind of the transport returns it."""
+
+
+class Call(Generic[SentT]):
     """One call of an operation through a transport, made by :meth:`Transport.call`.
 
     Attributes:
@@ -93,7 +97,7 @@ class Call:
         self.attachments = to_attachments(attachments)
         self.message_id = message_id if message_id is not None else new_identifier()
         self.timeout = timeout
-        self.sent: Sent | sync.Sent | None = None
+        self.sent: SentT | None = None
         self.reply: Reply | None = None
 
     def done(self) -> None:
@@ -120,7 +124,7 @@ class _Outgoing(NamedTuple):
     fields: MessageFields
 
 
-class _Reliable(zeep.transports.Transport):
+class _Reliable(zeep.transports.Transport, Generic[SentT]):
     """What both transports have in common."""
 
     def __init__(
@@ -172,7 +176,7 @@ class _Reliable(zeep.transports.Transport):
         message_id: str | None = None,
         timeout: float | None = None,
         attachments: Sequence[Attachment] = (),
-    ) -> Iterator[Call]:
+    ) -> Iterator[Call[SentT]]:
         """Set the options of the call in the block, and learn its MessageID, acknowledgement and reply.
 
         Args:
@@ -183,7 +187,9 @@ class _Reliable(zeep.transports.Transport):
             attachments: Files that travel with the request, as for :meth:`holdfast.Source.send`. Binary values need
                 none: :attr:`holdfast.SourceHTTP.mtom` says how they travel.
         """
-        call = Call(sequence_key, message_id, self._reply_timeout if timeout is None else timeout, attachments)
+        call: Call[SentT] = Call(
+            sequence_key, message_id, self._reply_timeout if timeout is None else timeout, attachments
+        )
         token = _current.set(call)
         try:
             yield call
@@ -215,7 +221,7 @@ class _Reliable(zeep.transports.Transport):
 
     def _begin(
         self, address: str, to: str | None, envelope: etree._Element, headers: dict[str, str]
-    ) -> tuple[Call, _Outgoing]:
+    ) -> tuple[Call[SentT], _Outgoing]:
         """Return the present call and its request. A call outside :meth:`call` gets the transport's options."""
         if self._to is None and address != to:
             raise ConfigurationError(
@@ -226,7 +232,7 @@ class _Reliable(zeep.transports.Transport):
         call = _current.get() or Call(timeout=self._reply_timeout)
         return call, self._outgoing(envelope, headers, call)
 
-    def _outgoing(self, envelope: etree._Element, headers: dict[str, str], call: Call) -> _Outgoing:
+    def _outgoing(self, envelope: etree._Element, headers: dict[str, str], call: Call[SentT]) -> _Outgoing:
         contract = self._describe()
         body, foreign, action = None, b"", headers.get("SOAPAction", "").strip('"')
         for part in envelope.iterchildren("{*}Header", "{*}Body"):
@@ -268,7 +274,7 @@ class _Reliable(zeep.transports.Transport):
         response._content = _ENVELOPE % (soap.encode(), headers, body) if soap else b""
         return response
 
-    def _answer(self, reply: Reply, call: Call) -> requests.Response:
+    def _answer(self, reply: Reply, call: Call[SentT]) -> requests.Response:
         call.reply = reply
         if call is not _current.get():
             call.done()
@@ -297,7 +303,7 @@ def _check_caller(*, is_async: bool) -> None:
     )
 
 
-class Transport(_Reliable):
+class Transport(_Reliable[sync.Sent]):
     """Carries the calls of a ``zeep.Client`` reliably, with the versions and the address of the WSDL and its policy.
 
     A call of a one-way operation returns when the message is durable in the store. Another call returns the reply, and
@@ -388,7 +394,7 @@ class Transport(_Reliable):
         return self._answer(reply, call)
 
 
-class AsyncTransport(_Reliable):
+class AsyncTransport(_Reliable[Sent]):
     """Carries the calls of a ``zeep.AsyncClient`` reliably. It takes the arguments of :class:`Transport`.
 
     The first call opens the source, or :meth:`open`, or entering the transport's ``async with`` block after the client
