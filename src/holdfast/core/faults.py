@@ -55,7 +55,14 @@ ENDS_FOR_DESTINATION = frozenset({UNKNOWN_SEQUENCE, SEQUENCE_TERMINATED})
 TELLS_OF_END = frozenset({SEQUENCE_CLOSED, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE})
 """Faults that answer a new message of an ended or closed Sequence. Any other fault concerns only that message."""
 
-REFUSES_CREDENTIALS = frozenset(
+HTTP_REFUSES_CREDENTIALS = frozenset({"HTTP 401", "HTTP 403"})
+"""Codes of the statuses with which a service, or a proxy before it, refuses credentials (RFC 9110, 15.5.2 and
+15.5.4)."""
+
+REFUSES_ACCOUNT = HTTP_REFUSES_CREDENTIALS | {"FailedAuthentication"}
+"""Codes of refusals that count against an account: repeated with the same password, they may lock it."""
+
+REFUSES_CREDENTIALS = HTTP_REFUSES_CREDENTIALS | frozenset(
     {
         "BadContextToken",
         "FailedAuthentication",
@@ -70,7 +77,7 @@ REFUSES_CREDENTIALS = frozenset(
     }
 )
 """Codes of WS-Security (SOAP Message Security 1.1, section 12) and of WS-SecureConversation (1.3, section 10), and
-SecurityError, which CXF sends for all of them."""
+SecurityError, which CXF sends for all of them; and those of HTTP."""
 
 
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.events import BackChannel, Stopped
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
-from holdfast.core.messages import Envelope, Fault, IncompleteSequenceBehavior, Sequence
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_ACCOUNT
+from holdfast.core.messages import CreateSequence, Envelope, Fault, IncompleteSequenceBehavior, Sequence
 from holdfast.core.origin import Origin
 from holdfast.core.policy import (
     Assurance,
@@ -367,6 +367,43 @@ def test_a_destination_that_grants_no_sequence_for_a_while_gets_everything_later
     chain.go(100.0)
     assert chain.bodies == ["m0", "m1"]
     assert chain.forwarder.lifecycle.unwelcome is None
+
+
+@pytest.mark.parametrize("code", sorted(REFUSES_ACCOUNT))
+@pytest.mark.parametrize("refused", ["CreateSequence", "message"])
+def test_credentials_that_are_refused_are_sent_once(code: str, refused: str) -> None:
+    """Each further attempt with a wrong password brings the account nearer to its lock."""
+    chain = Chain(policy=forwarding())
+
+    def refuse(envelope: Envelope) -> Envelope | None:
+        if (refused == "CreateSequence") != isinstance(envelope.control, CreateSequence):
+            return None
+        return Envelope(envelope.soap, envelope.addressing, envelope.rm, fault=Fault(code, "no"))
+
+    chain.service.answers = refuse
+    chain.ask("m0", wants_reply=False)
+    chain.go(1000.0)
+    (stopped,) = [one for one in chain.broker.told if isinstance(one, Stopped)]
+    assert (stopped.code, stopped.reason) == (code, "no")
+    assert sum(to == SERVICE for _, to, _ in chain.journeys) == (1 if refused == "CreateSequence" else 2)
+    chain.service.answers = lambda _envelope: None
+    chain.forwarder.resume([*chain.forwarder_choices], chain.now)
+    chain.broker.settle()
+    chain.go(100.0)
+    assert chain.bodies == ["m0"] and chain.letters == []
+
+
+def test_an_operator_cuts_the_wait_for_the_next_attempt_short() -> None:
+    chain = Chain(policy=forwarding(patience=1e6))
+    chain.service.answers = grants_nothing
+    chain.ask("m0", wants_reply=False)
+    chain.go(500.0)
+    assert chain.forwarder.lifecycle.unwelcome is not None
+    chain.service.answers = lambda _envelope: None
+    chain.broker.protocol.outbound.hurry(chain.forwarder, chain.now)
+    chain.broker.settle()
+    chain.go(0.5)
+    assert chain.bodies == ["m0"]
 
 
 def test_no_granted_sequence_within_the_patience_stops_the_forwarder() -> None:

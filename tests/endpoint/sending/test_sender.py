@@ -27,6 +27,7 @@ from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.sending import sender as sending
 from holdfast.endpoint.sending.sender import RETRYABLE_STATUS, Sender, Way, retry_after
+from holdfast.endpoint.sending.stopped import TO_CREDENTIALS
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
@@ -142,6 +143,13 @@ async def test_an_empty_success_is_an_answer_with_nothing_in_it() -> None:
         told, problems = await outcome(lambda e, s=status, b=body: e.respond(s, b))
         assert told is None
         assert problems == []
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("control", [None, CreateSequence(ANONYMOUS_EPR)], ids=["message", "CreateSequence"])
+async def test_refused_http_credentials_are_a_fault_that_says_that_some_were_given(status: int, control: Any) -> None:
+    told, _ = await outcome(lambda e: e.respond(status, b"<html>who</html>", b"text/html"), control)
+    assert told.fault.code == f"HTTP {status}" and told.fault.reason.endswith(TO_CREDENTIALS)
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, *RETRYABLE_STATUS])

@@ -12,7 +12,7 @@ from holdfast.core.faults import REFUSES_CREDENTIALS
 from holdfast.core.sending.outboxes.lifecycle import OutboxLifecycle
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.sending.stopped import stop_error, stored_error, unstored_error
+from holdfast.endpoint.sending.stopped import TO_CREDENTIALS, stop_error, stored_error, unstored_error
 from holdfast.exceptions import (
     FREE_SPACE,
     CreateSequenceRefused,
@@ -107,6 +107,14 @@ def test_what_is_in_memory_is_not_called_safe_and_no_command_is_named_for_it() -
 @pytest.mark.parametrize(("status", "hint"), [(401, "Authorization"), (403, "Authorization"), (404, "another store")])
 def test_what_http_says_in_the_destinations_place_has_a_remedy_of_its_own(status: int, hint: str) -> None:
     assert hint in told(f"HTTP {status}").remedy
+
+
+def test_http_credentials_that_were_refused_are_told_from_none() -> None:
+    none, given = (
+        stop_error(Stopped("", "HTTP 401", reason, 1, 0), "http://d/", 1, "out", "").remedy
+        for reason in ("no SOAP message", f"no SOAP message {TO_CREDENTIALS}")
+    )
+    assert "requires authentication" in none and "refused the credentials" in given
 
 
 CODES = [

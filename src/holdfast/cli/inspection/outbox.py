@@ -151,6 +151,8 @@ def _what_it_means(in_doubt: int) -> str:
 def retry(store: str | None, sequence_key: str | None, admin: str | None, as_json: bool) -> None:
     """Retry stopped messages: a running server does so at once, a store when it is next opened.
 
+    A running server also sends the messages that wait for their next attempt.
+
     \b
     holdfast outbox retry outbox
     holdfast outbox retry --admin http://127.0.0.1:8081 --sequence-key to/http://partner.example/rm
@@ -166,7 +168,9 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         when = "now" if client.is_running else f"when {client.place} is next opened"
         keys = "key resumes" if done == 1 else "keys resume"
         wait = "waits" if count == 1 else "wait"
-        click.echo(f"{done:,} stopped {keys} {when}; {several(count, 'message')} {wait}.")
+        more = " and are sent now, without waiting for their next attempt" if client.is_running and not done else ""
+        more = more.replace("are sent", "is sent").replace("their", "its") if count == 1 else more
+        click.echo(f"{done:,} stopped {keys} {when}; {several(count, 'message')} {wait}{more if count else ''}.")
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:

@@ -217,6 +217,14 @@ class Circuits:
             outbox.source.pace.window.narrow()
         self._ready[key] = None
 
+    def hurry(self, to: str | None, now: float) -> None:
+        """Send to an address again now, whatever pause it has."""
+        self._paused.pop(to or "", None)
+        circuit = self._circuits.get(to or "")
+        if circuit is not None and circuit.state is CircuitState.OPEN:
+            circuit.probe_at = min(circuit.probe_at, now)
+            self._wake_first(circuit)
+
     # --- results --------------------------------------------------------------------------------------------------
 
     def answered(self, to: str, now: float) -> None:

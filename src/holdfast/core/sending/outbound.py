@@ -141,6 +141,20 @@ class Outbound:
         self.circuits.pause(to, seconds, now)
         return seconds
 
+    def hurry(self, outbox: Outbox, now: float) -> None:
+        """Send what waits in an outbox for its next attempt now, because an operator says that the cause is gone."""
+        unwelcome, source = outbox.lifecycle.unwelcome, outbox.source
+        if unwelcome is not None and unwelcome.again_at is not None:
+            unwelcome.again_at = now
+        outbox.lifecycle.begins_at = min(outbox.lifecycle.begins_at, now)
+        if source is not None:
+            source.control.hurry(now)
+            for entry in list(source.flight.values()):
+                if not entry.is_parked:
+                    source.flight.hurry(entry, now)
+        self.circuits.hurry(outbox.to, now)
+        outbox.ready()
+
     # --- answers of peers -----------------------------------------------------------------------------------------
 
     def request_of(

@@ -161,7 +161,9 @@ class Outboxes:
         discard(self._outbound.registry, outbox, offset, now)
 
     def retry(self, key: str | None, now: float) -> int:
-        """Resume stopped outboxes with all their messages; return the number of outboxes.
+        """Resume stopped outboxes with all their messages, and let the others make their next attempt now.
+
+        Returns the number of stopped outboxes.
 
         Args:
             key: Of one outbox; None: of all.
@@ -173,7 +175,10 @@ class Outboxes:
             raise ConfigurationError(
                 f"no message has the key {key!r}", remedy="List the messages with holdfast outbox."
             )
-        stopped = [one for one in self._all() if one.lifecycle.stopped and key in (None, one.key)]
+        chosen = [one for one in self._all() if key in (None, one.key)]
+        stopped = [one for one in chosen if one.lifecycle.stopped]
+        for outbox in chosen:
+            self._outbound.hurry(outbox, now)
         for outbox in stopped:
             outbox.resume(outbox.lifecycle.choices, now)
             if outbox.source is not None:

@@ -10,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 
 from holdfast.core.events import Transmit
+from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS
 from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence, is_polled
 from holdfast.core.origin import without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
@@ -21,6 +22,7 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
 from holdfast.endpoint.sending.pauses import Pauses
+from holdfast.endpoint.sending.stopped import TO_CREDENTIALS
 from holdfast.exceptions import (
     EnvelopeError,
     HoldfastError,
@@ -42,6 +44,7 @@ PAUSING_STATUS = (429, 503)
 
 RETIRED_FOR = 300.0
 """Seconds that a replaced transport has to finish its requests in flight."""
+_CREDENTIAL_FIELDS = ("authorization", "proxy-authorization", "cookie")
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
@@ -402,8 +405,14 @@ class Sender:
             self._come(sent, None)
             return
         reason = f"no SOAP message ({reason})"
-        if isinstance(sent.envelope.control, CreateSequence) and response.status not in RETRYABLE_STATUS:
-            envelope = Envelope(sent.envelope.soap, fault=Fault(f"HTTP {response.status}", reason))
+        code = f"HTTP {response.status}"
+        is_creation = isinstance(sent.envelope.control, CreateSequence)
+        # A message whose credentials are refused would be refused again, until its account is locked.
+        is_refused = bool(sent.number) and code in HTTP_REFUSES_CREDENTIALS
+        if is_refused or (is_creation and response.status not in RETRYABLE_STATUS):
+            if code in HTTP_REFUSES_CREDENTIALS and self._has_credentials(sent.to):
+                reason = f"{reason} {TO_CREDENTIALS}"
+            envelope = Envelope(sent.envelope.soap, fault=Fault(code, reason))
             self._come(sent, envelope)
         else:
             is_too_large = is_success and has_left and isinstance(error, LimitExceeded)
@@ -411,6 +420,10 @@ class Sender:
             said = f"{clause(said)}. {TOO_LARGE_REMEDY}" if is_too_large else said
             self._failed(sent, said, has_left=has_left, is_too_large=is_too_large)
             self._engine.touch()
+
+    def _has_credentials(self, to: str) -> bool:
+        headers = self.ways.get(to, self._usual).headers
+        return any(name.lower() in _CREDENTIAL_FIELDS for name in headers)
 
     async def stop(self) -> None:
         """Abandon requests in flight: their messages are stored and will be sent again."""

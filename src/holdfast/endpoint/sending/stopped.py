@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, HTTP_REFUSES_CREDENTIALS, REFUSES_CREDENTIALS
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
@@ -39,6 +39,12 @@ PERHAPS_ASKED = (
 
 _REMEDY = "Fix the cause"
 _WHO = "It requires authentication: headers={'Authorization': …}, or --header 'Authorization: …'. Set it"
+_WRONG = (
+    "It refused the credentials in the HTTP header of this source: check the user name and password or the token in "
+    "headers={'Authorization': …}, or --header 'Authorization: …', and whether its account is locked"
+)
+TO_CREDENTIALS = "to the credentials in the HTTP headers"
+"""End of the reason of HTTP 401 or 403, if the request had any."""
 _WHERE = (
     "If the URL is wrong, send the messages again to the right one, from another store: stored messages keep their "
     "URL. Otherwise, fix the cause"
@@ -49,8 +55,8 @@ _CREDENTIALS = (
     "and both clocks, or fix the cause that its log names"
 )
 _REMEDIES = {
-    **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
     **dict.fromkeys(REFUSES_CREDENTIALS, _CREDENTIALS),
+    **{"HTTP 401": _WHO, "HTTP 403": _WHO, "HTTP 404": _WHERE, "HTTP 405": _WHERE, "HTTP 200": _WHERE},
 }
 """First remedy, by the code of the fault, or by the HTTP status of another program that answered."""
 _NO_SEQUENCE = (
@@ -112,6 +118,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
     if is_http:
         said = f"the destination {to} answered with {stopped.code} and {stopped.reason}"
     remedy = _REMEDIES.get(stopped.code, _REMEDY if about or is_http else _NO_SEQUENCE)
+    if stopped.code in HTTP_REFUSES_CREDENTIALS and stopped.reason.endswith(TO_CREDENTIALS):
+        remedy = _WRONG
     return PeerFault(said, code=stopped.code, remedy=f"{safe} {remedy}, then: {resume}")
 
 

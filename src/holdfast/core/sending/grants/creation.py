@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.events import Incident, Transmit
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_CREDENTIALS
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, REFUSES_ACCOUNT, REFUSES_CREDENTIALS
 from holdfast.core.messages import MC_ANONYMOUS, CreateSequenceResponse, is_polled
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.grants.unusable_grants import why_unusable
@@ -199,6 +199,7 @@ class OutboundCreation:
         else:
             self._context.effects.append(Incident("sequence.refused", level="warning", detail=detail))
             giving_up = outbox.hooks.forwarders.giving_up if outbox.forwarding is not None else None
-            if giving_up is None or not giving_up.asks_again(outbox, why.reason, now):
+            said = f"{why.code}: {why.reason}" if why.code.startswith("HTTP ") else why.reason
+            if why.code in REFUSES_ACCOUNT or giving_up is None or not giving_up.asks_again(outbox, said, now):
                 outbox.stop(why.code, why.reason, now)
         outbox.ready()

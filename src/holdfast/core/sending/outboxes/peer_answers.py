@@ -9,6 +9,7 @@ from holdfast.core.events import Incident, Unanswered
 from holdfast.core.faults import (
     INVALID_ACKNOWLEDGEMENT,
     MESSAGE_NUMBER_ROLLOVER,
+    REFUSES_ACCOUNT,
     SEQUENCE_CLOSED,
     UNKNOWN_SEQUENCE,
     sequence_fault,
@@ -139,6 +140,10 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
         return
     # A forwarder decides about each refused message; a source stops.
     if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
+        if fault.code in REFUSES_ACCOUNT:
+            source.not_delivered(number, now)
+            outbox.stop(fault.code, fault.reason, now)
+            return
         outbox.hooks.forwarders.giving_up.refused(outbox, number, fault, now)
         return
     why = Why(fault.code, fault.reason, number, fault.max_message_number)
