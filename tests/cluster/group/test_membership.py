@@ -462,8 +462,9 @@ def test_a_node_that_kafka_does_not_describe_has_trouble_as_long_as_it_may_not_a
     another = GroupMember("you", "b", "http://b", 1.0)
     assert not membership.trouble(100.0), "it has not joined yet"
     membership.assigned([0], "me", 100.0)
-    membership.pass_time(110.0)
-    membership.looked(GroupPicture((me, another), True), 110.0, 111.0)
+    for look in range(9):
+        sent = 110.0 - POLICY.hold * (8 - look) / 4
+        membership.looked(GroupPicture((me, another), True), sent, sent)
     for now in (110.0, 110.0 + POLICY.hold, 110.1 + POLICY.hold, 200.0):
         assert bool(membership.trouble(now)) == (now > membership.trusted_until(0))
     membership.lost([0])
