@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -685,3 +686,21 @@ async def test_a_store_that_went_back_is_opened_only_by_who_says_that_it_was_res
     last = Destination(url, partitions=1)
     await last.start()
     await last.close()
+
+
+@pytest.mark.parametrize(
+    ("connection", "remedy"),
+    [
+        (5, "Pass an open SQLAlchemy connection"),
+        ("a URL", "Pass an open SQLAlchemy connection"),
+        (sqlite3.connect(":memory:"), "Pass an open SQLAlchemy connection"),
+        (create_engine("sqlite://"), "engine.begin()"),
+        (type("AsyncConnection", (), {"__module__": "sqlalchemy.ext.asyncio.engine"})(), "connection.run_sync"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_an_object_that_is_no_connection_is_refused_with_a_remedy(connection: Any, remedy: str) -> None:
+    source = Source("http://127.0.0.1:9/", store="postgresql://127.0.0.1:9/shop")
+    with pytest.raises(ConfigurationError, match="which cannot store a message") as refused:
+        source.send("<a/>", action="urn:a", connection=connection)
+    assert remedy in refused.value.remedy

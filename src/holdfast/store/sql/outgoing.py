@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Dialect, Executable, insert, select
+from sqlalchemy import Connection, Dialect, Engine, Executable, insert, select
 from sqlalchemy.dialects import mysql, postgresql
 
 from holdfast.core.records import Record
@@ -29,9 +29,10 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
     """Put a record into the caller's open transaction, for the source with its store at ``location``.
 
     Raises:
-        ConfigurationError: That store was never opened.
+        ConfigurationError: That store was never opened, or ``connection`` is not a connection to such a database.
         Exception: The database's own error, as for any statement of the caller's.
     """
+    _check(connection)
     address = read_address(location)
     spaces = schema.spaces
     try:
@@ -44,6 +45,23 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
     if row is None:
         raise _missing(address)
     _execute(connection, address, insert(schema.outgoing).values(space=row[0], data=encode_record(record)))
+
+
+def _check(connection: object) -> None:
+    """Raise ConfigurationError for an object that cannot execute the statements."""
+    if isinstance(connection, Connection):
+        return
+    kind = type(connection)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if kind.__module__.startswith("sqlalchemy.ext.asyncio"):  # imported, it would require greenlet
+        remedy = "Write: await connection.run_sync(lambda c: source.send(…, connection=c))"
+    elif isinstance(connection, Engine):
+        remedy = "Pass a connection of the engine: with engine.begin() as connection: …"
+    elif not callable(getattr(connection, "cursor", None)) or kind.__module__.partition(".")[0] == "sqlite3":
+        remedy = "Pass an open SQLAlchemy connection, or one of the database's driver, to the store's database."
+    else:
+        return
+    raise ConfigurationError(f"connection is a {name}, which cannot store a message", remedy=remedy)
 
 
 def _execute(connection: Connection | DBConnection, address: SQLAddress, statement: Executable) -> Any:
