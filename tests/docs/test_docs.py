@@ -285,7 +285,7 @@ def members() -> dict[str, set[str]]:
                     targets += [one.target] if isinstance(one, ast.AnnAssign) else []
                 names |= {ast.unparse(target).rpartition(".")[2] for target in targets}
                 found.setdefault(node.name, set()).update(names)
-                bases.setdefault(node.name, []).extend(ast.unparse(base) for base in node.bases)
+                bases.setdefault(node.name, []).extend(ast.unparse(base).partition("[")[0] for base in node.bases)
 
     def all_of(name: str) -> set[str]:
         return found.get(name, set()).union(*(all_of(base) for base in bases.get(name, ()) if base != name))

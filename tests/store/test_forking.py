@@ -1,4 +1,7 @@
-"""A process that forks after it has opened an embedded store: both processes go on, and both end."""
+"""A process that forks after it has opened an embedded store: both processes go on, and both end.
+
+Covers store/rocksdb/forking.py.
+"""
 
 from __future__ import annotations
 
