@@ -198,12 +198,25 @@ def test_problems_are_told_up_to_a_number():
 def test_a_deviation_from_the_schema_is_reported():
     nested = StructField("to", StructType([StructField("city", StringType(), nullable=False)]))
     nil = "xmlns:i='http://www.w3.org/2001/XMLSchema-instance' i:nil='1'"
-    assert read("<o><to>Oslo</to></o>", nested)[1] == "to: 'Oslo' is text, not an element with children"
+    for attribute in ("", " a='1'"):
+        told = read(f"<o><to{attribute}>Oslo</to></o>", nested)[1]
+        assert told == "to: 'Oslo' is text, not an element with children"
     assert read("<o><to/></o>", nested) == ({"to": {"city": None}}, "to.city is missing")
     assert read(f"<o><to><city {nil}/></to></o>", nested) == ({"to": {"city": None}}, "to.city is nil")
     assert read("<o xmlns:a='urn:a' xmlns:b='urn:b' a:id='1' b:id='2'/>", ID)[1] == "id occurs 2 times, as attributes"
     assert read("<o xmlns:a='urn:a' a:id='1' id='2'/>", ID) == ({"id": 2}, None)
     assert read("<o xmlns:a='urn:a' a:id='1'/>", ID) == ({"id": 1}, None)
+
+
+def test_a_field_called_value_takes_the_text_of_an_element_with_attributes():
+    money = StructField("total", StructType([StructField("value", IntegerType()), StructField("cur", StringType())]))
+    assert read("<o><total cur='EUR'>5</total></o>", money) == ({"total": {"value": 5, "cur": "EUR"}}, None)
+    assert read("<o><total cur='EUR'>abc</total></o>", money)[1] == "total.value: 'abc' is not an integer"
+    assert read("<o><total cur='EUR'> </total></o>", money) == ({"total": {"value": None, "cur": "EUR"}}, None)
+    child = "<o><total cur='EUR'><value>5</value></total></o>"
+    assert read(child, money) == read("<o><total cur='EUR' value='5'/></o>", money)
+    only = StructField("total", StructType([StructField("cur", StringType())]))
+    assert read("<o><total cur='EUR'>5</total></o>", only) == ({"total": {"cur": "EUR"}}, None), "not asked for"
 
 
 def test_leniencies_hold_for_every_field_and_their_names_are_checked():

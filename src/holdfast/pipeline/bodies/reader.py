@@ -26,6 +26,8 @@ MAX_PROBLEMS = 20
 
 NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _PLACES = (None, "element", "attribute", "text")
+TEXT_FIELD = "value"
+"""The name of the field with the text of an element that has attributes, as in the types of an XSD."""
 _MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones with each body
 _DOCTYPE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s|<\?.*?\?>|<!--.*?-->)*+<!DOCTYPE", re.DOTALL)
 
@@ -164,6 +166,8 @@ class Field:
         if self.struct is None:
             self.convert = converter(path + field.name, kind, lenient)
         self.one_text = None if self.many else self.convert
+        self.may_be_text = self.place is None and self.local == TEXT_FIELD and self.one_text is not None
+        """Whether it takes the text of an element without such a child or attribute."""
         if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
             raise ConfigurationError(
                 f"the field {path}{field.name} cannot be read from {self.place!r}",
@@ -178,10 +182,10 @@ class Field:
             return None
         text = element.text
         if self.struct is not None:
-            if text and not len(element) and text.strip() and not element.attrib and not self.struct.has_text:
+            since = len(problems.texts)
+            if text and not len(element) and text.strip() and not self.struct.takes_something(element):
                 problems.add(f"{name}: {_shown(text)} is text, not an element with children")
                 return None
-            since = len(problems.texts)
             value = self.struct.read(element, problems)
             if len(problems.texts) > since:
                 problems.prefix(since, f"{name}.")
@@ -222,7 +226,7 @@ class Struct:
         for slot, field in enumerate(self.fields):
             if field.place in (None, "element"):
                 self._by_name.setdefault(field.local, []).append(slot)
-        self.has_text = any(field.place == "text" for field in self.fields)
+        self.has_text = any(field.place == "text" or field.may_be_text for field in self.fields)
         self._by_tag: dict[str, int | None] = {}
 
     def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
@@ -239,6 +243,12 @@ class Struct:
                     pass
             values[field.name] = self._value(field, element, children, problems)
         return values
+
+    def takes_something(self, element: Any) -> bool:
+        """Whether a field takes the text or an attribute of an element without children."""
+        return self.has_text or any(
+            attributes(element, field) for field in self.fields if field.one_text and field.place != "element"
+        )
 
     def found(self, element: Any) -> dict[int, list[Any]]:
         """Return the children that fields take, by the field's number."""
@@ -276,6 +286,8 @@ class Struct:
                 return None
             if texts:
                 return field.text(texts[0], problems, field.name)
+        if field.may_be_text and element.text and not len(element) and element.text.strip():
+            return field.text(element.text, problems, field.name)
         if field.required:
             problems.add(f"{field.name} is missing")
         return None

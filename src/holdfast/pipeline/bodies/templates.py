@@ -262,14 +262,15 @@ def _of_field(field: Field, element: Any, children: list[Any] | None) -> Plan:
         return _of_text(element)
     single = field.convert is not None and not field.many and field.place != "element"
     texts = attributes(element, field) if single else []
-    if len(texts) > 1 or (field.required and not texts):
+    may_be_text = field.may_be_text and bool(element.text) and not len(element)
+    if len(texts) > 1 or (not texts and (field.required or may_be_text)):
         raise _Unlike
     return int(texts[0]) if texts else None
 
 
 def _of_one(field: Field, element: Any) -> Plan:
     if field.struct is not None:
-        if element.text and not len(element) and not element.attrib and not field.struct.has_text:
+        if element.text and not len(element) and not field.struct.takes_something(element):
             raise _Unlike
         return _of_struct(field.struct, element)
     if len(element):
