@@ -72,6 +72,14 @@ def test_files_are_attached_and_become_files_beside_their_message(start: Any, tm
     assert landed == {".1": b"\x89PNG"}
 
 
+def test_a_file_that_names_a_missing_attachment_is_not_sent(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "claim.xml").write_text(
+        '<claim><x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:photo.png"/></claim>'
+    )
+    sent = start("send", "--to", "http://127.0.0.1:9/", "claim.xml").end()
+    assert sent.code != 0 and "<photo.png>, which is missing" in sent.err
+
+
 def test_lines_of_json_are_sent_and_received(start: Any, tmp_path: Path) -> None:
     lines = [{"body": f"<n>{n}</n>", "action": f"urn:{n % 2}", "key": f"k{n % 3}"} for n in range(30)]
     lines[0]["message_id"] = "urn:first"

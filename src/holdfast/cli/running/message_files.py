@@ -94,7 +94,7 @@ class MessageFiles:
         some: list[Outgoing] = []
         try:
             for message in islice(messages, TOGETHER):
-                _check(message)
+                _check(message, has_attachments=bool(message.attachments) or self.are_alone)
                 some.append(message)
                 if message.attachments or self.are_alone:  # which are checked when the message is stored
                     break
@@ -122,14 +122,14 @@ class Batch(NamedTuple):
     problem: HoldfastError | None
 
 
-def _check(message: Outgoing) -> None:
+def _check(message: Outgoing, *, has_attachments: bool) -> None:
     """Raise ConfigurationError if a message cannot be sent."""
     from holdfast.endpoint.source.outgoing_record import attach, outgoing_record
 
     identifier = "urn:uuid:0" if message.message_id is None else message.message_id  # the source makes one
     try:
         record = outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
-        if not message.attachments:
+        if not has_attachments:
             attach(record, (), None)
     except EnvelopeError as error:
         raise ConfigurationError(
