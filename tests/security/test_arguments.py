@@ -78,6 +78,7 @@ WRONG: dict[str, list[Any]] = {
     "reference": WORDS,
     "version": ["1.2", "", 5, True],
     "subjects": ["CN=shop", [], [5], 5, b"CN=shop"],
+    "addresses": ["", [], [5], 5, b"x"],
     "audience": ["", [], [5], 5, b"x"],
     "confirmations": [None, [], "bearer", ["sender"], [5], 5],
     "issuers": [None, {}, "idp.pem", ["idp.pem"], {"i": ["a.pem"]}, {5: "a.pem"}],

@@ -43,7 +43,7 @@ from holdfast.security.names import SECURITY, THUMBPRINT, WSSE, Kind, SuiteName
 from holdfast.security.nonces import FileNonces
 from holdfast.security.signed_message import SUITES, Signing, sign
 from holdfast.testing import lossy, pair
-from holdfast.wire import encode
+from holdfast.wire import content_type, encode
 
 HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
 ALICE, BOB = issue("CN=alice,O=Example", authority()), issue("CN=bob,O=Example", authority())
@@ -238,6 +238,31 @@ async def test_only_the_named_subjects_are_accepted(tmp_path: Path) -> None:
     async with Served(tmp_path, of(SHOP, tmp_path, subjects=["CN=bob, O=Example"])) as served:
         assert (await served.post(signer(ALICE, tmp_path)(creation()))).status_code in (400, 500)
         assert (await served.post(signer(BOB, tmp_path)(creation()))).status_code == 200
+
+
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+async def test_what_is_signed_for_another_service_is_refused(tmp_path: Path, versions: Versions) -> None:
+    """The other service has received the messages, trusts the same issuer, and sends each of them again."""
+    captured: list[bytes] = []
+
+    class Look(Processor):
+        roles = ("source",)
+
+        def encoded(self, context: MessageContext, data: bytes) -> bytes:
+            captured.append(data)
+            return data
+
+    async with Served(tmp_path / "other", of(SHOP, tmp_path)) as other:
+        url, alice = other.url, of(ALICE, tmp_path, subjects=SUBJECTS)
+        async with Source(url, ":memory:", versions=versions, processors=[Look(), alice]) as source:
+            await (await source.send("<order/>", action="urn:shop/order")).acknowledged(60)
+    for addresses, taken in ((["http://shop/", "http://shop.example/"], 0), ([url], 1)):
+        async with Served(tmp_path / str(taken), of(SHOP, tmp_path, addresses=addresses)) as served:
+            for one in captured:
+                answer = await served.post(one, {"Content-Type": content_type(versions.soap)})
+                assert taken or answer.status_code in (400, 500)
+            is_begun = bool(served.sequences)
+            assert is_begun == bool(taken)
 
 
 async def test_headers_that_are_not_signed_do_not_reach_a_handler(tmp_path: Path) -> None:

@@ -108,6 +108,9 @@ class SignatureConfig:
         trusted: PEM files with the certificates of the other side, or of their issuers.
         subjects: Distinguished names of the signers to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
             signer with a trusted certificate; a destination with a certificate of a trusted issuer must be named.
+        addresses: URLs of the broker, as senders write them. Messages with another signed ``wsa:To`` are refused. Left
+            out: all are accepted, so that another service which receives a message can send it to the broker in the
+            name of its signer.
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
         reference: How messages name the certificate.
         encryption: Encrypt each message as well, and accept only encrypted ones.
@@ -118,6 +121,7 @@ class SignatureConfig:
     key: File
     trusted: tuple[File, ...]
     subjects: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     suite: Annotated[str, _SUITE] = "rsa-sha256"
     reference: Annotated[str, _REFERENCE] = "token"
     encryption: EncryptionConfig | None = None
@@ -136,6 +140,7 @@ class SignatureConfig:
             self.key,
             trusted=self.trusted,
             subjects=self.subjects or None,
+            addresses=self.addresses or None,
             suite=cast(SuiteName, self.suite),
             reference=cast(Reference, self.reference),
             nonces=nonces,
@@ -162,6 +167,9 @@ class SymmetricConfig:
         trusted: PEM files with the certificates of senders, or of their issuers, instead of ``users``.
         subjects: Distinguished names of the senders to accept, as in RFC 4514: ``"CN=shop,O=Example"``. Left out: every
             sender with a trusted certificate.
+        addresses: URLs of the broker, as senders write them. Messages with another signed ``wsa:To`` are refused. Left
+            out: all are accepted, so that another service which receives a message can send it to the broker in the
+            name of its signer.
         signed: Demand that the signature with the symmetric key is over the certificate of the sender, too.
         bind_sequences: Demand that CreateSequence names that certificate, or the token of the conversation.
     """
@@ -174,6 +182,7 @@ class SymmetricConfig:
     confirm: bool = True
     trusted: tuple[File, ...] = ()
     subjects: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
     signed: bool = True
     bind_sequences: bool = False
 
@@ -207,6 +216,7 @@ class SymmetricConfig:
             self.certificate,
             self.key,
             users=users,
+            addresses=self.addresses or None,
             suite=cast(SymmetricSuiteName, self.suite),
             cipher=cast(CipherName, self.cipher),
             conversation=self.conversation,

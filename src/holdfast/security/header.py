@@ -6,7 +6,7 @@ import base64
 import binascii
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -53,6 +53,27 @@ _CONTEXT_TOKENS: Final = {namespace: f"{{{namespace}}}SecurityContextToken" for 
 
 class Invalid(ValueError):
     """The Security header is malformed, or two values contradict each other. The text is for the log."""
+
+
+def check_addressed(context: MessageContext, addresses: frozenset[str] | None) -> None:
+    """Check that a request was signed for this service: another one may have received it, and pass it on.
+
+    Args:
+        context: The request, or an answer, which belongs to its request. Its ``wsa:To`` is signed.
+        addresses: The addresses of this service; None: every address is accepted.
+
+    Raises:
+        Invalid: It is for another address, or has none.
+    """
+    if addresses is None or context.is_answer or context.role != "destination":
+        return
+    if context.envelope.to not in addresses:
+        raise Invalid(f"it is addressed to {(context.envelope.to or 'no address')[:200]}, which is not in addresses=")
+
+
+def addresses_of(given: str | Sequence[str] | None) -> frozenset[str] | None:
+    """Return the argument ``addresses`` of a processor as a set."""
+    return None if given is None else frozenset({given} if isinstance(given, str) else given)
 
 
 class PlainTextWarning:

@@ -32,7 +32,7 @@ from holdfast.security.encryption import (
     read_encrypted,
     sign_and_encrypt,
 )
-from holdfast.security.header import Invalid, Unproven
+from holdfast.security.header import Invalid, Unproven, addresses_of, check_addressed
 from holdfast.security.names import (
     CIPHERS,
     ENCRYPTED_HEADER,
@@ -163,6 +163,9 @@ class X509(Processor):
         suite: Algorithms of signatures. "rsa-sha256": no SHA-1 anywhere, as WCF understands Basic256Sha256.
             "Basic256Sha256": rsa-sha1 over SHA-256 digests, as CXF and Metro sign. "Basic256": SHA-1 for both. The
             endpoint accepts those of its suite and rsa-sha256, and answers with those of the request.
+        addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
+            are refused. None: all are accepted, so that a service which receives a signed message can send it to this
+            one, in the name of its signer.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
             or "thumbprint", the peer has it. All four are accepted.
         nonces: Remembers signatures over restarts, in a directory that has this name and ``-nonces``; several processes
@@ -185,6 +188,7 @@ class X509(Processor):
         *,
         trusted: str | Path | Annotated[Sequence[str | Path], Within(1)],
         subjects: Annotated[Sequence[str], Within(1)] | None = None,
+        addresses: Annotated[str | Sequence[str], Within(1)] | None = None,
         suite: SuiteName = "rsa-sha256",
         reference: Kind = "token",
         nonces: str | Path | None = None,
@@ -203,6 +207,7 @@ class X509(Processor):
         files = [trusted] if isinstance(trusted, str | Path) else list(trusted)
         self._trust = Trust(files, credential.certificate)
         self._subjects = None if subjects is None else [distinguished_name(one) for one in subjects]
+        self._addresses = addresses_of(addresses)
         self._credential = credential
         self._reference: Kind = reference
         self._suite: SuiteName = suite
@@ -414,6 +419,7 @@ class X509(Processor):
             if isinstance(found, Exception):
                 raise found
             proof = found or self._check(context, now)
+            check_addressed(context, self._addresses)
             if isinstance(context.envelope.control, CreateSequence):
                 names = partial(self._is_named, proof.certificate, proof.message)
                 check_named_token(proof.message.envelope, names, is_demanded=self.binds_sequences)

@@ -373,6 +373,18 @@ async def test_only_named_clients_of_an_issuer_are_accepted(tmp_path: Path) -> N
         assert (await served.post(endorsed(creation(), tmp_path, BOB))).status_code == 200
 
 
+@pytest.mark.parametrize("by", ["certificate", "user name"])
+async def test_what_is_protected_for_another_address_is_refused(tmp_path: Path, by: str) -> None:
+    """A service with the same key may have received it."""
+    is_endorsed = by == "certificate"
+    data = endorsed(creation(), tmp_path) if is_endorsed else protected(creation())
+    for address, status in (("http://other/", 500), ("http://shop/", 200)):
+        accepts = clients(tmp_path) if is_endorsed else None
+        async with Served(tmp_path / str(status), clients=accepts, addresses=address) as served:
+            assert (await served.post(data)).status_code == status
+            assert bool(served.sequences) == (status == 200)
+
+
 async def test_a_destination_with_user_names_accepts_no_endorsement(tmp_path: Path) -> None:
     async with Served(tmp_path) as served:
         answer = await served.post(endorsed(creation(), tmp_path, user=PASSWORD))

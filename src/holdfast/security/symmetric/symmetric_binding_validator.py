@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from lxml import etree
 
@@ -18,7 +18,7 @@ from holdfast.exceptions import ConfigurationError, MessageFlowError, Processing
 from holdfast.security.certificates import Credential
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
-from holdfast.security.header import USERNAME_TOKEN, ContextToken, Invalid, Unproven
+from holdfast.security.header import USERNAME_TOKEN, ContextToken, Invalid, Unproven, addresses_of, check_addressed
 from holdfast.security.names import (
     CIPHERS,
     FAILED_AUTHENTICATION,
@@ -55,7 +55,7 @@ from holdfast.security.symmetric.protected_message import (
 )
 from holdfast.security.trust import FORMS, read_request, write_reference
 from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, supporting, tell_refusal
-from holdfast.settings import check_arguments
+from holdfast.settings import Within, check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
 """Note with how the answer to a request is protected: with the same key."""
@@ -106,6 +106,9 @@ class SymmetricBindingValidator(Processor):
         key: A file in PEM with its private key, without a password.
         users: Checks the user names; or :class:`holdfast.EndorsingCertificates`, the certificates of clients. Its
             ``life``, ``skew``, ``clock`` and ``nonces`` count for the messages, too.
+        addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
+            are refused. None: all are accepted, so that a service which receives a signed message can send it to this
+            one, in the name of its signer.
         suite: Algorithms. "Basic256Sha256": SHA-256 digests. "Basic256": SHA-1 digests, too. The signature is an HMAC
             with SHA-1 or SHA-256. Answers have the algorithms of the request.
         cipher: The cipher to accept besides "aes256-gcm"; that of answers is the one of the request.
@@ -131,6 +134,7 @@ class SymmetricBindingValidator(Processor):
         key: str | Path,
         *,
         users: UsernameTokenValidator | EndorsingCertificates,
+        addresses: Annotated[str | Sequence[str], Within(1)] | None = None,
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
         conversation: bool = False,
@@ -155,6 +159,7 @@ class SymmetricBindingValidator(Processor):
                 "conversation=True needs user names: tokens are issued for passwords",
                 remedy="Give users=UsernameTokenValidator(…), or remove conversation.",
             )
+        self._addresses = addresses_of(addresses)
         self._clients = users
         self._suite: SymmetricSuiteName = suite
         self._cipher: CipherName = cipher
@@ -311,6 +316,7 @@ class SymmetricBindingValidator(Processor):
             MessageFlowError: It was received before.
         """
         message, session = proof.opened.message, proof.session
+        check_addressed(context, self._addresses)
         if not self._is_new(*_key(message), now):
             raise self._repeated(context)
         context.notes[_ANSWER] = proof.answer
