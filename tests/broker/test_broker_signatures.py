@@ -60,6 +60,19 @@ def source(
     return holdfast.Source(url, ":memory:", processors=signer, policy=HASTY)
 
 
+def test_a_forwarder_that_could_accept_no_answer_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    text = BASE + forwarder(
+        tmp_path, "https://shop.example/", issue("CN=authority", is_issuer=True, usage="key_cert_sign")
+    )
+    file.write_text(text)
+    with pytest.raises(holdfast.ConfigurationError, match="no answer would be accepted") as caught:
+        read_config(file)
+    assert "subjects" in caught.value.remedy or "subjects" in str(caught.value)
+    file.write_text(text + 'subjects = "CN=shop,O=Example"\n')
+    read_config(file)
+
+
 async def test_each_leg_has_its_own_signatures(start: Start, run_service: Any, tmp_path: Path) -> None:
     shop = Shop(tmp_path)
     service = await run_service(shop.app)

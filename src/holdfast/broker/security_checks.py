@@ -53,7 +53,13 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
 
 def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False) -> Iterator[Wrong]:
     try:
-        if one is not None and not one.processor().has_receiver and is_forwarder:
+        if one is None:
+            return
+        signer = one.processor()
+        if is_forwarder and not signer.accepts_answers:
+            what = "no answer would be accepted: 'trusted' has only issuers, whose keys sign no messages"
+            yield (*path, "trusted"), what, 'Write subjects = "CN=…" with the name of the destination there.'
+        if is_forwarder and not signer.has_receiver:
             what = "the certificate of the destination is not known: 'trusted' has only issuers, or several"
             yield (*path, "encryption"), what, 'Write certificate = "destination.pem" there.'
     except ConfigurationError as error:

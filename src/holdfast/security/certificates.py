@@ -272,6 +272,12 @@ class Trust:
         """Those that are not an issuer's."""
         return [one for one in self._known if not _is_issuer(one.found)]
 
+    @property
+    def has_signer(self) -> bool:
+        """Whether a certificate in the files may sign messages itself. That of an issuer may, unless it says otherwise:
+        a service may have a self-signed certificate."""
+        return any(_may_sign(one.found) for one in self._known)
+
     def find(self, reference: KeyReference) -> Certificate:
         """Return the certificate that a message names.
 

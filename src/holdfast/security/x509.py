@@ -15,6 +15,7 @@ from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
 from holdfast.security.certificates import (
     Certificate,
@@ -208,6 +209,7 @@ class X509(Processor):
         self._trust = Trust(files, credential.certificate)
         self._subjects = None if subjects is None else [distinguished_name(one) for one in subjects]
         self._addresses = addresses_of(addresses)
+        self._is_warned = False
         self._credential = credential
         self._reference: Kind = reference
         self._suite: SuiteName = suite
@@ -231,6 +233,11 @@ class X509(Processor):
     def has_receiver(self) -> bool:
         """Whether it can write requests: without encryption, or if the receiver's certificate is known."""
         return self._encryption is None or self._encrypting is not None
+
+    @property
+    def accepts_answers(self) -> bool:
+        """Whether a service can answer it: its certificate is trusted itself, or a subject is named."""
+        return self._subjects is not None or self._trust.has_signer
 
     def _check_service(self, to: str) -> None:
         if not self.has_receiver and to and self._peers.at(to) is None:
@@ -420,6 +427,7 @@ class X509(Processor):
                 raise found
             proof = found or self._check(context, now)
             check_addressed(context, self._addresses)
+            self._warn_of_other_services(context)
             if isinstance(context.envelope.control, CreateSequence):
                 names = partial(self._is_named, proof.certificate, proof.message)
                 check_named_token(proof.message.envelope, names, is_demanded=self.binds_sequences)
@@ -434,6 +442,15 @@ class X509(Processor):
             context.user, context.session = proof.owner.subject, proof.owner.issued_by
             context.notes[_SUITE] = proof.suite
             context.notes[_PEER], context.notes[_CIPHER] = proof.certificate, proof.cipher
+
+    def _warn_of_other_services(self, context: MessageContext) -> None:
+        """Log once that another service can send the Sequences that it received: 2003/03 has no CreateSequence."""
+        rm = context.envelope.rm
+        if self._addresses is None and not self._is_warned and rm is not None and not rm.can.creates:
+            self._is_warned = not context.is_answer and context.role == "destination"
+            if self._is_warned:
+                remedy = "Give addresses=, or accept no WS-RM 2003/03."
+                log.warning("security.no_addresses", peer=context.peer, rm=rm.value, remedy=remedy)
 
     def _repeated(self, context: MessageContext, owner: Owner) -> MessageFlowError:
         full = "too many signatures are remembered" if self._nonces.is_full else "the message was received before"
