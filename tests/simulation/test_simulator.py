@@ -36,7 +36,7 @@ from holdfast.simulation.simulator import SimulationFailed, Simulator
 
 SEEDS = 2000
 CHUNK = 100
-SEARCHED = 2_000
+SEARCHED = 4_000
 """Seeds in which each planted bug must show."""
 NOTICED_AT: dict[str, int] = json.loads(Path(__file__).with_name("noticed_at.json").read_text(encoding="utf-8"))
 """The first seed that notices each planted bug. A change of the core or of the simulator may move it."""

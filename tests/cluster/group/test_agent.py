@@ -94,7 +94,7 @@ def test_nodes_outlive_the_coordinator_of_their_group(
             kafka.start(first) if is_killed else kafka.pause(first, on=False)
         for node in nodes * 3:  # they ask for some time before they are aborted, or for ever
             time.sleep(LEASE)
-            while len(node.view["mine"]) != 3 or max(node.trust()) <= 0.0:
+            while max(node.trust()) <= 0.0 or len(node.view["mine"]) != 3:
                 time.sleep(0.1)
         kafka.wait()
 
