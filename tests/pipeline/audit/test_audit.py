@@ -175,7 +175,7 @@ def test_spark_finds_what_the_deciders_find_without_it(spark: SparkSession) -> N
     from holdfast.pipeline.audit.findings import audit
 
     chance = random.Random(1)
-    journals = [_told.with_a_sink(_told.worn(runs, chance), chance) for runs in _told.files_of(0)]
+    journals = [_told.with_a_sink(_told.worn(runs, chance), chance) for runs in _told.files_of(6)]
     spoilt = [[row for row in journal if row["event"] != "delivered"] for journal in journals]
     rows = _told.apart([*journals, *spoilt, *(plant() for plant in PLANTED.values())])
     expected = plain_audit.found_in(rows)

@@ -220,7 +220,7 @@ def test_a_stream_goes_on_from_its_checkpoint_with_other_columns(shop: FakeServe
         (
             {"columns": "attempt", "read": "letters"},
             "names 'attempt', but read=letters has no such column",
-            "mean attempts?",
+            "mean 'attempts'?",
         ),
         ({"columns": "offset,,action"}, "names a column twice, or has", "Use the form queue,offset"),
         ({"columns": "offset,Offset"}, "names a column twice", "Use the form queue,offset"),

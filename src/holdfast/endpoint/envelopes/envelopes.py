@@ -179,18 +179,19 @@ class Envelopes:
     def _unpacked(
         self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome, root: bytes
     ) -> None:
-        read = self._repeated(read)
+        if isinstance(read, MissingPart):
+            read = self._repeated(read)
         if not isinstance(read, Envelope) or is_elsewhere is None or not is_elsewhere(exchange, read):
             exchange.request.body = root  # what processors check; another process needs all parts
             self._received(exchange, take, None, read)
 
-    def _repeated(self, read: Outcome) -> Outcome:
+    def _repeated(self, read: MissingPart) -> Outcome:
         """Return the envelope of a repeat without its attachments, which are stored: it is to be acknowledged."""
-        envelope = read.envelope if isinstance(read, MissingPart) else None
-        return envelope if envelope is not None and self.has_message(envelope) else read
+        return read.envelope if read.envelope is not None and self.has_message(read.envelope) else read
 
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
-        read = self._repeated(read)
+        if isinstance(read, MissingPart):
+            read = self._repeated(read)
         if isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
         elif isinstance(read, ProcessorError):
