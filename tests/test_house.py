@@ -91,7 +91,7 @@ def test_the_nearest_name_is_found_in_one_place() -> None:
     """The other two compare with other limits: a command that is typed, and the only Destinations of a module."""
     others = {"cli/main.py", "cli/running/serve.py"}
     users = {
-        path.as_posix().partition("/holdfast/")[2]
+        path.as_posix().rpartition("/src/holdfast/")[2]
         for path in SOURCES
         if "get_close_matches(" in path.read_text(encoding="utf-8")
     }
@@ -111,7 +111,7 @@ def test_urls_are_split_in_one_place_that_refuses_half_an_ipv6_address() -> None
         "wire/encoding/outgoing.py",
     }
     users = {
-        path.as_posix().partition("/holdfast/")[2]
+        path.as_posix().rpartition("/src/holdfast/")[2]
         for path in SOURCES
         if "urlsplit(" in path.read_text(encoding="utf-8")
     }
