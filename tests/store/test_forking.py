@@ -54,3 +54,35 @@ def test_a_forked_process_opens_its_own_store_and_both_processes_end(kind: str, 
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "child 0\nchild 0\nparent (0, 40)\n", done.stderr
     assert done.returncode == 0
+
+
+WITHOUT_PROC = """
+import os, sys
+from pathlib import Path
+from holdfast.exceptions import ConfigurationError
+from holdfast.store import open_store
+from holdfast.store.rocksdb import forking
+
+forking._TASKS = Path("/absent")
+if sys.argv[1] == "opened":
+    open_store("parent").close()
+child = os.fork()
+if child == 0:
+    try:
+        open_store("child").close()
+    except ConfigurationError as error:
+        print(error.remedy, flush=True)
+        os._exit(1)
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(("kind", "code", "says"), [("opened", 1, "spawn or forkserver"), ("unopened", 0, "")])
+def test_a_system_that_does_not_name_threads_refuses_only_where_there_may_be_some(
+    kind: str, code: int, says: str, tmp_path: Path
+) -> None:
+    """So workers, which fork before any store is open, run everywhere."""
+    program = [sys.executable, "-c", WITHOUT_PROC, kind]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, says in done.stdout) == (code, True), done.stderr

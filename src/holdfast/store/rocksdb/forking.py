@@ -32,11 +32,14 @@ class _State:
     forked_with_threads_in: int | None = None
     """The parent process, if its threads did not end before the fork."""
     has_threads = False
+    has_opened = False
+    """Whether this process, or the one that it was forked from, ever began to open a store."""
 
 
 def check_can_open(store: Path) -> None:
     """Raise ConfigurationError if this process cannot have an engine."""
     parent = _State.forked_with_threads_in
+    _State.has_opened = True
     if parent is not None:
         raise ConfigurationError(
             f"The store at {store} cannot be opened: process {parent} forked this process while a store there was busy",
@@ -45,11 +48,12 @@ def check_can_open(store: Path) -> None:
 
 
 def _runs_threads() -> bool:
+    """Whether RocksDB has threads in this process. A system without /proc does not say so once it may have some."""
     for task in _TASKS.iterdir() if _TASKS.exists() else ():
         with contextlib.suppress(OSError):  # it has ended meanwhile
             if (task / "comm").read_text().startswith("rocksdb:"):
                 return True
-    return not _TASKS.exists()
+    return _State.has_opened and not _TASKS.exists()
 
 
 def _set_threads(count: int) -> None:
