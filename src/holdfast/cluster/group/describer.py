@@ -1,4 +1,4 @@
-"""GroupDescriber: asks who the members of a consumer group are, in a process of its own.
+"""GroupDescriber: asks Kafka for the members of a consumer group, in a separate process.
 
 librdkafka aborts its process if it loses the group's coordinator while it asks (pull request 5397 of librdkafka). And
 a client that has lost a coordinator may ask it for ever, although the group has another one. Neither may end a node, so
@@ -42,7 +42,7 @@ NOT_YET: Final = frozenset(
 
 
 class NotDescribed(KafkaAway):
-    """Nobody described the group.
+    """Kafka did not describe the group.
 
     Args:
         why: The reason, as text.
@@ -75,14 +75,14 @@ class GroupDescriber:
             self.close()
             self._process = _start(self._location)
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the answer says so
+        with suppress(BrokenPipeError):  # the process has ended, which answer() reports
             self._process.stdin.write(b"\n")
 
     def answer(self) -> GroupPicture | None:
         """Return the answer to the question, None if it is not there yet.
 
         Raises:
-            NotDescribed: There is none.
+            NotDescribed: Kafka refused, or the process ended or hangs.
         """
         assert self._process is not None and self._process.stdout is not None and self._asked_at is not None
         is_over = self._process.poll() is not None
@@ -111,7 +111,7 @@ class GroupDescriber:
             until: When to give up, by the monotonic clock.
 
         Raises:
-            NotDescribed: There is none.
+            NotDescribed: As for :meth:`answer`, or the time is over.
         """
         self.ask()
         while (picture := self.answer()) is None:
@@ -138,7 +138,7 @@ class GroupDescriber:
 
 
 def _start(location: str) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C is for the command that asks. Without that one, its input ends, and so does it.
+    # A new session, because Ctrl-C is for the command that asks. When that ends, so does the input of this process.
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast.cluster.group.describer"],
         stdin=subprocess.PIPE,
@@ -155,7 +155,7 @@ def _start(location: str) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Answer each line of the input with a line: the picture of the group, or why there is none."""
+    """Answer each line of the input with a line: the picture of the group, or why Kafka did not describe it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     location = msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
     address, heard = read_kafka_address(location), [""]

@@ -186,7 +186,7 @@ class Envelopes:
             self._received(exchange, take, None, read)
 
     def _repeated(self, read: MissingPart) -> Outcome:
-        """Return the envelope of a repeat without its attachments, which are stored: it is to be acknowledged."""
+        """Return the envelope of a repeat without its attachments: they are stored, and the repeat is acknowledged."""
         return read.envelope if read.envelope is not None and self.has_message(read.envelope) else read
 
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
@@ -204,7 +204,7 @@ class Envelopes:
             self._process(exchange, take, read)
 
     def _receive_head(self, exchange: Exchange, take: Take, spool: HeadSpool, opening: Opening | None) -> None:
-        """Read a request that is too large: a reply, in whose place its requester gets an error, or it is refused."""
+        """Read a request that is too large. A reply is replaced by an error for its requester; others are refused."""
 
         def refuse() -> None:
             refusal = refuse_as_soap(BODY_TOO_LARGE, exchange.request.headers, exchange.request.peer)
@@ -329,7 +329,7 @@ class Envelopes:
     def _read_head(
         self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered, spool: HeadSpool
     ) -> None:
-        """Read an answer that is too large: a reply, in whose place its requester gets an error, or the error."""
+        """Read an answer that is too large. If it is a reply, its requester gets an error instead."""
 
         def read(found: Outcome, root: bytes) -> None:
             is_success = 200 <= response.status < 300

@@ -1,4 +1,4 @@
-"""The headers of an envelope whose Body is too large to read."""
+"""The headers of an envelope with a Body that is too large to read."""
 
 from __future__ import annotations
 
