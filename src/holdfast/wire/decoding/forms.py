@@ -280,7 +280,8 @@ def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) ->
         return None
     try:
         # Without the header, which the form has proved well-formed: expat's time grows with its bytes.
-        feed(parser_for(data, limits), data[:end] + data[at:])
+        remaining = data[:end] + data[at:]
+        feed(parser_for(remaining, limits), remaining)
         return fast.read_body(data, at, form.root, limits)
     except (ExpatError, EnvelopeError, IndexError):
         return None
