@@ -118,6 +118,14 @@ def test_urls_are_split_in_one_place_that_refuses_half_an_ipv6_address() -> None
     assert users == {"http/urls.py"} | others
 
 
+def test_written_elements_are_in_utf_8() -> None:
+    """By default, lxml writes ASCII with references to other characters, and a name must not have one."""
+    written = re.compile(r"etree\.tostring\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+    calls = [call for path in SOURCES for call in written.findall(path.read_text(encoding="utf-8"))]
+    assert len(calls) > 20
+    assert [call for call in calls if "encoding=" not in call and "c14n" not in call] == []
+
+
 def test_no_simple_queue_is_asked_with_a_timeout() -> None:
     """CPython's may wait for ever, if the thread is interrupted within ``get`` for longer than the timeout."""
     texts = {path: path.read_text(encoding="utf-8") for path in SOURCES}

@@ -248,10 +248,10 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
                         'Transport(store, processors=[holdfast.UsernameToken("alice", password)]).',
                     )
                 elif name.namespace not in _ADDRESSING:
-                    foreign += etree.tostring(block, with_tail=False)
+                    foreign += etree.tostring(block, with_tail=False, encoding="utf-8")
                 elif name.localname == "Action":
                     action = block.text or action
-        content = b"" if body is None else etree.tostring(body, with_tail=False)
+        content = b"" if body is None else etree.tostring(body, with_tail=False, encoding="utf-8")
         operation, attachments = contract.operation_of(body, action), [*call.attachments]
         mtom = (self._options.get("http") or SourceHTTP()).mtom
         if contract.demands_mtom if mtom is None else mtom:

@@ -77,10 +77,10 @@ def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Elemen
     if isinstance(headers, etree._Element):
         headers = [headers]
     if not isinstance(headers, str | bytes):
-        return b"".join(etree.tostring(one, with_tail=False) for one in headers)
+        return b"".join(etree.tostring(one, with_tail=False, encoding="utf-8") for one in headers)
     text = headers.encode() if isinstance(headers, str) else headers
     try:
         blocks = parse_element(b"<headers>" + text + b"</headers>")
     except EnvelopeError as error:
         raise EnvelopeError(f"the headers are not valid XML: {error.message}") from None
-    return b"".join(etree.tostring(one, with_tail=False) for one in blocks)
+    return b"".join(etree.tostring(one, with_tail=False, encoding="utf-8") for one in blocks)

@@ -256,7 +256,7 @@ class Contract:
             raise EnvelopeError(f"The values for {what} do not fit the WSDL: {_reason(error)}") from error
         if len(parent) != 1:
             raise EnvelopeError(f"The values for {what} make no element.")
-        written = etree.tostring(parent[0], with_tail=False)
+        written = etree.tostring(parent[0], with_tail=False, encoding="utf-8")
         try:
             self._check(parse_element(written))
         except EnvelopeError as error:

@@ -109,13 +109,13 @@ class _Collected(etree.Resolver):
                 imported.set("namespace", namespace)
             for unit in units:
                 etree.SubElement(all_of, f"{{{SCHEMA}}}include", {"schemaLocation": unit})
-            self._units[name] = etree.tostring(all_of)
+            self._units[name] = etree.tostring(all_of, encoding="utf-8")
         # Without a default here, lxml assumes that the schema has none to add to a body.
         etree.SubElement(root, f"{{{SCHEMA}}}attribute", {"name": "none", "default": ""})
         self._complete_imports()
         parser = etree.XMLParser(no_network=True, resolve_entities=False)
         parser.resolvers.add(self)
-        document = etree.fromstring(etree.tostring(root), parser, base_url="holdfast:/root.xsd")
+        document = etree.fromstring(etree.tostring(root, encoding="utf-8"), parser, base_url="holdfast:/root.xsd")
         try:
             return etree.XMLSchema(document, attribute_defaults=True)
         except etree.XMLSchemaParseError as error:
@@ -146,7 +146,7 @@ class _Collected(etree.Resolver):
         if not is_included:
             self._list(schema, name)
         # With the prefixes that the WSDL around an inline schema declares: names in attributes may use them.
-        root = etree.fromstring(etree.tostring(schema, with_tail=False))
+        root = etree.fromstring(etree.tostring(schema, with_tail=False, encoding="utf-8"))
         for one in _locations(root):
             word, place = etree.QName(one).localname, one.get("schemaLocation")
             if word == "import":
@@ -157,7 +157,7 @@ class _Collected(etree.Resolver):
                 one.attrib.pop("schemaLocation", None)
             elif place:
                 one.set("schemaLocation", self._unit(self._documents.beside(location, place), is_included=True))
-        self._units[name] = etree.tostring(root)
+        self._units[name] = etree.tostring(root, encoding="utf-8")
 
     def _list(self, schema: etree._Element, name: str) -> None:
         units = self._of_namespace.setdefault(schema.get("targetNamespace", ""), [])
@@ -172,7 +172,7 @@ class _Collected(etree.Resolver):
                 namespace = one.get("namespace", "")
                 if etree.QName(one).localname == "import" and namespace in self._of_namespace:
                     one.set("schemaLocation", _namespace_name(namespaces.index(namespace)))
-            self._units[name] = etree.tostring(root)
+            self._units[name] = etree.tostring(root, encoding="utf-8")
 
 
 def _namespace_name(index: int) -> str:

@@ -30,6 +30,7 @@ from holdfast.exceptions import EnvelopeError, clause
 from holdfast.settings import suggestion
 from holdfast.wire.text import NOT_IN_XML
 from holdfast.wsdl.derived_types import TYPE, DerivedTypes, type_name
+from holdfast.wsdl.groups import replace_groups
 
 _NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _MARK = "{http://www.w3.org/XML/1998/namespace}present"
@@ -504,6 +505,7 @@ def complete(kinds: Iterable[Any]) -> None:
         if id(kind) in seen or not isinstance(kind, zeep.xsd.ComplexType):
             continue
         seen.add(id(kind))
+        replace_groups(kind)
         fields = dict((*_elements(kind), *kind.attributes))
         waiting.extend(getattr(one, "type", None) for one in fields.values())
         if "self" in fields and not isinstance(kind, _WithSelf):

@@ -250,7 +250,7 @@ def extract_values(body: bytes, values: Any) -> tuple[bytes, list[Attachment]]:
         return body, []
     element = parse_element(body)
     parts = extracted(element, contents)
-    return etree.tostring(element), [Attachment(content, content_id=name) for name, content in parts]
+    return etree.tostring(element, encoding="utf-8"), [Attachment(content, content_id=name) for name, content in parts]
 
 
 def _binary_values(value: Any) -> Iterator[bytes]:
@@ -269,7 +269,7 @@ def inlined_body(body: bytes, attachments: Sequence[Attachment]) -> bytes:
     """Return a body with the attachments of its ``xop:Include`` elements in base64; unchanged without any."""
     if not attachments or not has_includes(body):
         return body
-    inline: bytes = etree.tostring(inline_attachments(parse_element(body), attachments))
+    inline: bytes = etree.tostring(inline_attachments(parse_element(body), attachments), encoding="utf-8")
     return inline
 
 

@@ -159,11 +159,11 @@ def _peer_fault(fault: etree._Element) -> PeerFault:
     code = code or text("*[local-name()='Code']/*[local-name()='Value']")
     detail = b""
     for part in fault.iterchildren("{*}detail", "{*}Detail"):
-        elements = [etree.tostring(child, with_tail=False) for child in part.iterchildren("{*}*")]
+        elements = [etree.tostring(child, with_tail=False, encoding="utf-8") for child in part.iterchildren("{*}*")]
         # text is no detail entry, but some services write no other
         detail += b"".join(elements) if elements else escape(part.text or "").encode()
     reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
-    whole = etree.tostring(fault, with_tail=False)
+    whole = etree.tostring(fault, with_tail=False, encoding="utf-8")
     reason = reason or "the peer answered with a fault"
     return PeerFault(reason, code=code.rpartition(":")[2], detail=detail, element=whole)
 
@@ -246,7 +246,7 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     if type(body) is bytes and body.startswith(b"<") and not body.startswith(b"<?"):
         return body_content(body, around)
     if isinstance(body, etree._Element):
-        return body_content(etree.tostring(body, with_tail=False), around)
+        return body_content(etree.tostring(body, with_tail=False, encoding="utf-8"), around)
     if not isinstance(body, BODY_TYPES):
         raise EnvelopeError(f"a body must be text, bytes or an lxml element, not {type(body).__name__}")
     try:
@@ -254,7 +254,7 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     except UnicodeEncodeError as error:
         raise EnvelopeError(f"the body is not Unicode text: {error}") from None
     if data.lstrip().startswith(b"<?xml"):
-        data = etree.tostring(parse_element(data))
+        data = etree.tostring(parse_element(data), encoding="utf-8")
     return body_content(data, around)
 
 
@@ -275,7 +275,7 @@ def empty_response(body: bytes) -> bytes:
         return b""
     name = etree.QName(parse_element(body))
     namespaces = {None: name.namespace} if name.namespace else None
-    return etree.tostring(etree.Element(f"{name.text}Response", nsmap=namespaces))
+    return etree.tostring(etree.Element(f"{name.text}Response", nsmap=namespaces), encoding="utf-8")
 
 
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:
@@ -302,7 +302,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
         reason.text = storable_text(fault.message)
-    written = etree.tostring(root)
+    written = etree.tostring(root, encoding="utf-8")
     if not fault.detail:
         return written
     # As it is: lxml would drop the prefixes of its namespaces that have another one here, also those in xsi:type.

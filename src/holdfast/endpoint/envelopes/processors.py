@@ -321,7 +321,7 @@ class MessageContext:
         if must_understand:
             element = parse_element(data)
             element.set(f"{{{SOAP_NS[self.envelope.soap]}}}mustUnderstand", "1")
-            data = etree.tostring(element)
+            data = etree.tostring(element, encoding="utf-8")
         self.envelope.headers = (*self.envelope.headers, data)
 
     def remove_header(self, name: str) -> None:
@@ -336,7 +336,9 @@ class MessageContext:
             if len(staying) == len(elements):
                 kept.append(block)
             elif staying:
-                kept.append(b"".join([etree.tostring(element, with_tail=False) for element in staying]))
+                kept.append(
+                    b"".join([etree.tostring(element, with_tail=False, encoding="utf-8") for element in staying])
+                )
         self.envelope.headers = tuple(kept)
 
     # --- answers --------------------------------------------------------------------------------------------------

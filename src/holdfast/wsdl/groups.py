@@ -1,0 +1,269 @@
+"""The groups of a structure (``xs:sequence``, ``xs:choice``, ``xs:all``, ``xs:group``), as zeep's elements need them.
+
+zeep's own groups lose values: a choice whose value is 0, False or "", the second of two repeated groups, an optional
+group after a choice. Some read a valid body without end. ``replace_groups`` replaces them in a type. The ones here
+rely on what the schema has checked: in a valid body, the name of the next element tells to which part it belongs
+(XML Schema 1.0 part 1, section 3.8.6, Unique Particle Attribution).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+import zeep.xsd
+from lxml import etree
+from zeep.xsd.const import NotSet, SkipValue
+from zeep.xsd.elements.indicators import All, Choice, Group, Indicator, OrderIndicator, Sequence
+from zeep.xsd.utils import max_occurs_iter
+
+Elements = deque[etree._Element]
+_NAME = "_value_{}"
+"""zeep's name of a repeated group, and of ``xs:any``."""
+
+
+def replace_groups(kind: Any) -> None:
+    """Replace the groups of zeep's complex type, before its first value."""
+    if kind._array_type is None and isinstance(kind._element, Indicator) and not isinstance(kind._element, _Part):
+        kind._element = _replaced(kind._element, count(1))
+        for cached in ("elements", "elements_nested", "attributes"):
+            kind.__dict__.pop(cached, None)
+
+
+def _replaced(group: Any, numbers: Iterator[int]) -> _Part:
+    """Return a group of ours.
+
+    Args:
+        group: zeep's.
+        numbers: Numbers for names, in the structure or the repeated group around it.
+    """
+    low, high = group.min_occurs, group.max_occurs
+    while isinstance(group, Group):
+        group = group.child
+    made = next(ours for theirs, ours in _OURS.items() if isinstance(group, theirs))([], low, high)
+    inner = count(1) if made.accepts_multiple else numbers
+    nested: list[tuple[str | None, Any]] = []
+    for part in group:
+        name: str | None = None
+        if not isinstance(part, Indicator):
+            name = _NAME.format(next(inner)) if part.name is None else part.attr_name
+        else:
+            # Its own name comes before those in it.
+            name = _NAME.format(next(inner)) if part.accepts_multiple else None
+            part = _replaced(part, inner)
+        nested.append((name, part))
+    made.extend(part for _, part in nested)
+    made.__dict__["elements_nested"] = nested  # zeep's names of repeated groups are unique in one group only
+    return made
+
+
+class _Part(OrderIndicator):
+    """A group.
+
+    ``elements_nested`` has its parts with their names, None for a group that is not repeated: the values of that are
+    among those of the group around it.
+    """
+
+    # --- from XML -------------------------------------------------------------------------------------------------
+
+    def parse_xmlelements(
+        self, xmlelements: Elements, schema: Any, name: str | None = None, context: Any = None
+    ) -> Any:
+        """Take the elements that belong to this group; return their values by name."""
+        found: list[dict[str, Any]] = []
+        for _ in max_occurs_iter(self.max_occurs):
+            before = len(xmlelements)
+            values = self._taken(xmlelements, schema, context)
+            if len(xmlelements) == before:
+                break
+            found.append(values)
+        if self.accepts_multiple:
+            return {name: found}
+        return found[0] if found else {}
+
+    def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    # --- from Python ----------------------------------------------------------------------------------------------
+
+    @property
+    def default_value(self) -> Any:
+        """The values of an absent group."""
+        if self.accepts_multiple:
+            return []
+        return {name: _absent(part) for name, part in self.elements}
+
+    def parse_kwargs(self, kwargs: Any, name: str | None, available_kwargs: set[str]) -> dict[str, Any]:
+        """Return zeep's values by name, and remove the names that this group has from the available ones.
+
+        Raises:
+            TypeError: The values do not fit.
+        """
+        if not self.accepts_multiple:
+            return self._values(kwargs, available_kwargs)
+        if name not in available_kwargs:
+            return {}
+        available_kwargs.remove(name)
+        given = kwargs[name]
+        items = given if isinstance(given, list) else [] if given is None else [given]
+        return {name: [self._item(one) for one in items]}
+
+    def _item(self, given: Any) -> dict[str, Any]:
+        try:
+            names = set(given)
+            values = self._values(given, names)
+        except TypeError as error:
+            if isinstance(given, Mapping):
+                raise
+            raise TypeError("each value of a repeated group is a dictionary of its fields") from error
+        for other in names:
+            raise TypeError(f"{self.signature()} got an unexpected keyword argument {other!r}.")
+        return values
+
+    def _values(self, given: Any, names: set[str]) -> dict[str, Any]:
+        return {
+            key: value
+            for name, part in self.elements_nested
+            for key, value in part.parse_kwargs(given, name, names).items()
+        }
+
+    # --- to XML ---------------------------------------------------------------------------------------------------
+
+    def render(self, parent: etree._Element, value: Any, render_path: list[str] | None = None) -> None:
+        """Write the values of this group; nothing if it is optional and has none."""
+        if self.accepts_multiple:
+            items = value if isinstance(value, list) else [value] if is_given(value) else []
+        else:
+            items = [value] if _weight(self, value) or not self.is_optional else []
+        for one in max_occurs_iter(self.max_occurs, items):
+            self._write(parent, one, render_path or [])
+
+    def _write(self, parent: etree._Element, values: Any, path: list[str]) -> None:
+        for name, part in self.elements_nested:
+            _render(parent, name, part, values, path)
+
+
+class _Sequence(_Part, Sequence):
+    def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, part in self.elements_nested:
+            if xmlelements and _begins(part, xmlelements[0]):
+                found |= _parsed(name, part, xmlelements, schema, context)
+        return found
+
+
+class _All(_Part, All):
+    is_optional = True  # zeep does not keep whether it is; the schema tells what is missing
+
+    def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while xmlelements:
+            fitting = [(name, part) for name, part in self.elements_nested if _begins(part, xmlelements[0])]
+            if not fitting:
+                break
+            found |= _parsed(*fitting[0], xmlelements, schema, context)
+        return found
+
+
+class _Choice(_Part, Choice):
+    is_optional = True
+
+    def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
+        for name, part in self.elements_nested:
+            if xmlelements and _begins(part, xmlelements[0]):
+                return _parsed(name, part, xmlelements, schema, context)
+        return {}
+
+    def _values(self, given: Any, names: set[str]) -> dict[str, Any]:
+        chosen = self._chosen(given, names)
+        values: dict[str, Any] = {} if chosen is None else chosen[1].parse_kwargs(given, chosen[0], names)
+        if not self.accepts_multiple:
+            for name, part in self.elements:
+                if name in names and not is_given(given[name]):
+                    names.discard(name)
+                values.setdefault(name, _absent(part))
+        else:
+            names -= {name for name, _ in self.elements if name in names and not is_given(given[name])}
+        return values
+
+    def _write(self, parent: etree._Element, values: Any, path: list[str]) -> None:
+        chosen = self._chosen(values, None)
+        if chosen is not None:
+            _render(parent, chosen[0], chosen[1], values, path)
+
+    def _chosen(self, values: Any, names: set[str] | None) -> tuple[str | None, Any] | None:
+        """Return the alternative with the most values that are given, None without any. Names: as of _weight_of."""
+        weights = [_weight_of(name, part, values, names) for name, part in self.elements_nested]
+        most = max(weights, default=0)
+        return self.elements_nested[weights.index(most)] if most else None
+
+
+_OURS: dict[type, type[_Part]] = {Sequence: _Sequence, Choice: _Choice, All: _All}
+
+
+def is_given(value: Any) -> bool:
+    """Whether a field has a value, which may be 0, False or ""."""
+    return value is not None and value is not NotSet and not (isinstance(value, list) and not value)
+
+
+def _absent(part: Any) -> Any:
+    """Return the value of a part that is not there."""
+    return [] if part.accepts_multiple else None
+
+
+def _begins(part: Any, element: etree._Element) -> bool:
+    """Whether an element belongs to a part, as its first one."""
+    if isinstance(part, _Sequence):
+        for _, inner in part.elements_nested:
+            if _begins(inner, element):
+                return True
+            if not _may_be_empty(inner):
+                return False
+        return False
+    if isinstance(part, _Part):
+        return any(_begins(inner, element) for _, inner in part.elements_nested)
+    if not isinstance(part, zeep.xsd.Element):  # xs:any
+        return True
+    found = etree.QName(element)
+    # As zeep compares: some services write local elements with a namespace, or without one.
+    is_known = bool(found.namespace and part.qname.namespace)
+    return found.localname == part.qname.localname and (not is_known or found.namespace == part.qname.namespace)
+
+
+def _may_be_empty(part: Any) -> bool:
+    if part.min_occurs == 0:
+        return True
+    if not isinstance(part, _Part):
+        return False
+    return (any if isinstance(part, _Choice) else all)([_may_be_empty(inner) for _, inner in part.elements_nested])
+
+
+def _parsed(name: str | None, part: Any, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
+    values = part.parse_xmlelements(xmlelements, schema, name, context=context)
+    return values if isinstance(part, _Part) else {name: values}  # type: ignore[dict-item] # only groups have no name
+
+
+def _weight(part: Any, values: Any) -> int:
+    """Return how many values of a group that is not repeated are given."""
+    return sum(_weight_of(name, inner, values, None) for name, inner in part.elements_nested)
+
+
+def _weight_of(name: str | None, part: Any, values: Any, names: set[str] | None) -> int:
+    """Return how many values of a part are given.
+
+    Args:
+        names: The names that count; None: all.
+    """
+    if name is None:
+        return sum(_weight_of(inner, one, values, names) for inner, one in part.elements_nested)
+    return int((names is None or name in names) and name in values and is_given(values[name]))
+
+
+def _render(parent: etree._Element, name: str | None, part: Any, values: Any, path: list[str]) -> None:
+    # A value of zeep's has no method get().
+    value = values if name is None else values[name] if name in values else NotSet  # noqa: SIM401
+    if value is SkipValue or (value is None and part.is_optional):
+        return
+    part.render(parent, value, path if name is None else [*path, name])

@@ -1,0 +1,209 @@
+"""A valid body becomes values, and the values become the same body again, whatever groups its type consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+from one_operation import one_operation
+
+from holdfast.exceptions import EnvelopeError
+from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.documents import Documents
+
+TEXTS = {"xs:int": ("0", "1"), "xs:boolean": ("false", "true"), "xs:string": ("", "a")}
+"""The texts of each type, first one that Python calls false."""
+OCCURRENCES = [(1, 1), (1, 1), (1, 1), (0, 1), (0, 1), (0, None), (1, None), (0, 2)]
+
+
+@dataclass
+class Particle:
+    """A part of a type.
+
+    Attributes:
+        word: "element", "sequence", "choice" or "all".
+        occurs: How often it may occur.
+        name: Of an element.
+        kind: The type of an element.
+        parts: Of a group.
+    """
+
+    word: str
+    occurs: tuple[int, int | None]
+    name: str = ""
+    kind: str = ""
+    parts: list[Particle] = field(default_factory=list)
+
+    def schema(self) -> str:
+        low, high = self.occurs
+        occurs = f'minOccurs="{low}" maxOccurs="{"unbounded" if high is None else high}"'
+        if self.word == "element":
+            return f'<xs:element name="{self.name}" type="{self.kind}" {occurs}/>'
+        return f"<xs:{self.word} {occurs}>{''.join(part.schema() for part in self.parts)}</xs:{self.word}>"
+
+    def body(self, data: st.DataObject) -> str:
+        """Return elements that fit."""
+        low, high = self.occurs
+        times = data.draw(st.integers(low, low + 2 if high is None else high))
+        return "".join(self._once(data) for _ in range(times))
+
+    def _once(self, data: st.DataObject) -> str:
+        if self.word == "element":
+            return f"<v:{self.name}>{data.draw(st.sampled_from(TEXTS[self.kind]))}</v:{self.name}>"
+        if self.word == "choice":
+            return data.draw(st.sampled_from(self.parts)).body(data)
+        parts = data.draw(st.permutations(self.parts)) if self.word == "all" else self.parts
+        return "".join(part.body(data) for part in parts)
+
+
+def groups(depth: int, names: Iterator[int]) -> st.SearchStrategy[Particle]:
+    """Draw a sequence or a choice. All names differ, so that no body can be read in two ways."""
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Particle:
+        word = draw(st.sampled_from(["sequence", "choice"]))
+        parts = [draw(particles(depth - 1, names)) for _ in range(draw(st.integers(1, 4)))]
+        return Particle(word, draw(st.sampled_from(OCCURRENCES)), parts=parts)
+
+    return drawn()
+
+
+def particles(depth: int, names: Iterator[int]) -> st.SearchStrategy[Particle]:
+    @st.composite
+    def element(draw: st.DrawFn) -> Particle:
+        occurs = draw(st.sampled_from(OCCURRENCES))
+        return Particle("element", occurs, f"f{next(names)}", draw(st.sampled_from(sorted(TEXTS))))
+
+    return st.one_of(element(), element(), groups(depth, names)) if depth else element()
+
+
+@st.composite
+def models(draw: st.DrawFn) -> Particle:
+    names = iter(range(1_000))
+    if draw(st.integers(0, 9)):
+        return draw(groups(3, names))
+    occurs = st.sampled_from([(0, 1), (1, 1)])
+    elements = [
+        Particle("element", draw(occurs), f"f{next(names)}", draw(st.sampled_from(sorted(TEXTS)))) for _ in range(3)
+    ]
+    return Particle("all", draw(occurs), parts=elements)
+
+
+def contract(schema: str) -> Contract:
+    with TemporaryDirectory() as place:
+        wsdl = Path(place, "groups.wsdl")
+        wsdl.write_text(one_operation(schema))
+        made = Contract(Documents(wsdl, _no_web))
+        made.compile_schema()
+        return made
+
+
+def _no_web(url: str) -> bytes:
+    raise AssertionError(url)
+
+
+def of(content: str, others: str = "") -> Contract:
+    return contract(f'<xs:element name="In"><xs:complexType>{content}</xs:complexType></xs:element>{others}')
+
+
+def read(made: Contract, content: str) -> Any:
+    return made.request_values(made.operations["Do"], f'<v:In xmlns:v="urn:v">{content}</v:In>'.encode())
+
+
+def written(made: Contract, values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the names and texts of the elements."""
+    body = etree.fromstring(made.request(made.operations["Do"], (), values))
+    return [(etree.QName(one).localname, one.text or "") for one in body.iter()][1:]
+
+
+def elements(content: str) -> list[tuple[str, str]]:
+    body = etree.fromstring(f'<In xmlns:v="urn:v">{content}</In>')
+    return [(etree.QName(one).localname, one.text or "") for one in body.iter()][1:]
+
+
+@given(models(), st.data())
+def test_what_was_read_is_written_as_the_same_body(model: Particle, data: st.DataObject) -> None:
+    made = of(model.schema())
+    for _ in range(3):
+        content = model.body(data)
+        try:
+            values = read(made, content)
+        except EnvelopeError as error:
+            if error.__cause__ is not None:  # it is valid, but was not converted
+                raise
+            continue  # lxml refuses some bodies in which a repeated part is in a repeated group
+        same = sorted if model.word == "all" else list  # all has no order
+        assert same(written(made, values)) == same(elements(content))
+
+
+@pytest.mark.parametrize("text", ["<v:a>0</v:a>", "<v:b>false</v:b>", "<v:c></v:c>", ""])
+def test_a_choice_keeps_a_value_that_python_calls_false(text: str) -> None:
+    made = of(
+        '<xs:sequence><xs:choice minOccurs="0"><xs:element name="a" type="xs:int"/>'
+        '<xs:element name="b" type="xs:boolean"/><xs:element name="c" type="xs:string"/></xs:choice></xs:sequence>'
+    )
+    values = read(made, text)
+    assert values == {"a": None, "b": None, "c": None} | {
+        name: {"a": 0, "b": False, "c": ""}[name] for name, _ in elements(text)
+    }
+    assert written(made, values) == elements(text)
+
+
+def test_an_optional_part_of_a_repeated_group_ends_it() -> None:
+    # zeep reads the group again and again, which takes all memory.
+    made = of(
+        '<xs:sequence><xs:sequence minOccurs="0" maxOccurs="unbounded"><xs:element name="a" type="xs:int"'
+        ' minOccurs="0"/></xs:sequence><xs:element name="b" type="xs:int"/></xs:sequence>'
+    )
+    assert read(made, "<v:b>1</v:b>") == {"_value_1": [], "b": 1}
+    assert read(made, "<v:a>0</v:a><v:a>1</v:a><v:b>1</v:b>") == {"_value_1": [{"a": 0}, {"a": 1}], "b": 1}
+
+
+def test_two_repeated_groups_keep_their_own_values() -> None:
+    group = '<xs:choice minOccurs="0" maxOccurs="unbounded">{}</xs:choice>'
+    first, second = (
+        group.format("".join(f'<xs:element name="{name}" type="xs:int"/>' for name in names)) for names in ("ab", "cd")
+    )
+    made = of(f"<xs:sequence>{first}<xs:sequence>{second}</xs:sequence></xs:sequence>")
+    values = read(made, "<v:b>1</v:b><v:a>2</v:a><v:d>3</v:d>")
+    assert values == {"_value_1": [{"b": 1}, {"a": 2}], "_value_2": [{"d": 3}]}
+
+
+def test_a_repeated_named_group_is_read() -> None:
+    made = of(
+        '<xs:sequence><xs:group ref="v:G" maxOccurs="2"/></xs:sequence>',
+        '<xs:group name="G"><xs:sequence><xs:element name="a" type="xs:int"/>'
+        '<xs:element name="b" type="xs:int" minOccurs="0"/></xs:sequence></xs:group>',
+    )
+    content = "<v:a>1</v:a><v:b>2</v:b><v:a>3</v:a>"
+    assert written(made, read(made, content)) == elements(content)
+
+
+def test_an_absent_repeated_group_may_be_none() -> None:
+    made = of('<xs:choice minOccurs="0" maxOccurs="unbounded"><xs:element name="a" type="xs:int"/></xs:choice>')
+    assert written(made, {"_value_1": None}) == written(made, {}) == []
+    assert written(made, {"_value_1": [{"a": 0}]}) == [("a", "0")]
+
+
+@pytest.mark.parametrize("values", [{"a": 0, "b": 0}, {"_value_1": 5}, {"c": 1}])
+def test_values_that_fit_no_alternative_are_refused(values: dict[str, Any]) -> None:
+    made = of('<xs:choice><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:int"/></xs:choice>')
+    with pytest.raises(EnvelopeError):
+        written(made, values)
+
+
+def test_the_alternative_with_most_of_the_values_is_taken() -> None:
+    part = '<xs:element name="{}" type="xs:int"/>'
+    made = of(
+        f"<xs:choice><xs:sequence>{part.format('x')}{part.format('a')}</xs:sequence>"
+        f"<xs:sequence>{part.format('y')}{part.format('a')}</xs:sequence></xs:choice>"
+    )
+    assert written(made, {"y": 0, "a": 1}) == [("y", "0"), ("a", "1")]
+    assert written(made, {"x": 0, "a": 1}) == [("x", "0"), ("a", "1")]
