@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from bodies import elements, of, read, written
 from hypothesis import given
 from hypothesis import strategies as st
-from lxml import etree
-from one_operation import one_operation
 
 from holdfast.exceptions import EnvelopeError
-from holdfast.wsdl.contract import Contract
-from holdfast.wsdl.documents import Documents
 
 TEXTS = {"xs:int": ("0", "1"), "xs:boolean": ("false", "true"), "xs:string": ("", "a")}
 """The texts of each type, first one that Python calls false."""
@@ -94,38 +89,6 @@ def models(draw: st.DrawFn) -> Particle:
         Particle("element", draw(occurs), f"f{next(names)}", draw(st.sampled_from(sorted(TEXTS)))) for _ in range(3)
     ]
     return Particle("all", draw(occurs), parts=elements)
-
-
-def contract(schema: str) -> Contract:
-    with TemporaryDirectory() as place:
-        wsdl = Path(place, "groups.wsdl")
-        wsdl.write_text(one_operation(schema))
-        made = Contract(Documents(wsdl, _no_web))
-        made.compile_schema()
-        return made
-
-
-def _no_web(url: str) -> bytes:
-    raise AssertionError(url)
-
-
-def of(content: str, others: str = "") -> Contract:
-    return contract(f'<xs:element name="In"><xs:complexType>{content}</xs:complexType></xs:element>{others}')
-
-
-def read(made: Contract, content: str) -> Any:
-    return made.request_values(made.operations["Do"], f'<v:In xmlns:v="urn:v">{content}</v:In>'.encode())
-
-
-def written(made: Contract, values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the names and texts of the elements."""
-    body = etree.fromstring(made.request(made.operations["Do"], (), values))
-    return [(etree.QName(one).localname, one.text or "") for one in body.iter()][1:]
-
-
-def elements(content: str) -> list[tuple[str, str]]:
-    body = etree.fromstring(f'<In xmlns:v="urn:v">{content}</In>')
-    return [(etree.QName(one).localname, one.text or "") for one in body.iter()][1:]
 
 
 @given(models(), st.data())

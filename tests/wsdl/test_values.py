@@ -1,6 +1,6 @@
 """Values arrive as they were given, or are refused by the name of their field: each type, and each place of a type.
 
-Covers wsdl/values.py.
+Covers wsdl/values.py and wsdl/simple_types.py.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ from holdfast.wsdl.defects import unusable_operations
 from holdfast.wsdl.derived_types import TYPE, DerivedTypes
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
-from holdfast.wsdl.values import complete, parsed, prepared, simple_types
+from holdfast.wsdl.simple_types import simple_types
+from holdfast.wsdl.structures import complete
+from holdfast.wsdl.values import parsed, prepared
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
 """zeep's message for a field of a choice that has another one; wrong names are refused before."""
@@ -328,7 +330,7 @@ class Contract:
         try:
             return parsed(element, found, self._document.types)
         except EnvelopeError as error:
-            raise EnvelopeError(f"{_shown(element)} cannot be read: {error.message}") from None
+            raise EnvelopeError(f"{_shown(element)} cannot be read: {error.message}", remedy=error.remedy) from None
         except Exception as error:  # zeep cannot convert a valid body; the sender learns nothing of the program here
             remedy = f"Report this, with the WSDL, as a defect: {_reason(error)}"
             raise EnvelopeError(f"{_shown(element)} is valid, but cannot be converted.", remedy=remedy) from error

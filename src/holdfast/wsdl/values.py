@@ -10,11 +10,9 @@ import base64
 import datetime
 import enum
 import math
-import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
 import zeep.xsd
@@ -30,18 +28,15 @@ from holdfast.exceptions import EnvelopeError, clause
 from holdfast.settings import suggestion
 from holdfast.wire.text import NOT_IN_XML
 from holdfast.wsdl.derived_types import TYPE, DerivedTypes, type_name
-from holdfast.wsdl.groups import replace_groups
+from holdfast.wsdl.simple_types import PARTS_OF_DATES, Unreadable
+from holdfast.wsdl.structures import NIL, elements
 
-_NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-_MARK = "{http://www.w3.org/XML/1998/namespace}present"
-"""Needs no declaration of a namespace, which would stay."""
 _AS_THEY_ARE = (AnyObject, CompoundValue, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
 """Values of zeep's own."""
 _NUMBERS = (int, float, Decimal)
 _TEXTS = (str, *_NUMBERS, uuid.UUID)
 _BYTES = (bytes, bytearray, memoryview)
 _BOOLEANS = (True, False, "true", "false", "1", "0")
-_PARTS_OF_DATES = (builtins.gYear, builtins.gYearMonth, builtins.gMonth, builtins.gMonthDay, builtins.gDay)
 _ONE_NUMBER = (builtins.gYear, builtins.gMonth, builtins.gDay)
 _BINARY = (builtins.Base64Binary, builtins.HexBinary)
 _NO_LIST = (str, bytes, bytearray, memoryview, Mapping, etree._Element, CompoundValue)
@@ -100,7 +95,7 @@ class _Preparation:
     def fields(
         self, kind: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], path: str
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        known = dict((*_elements(kind), *kind.attributes))
+        known = dict((*elements(kind), *kind.attributes))
         groups = {name for name, _ in (*kind.elements_nested, *kind.elements)} - known.keys() | {"_raw_elements"}
         for name in values:
             if name not in known and name not in groups:
@@ -180,7 +175,7 @@ class _Preparation:
         if isinstance(kind, builtins.Date) and isinstance(value, datetime.date):
             is_date = not isinstance(value, datetime.datetime)
             return _checked(where, value, is_date, "a date (value.date())").isoformat()
-        if isinstance(kind, _PARTS_OF_DATES):
+        if isinstance(kind, PARTS_OF_DATES):
             if isinstance(kind, _ONE_NUMBER) and isinstance(value, int) and not isinstance(value, bool):
                 return (value, None)
             fits = isinstance(value, tuple | str)
@@ -206,18 +201,9 @@ class _Preparation:
         return bytes(value).hex().upper() if isinstance(kind, builtins.HexBinary) else value
 
 
-def _elements(kind: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the elements of a type or of a group in it, by name."""
-    for name, element in kind.elements:
-        if hasattr(element, "elements"):
-            yield from _elements(element)
-        else:
-            yield name, element
-
-
 def _is_repeated(kind: Any, value: Any) -> bool:
     """Whether a value of an element that may be repeated is several values."""
-    return _is_list(value) and not (isinstance(value, tuple) and isinstance(kind, _PARTS_OF_DATES))
+    return _is_list(value) and not (isinstance(value, tuple) and isinstance(kind, PARTS_OF_DATES))
 
 
 def _is_list(value: object) -> bool:
@@ -269,255 +255,6 @@ def _unfit(where: str, told: str, value: object, remedy: str = "") -> EnvelopeEr
     return EnvelopeError(f"{where} takes {told}, not {shown}.", remedy=remedy)
 
 
-def simple_types(schema: Schema) -> None:
-    """Replace the simple types of a schema, before documents are added to it, by those that lose no value.
-
-    zeep logs a valid value that Python cannot hold, such as a date in the year 12026, and returns None.
-    """
-    for document in schema.documents:
-        for name, kind in list(document._types.items()):
-            if isinstance(kind, builtins.BuiltinType):
-                document._types[name] = _EXACT[type(kind)](is_global=True)
-
-
-class _Unreadable(EnvelopeError):
-    """Python cannot hold a valid value."""
-
-    def __init__(self, value: str, error: Exception) -> None:
-        super().__init__(f"Python cannot hold the value {value!r:.80}: {error}")
-        self.value = value
-
-
-class _Exact:
-    """A simple type that refuses a value instead of reading it as None."""
-
-    def pythonvalue(self, value: str) -> Any:
-        try:
-            return self._read(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _Unreadable(value, error) from error
-
-    def _read(self, value: str) -> Any:
-        return super().pythonvalue(value)  # type: ignore[misc] # of zeep's class
-
-
-class _Hex(_Exact):
-    def _read(self, value: str) -> bytes:
-        return bytes.fromhex(value)
-
-
-class _Number(_Exact):
-    def xmlvalue(self, value: Any) -> str:
-        return str(value)  # zeep would write NaN in upper case
-
-
-class _Written:
-    """A time with more digits than Python's class holds: ``isoformat()`` still returns all of them."""
-
-    text = ""
-
-    def isoformat(self, *how: Any, **more: Any) -> str:
-        return self.text if self.text and not how and not more else super().isoformat(*how, **more)  # type: ignore[misc]
-
-
-class _WrittenDateTime(_Written, datetime.datetime):
-    """A datetime of a body."""
-
-
-class _WrittenTime(_Written, datetime.time):
-    """A time of a body."""
-
-
-class _WrittenDuration(_Written, datetime.timedelta):
-    """A timedelta of a body."""
-
-
-def _written(found: Any, text: str) -> Any:
-    """Return a time that keeps the text that it was read from, if Python's class lacks some of its digits."""
-    if _TOO_EXACT.search(text) is None:
-        return found
-    if isinstance(found, datetime.datetime):
-        kept: Any = _WrittenDateTime.combine(found.date(), found.timetz())
-    elif isinstance(found, datetime.time):
-        kept = _WrittenTime(found.hour, found.minute, found.second, found.microsecond, found.tzinfo)
-    elif isinstance(found, datetime.timedelta):
-        kept = _WrittenDuration(found.days, found.seconds, found.microseconds)
-    else:
-        raise ValueError("it has years or months, and a fraction of a second with more than six digits")
-    kept.text = text.strip()
-    return kept
-
-
-class _Duration(_Exact):
-    def _read(self, value: str) -> Any:
-        return _written(super()._read(value), value)
-
-    def xmlvalue(self, value: Any) -> str:
-        return duration_text(value)
-
-
-def duration_text(value: Any) -> str:
-    """Return a duration, or the text of one, as XML writes it."""
-    if isinstance(value, _Written):
-        return value.text
-    return value if isinstance(value, str) else str(builtins.isodate.duration_isoformat(value))
-
-
-class _Moment(_Exact):
-    def _read(self, value: str) -> Any:
-        midnight = _MIDNIGHT.fullmatch(value.strip())
-        if midnight is None:
-            return _written(super()._read(value), value)
-        day, zone = midnight.groups("")
-        found = super()._read(f"{day}00:00:00{zone}")
-        return found + datetime.timedelta(days=1) if day else found
-
-
-class _PartOfDate(_Exact):
-    def xmlvalue(self, value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        text = str(super().xmlvalue((abs(value[0]), *value[1:])))  # type: ignore[misc] # of zeep's class
-        return f"-{text}" if value[0] < 0 else text  # zeep would write -44 as -044
-
-
-class _Month(_PartOfDate):
-    def xmlvalue(self, value: Any) -> str:
-        text = super().xmlvalue(value)
-        return text if text[3:4].isdigit() else f"--0{text[2:]}"  # zeep writes one digit
-
-
-class _Name(_Exact):
-    """A QName as ``{namespace}name``."""
-
-    def parse_xmlelement(self, xmlelement: etree._Element, *_: Any, **__: Any) -> str | None:
-        return _clark_names(xmlelement, xmlelement.text or "") or None
-
-
-def _clark_names(element: etree._Element, text: str) -> str:
-    """Return a QName, or a list of them, as ``{namespace}name``, where the prefix is that of an element."""
-    split = [one.rpartition(":") for one in text.split()]
-    found = [(element.nsmap.get(prefix or None), name) for prefix, _, name in split]
-    return " ".join(f"{{{namespace}}}{name}" if namespace else name for namespace, name in found)
-
-
-def _prefixed_names(element: etree._Element, names: Iterable[Any]) -> str:
-    """Return QNames as a list, with prefixes that an element declares."""
-    words = []
-    for name in names:
-        element.set(_MARK, name)  # lxml declares the namespace, and the declaration stays
-        words.append(str(element.attrib.pop(_MARK)))
-    return " ".join(words)
-
-
-class _NameList(ListType):
-    """A list of QNames."""
-
-    def parse_xmlelement(self, xmlelement: etree._Element, *_: Any, **__: Any) -> list[str]:
-        return _clark_names(xmlelement, xmlelement.text or "").split()
-
-    def render(self, node: etree._Element, value: Any, *_: Any, **__: Any) -> None:
-        node.text = _prefixed_names(node, value)
-
-
-class _NameListAttribute(zeep.xsd.Attribute):
-    """An attribute with a list of QNames."""
-
-    def render(self, parent: etree._Element, value: Any, *_: Any, **__: Any) -> None:
-        if isinstance(value, list):
-            parent.set(self.qname, _prefixed_names(parent, value))
-
-
-class _WithNames:
-    """A type with QNames in attributes. zeep does not pass them their element, which declares the prefixes."""
-
-    attributes: Any
-
-    def parse_xmlelement(self, xmlelement: etree._Element, *given: Any, **more: Any) -> Any:
-        names = [one.qname.text for _, one in self.attributes if one.name and _has_names(one.type)]
-        texts = {name: text for name in names if (text := xmlelement.get(name)) is not None}
-        for name, text in texts.items():
-            xmlelement.set(name, _clark_names(xmlelement, text))
-        try:
-            return super().parse_xmlelement(xmlelement, *given, **more)  # type: ignore[misc] # of zeep's class
-        finally:
-            for name, text in texts.items():
-                xmlelement.set(name, text)
-
-
-def _has_names(kind: Any) -> bool:
-    return isinstance(kind.item_type if isinstance(kind, ListType) else kind, builtins.QName)
-
-
-_MIDNIGHT = re.compile(r"(.+T)?24:00:00(?:\.0+)?(Z|[-+]\d\d:\d\d)?")
-"""The end of a day, which is valid in XML Schema and no time in Python."""
-_TOO_EXACT = re.compile(r"\.\d{6}\d*[1-9]")
-"""More than six digits of a fraction, such as .NET writes."""
-_SPECIAL: dict[type, type[_Exact]] = {
-    builtins.HexBinary: _Hex,
-    builtins.Float: _Number,
-    builtins.DateTime: _Moment,
-    builtins.Time: _Moment,
-    builtins.Duration: _Duration,
-    builtins.QName: _Name,
-    **dict.fromkeys(_PARTS_OF_DATES, _PartOfDate),
-    builtins.gMonth: _Month,
-}
-_EXACT = {
-    cls: type(cls.__name__, (_SPECIAL.get(cls, _Exact), cls), {"__module__": cls.__module__})
-    for cls in builtins._types
-    if issubclass(cls, builtins.BuiltinType)
-}
-
-
-class _Value(CompoundValue):
-    """A structure with a field ``self``, which zeep's class cannot take as an argument."""
-
-    def __init__(self, /, *arguments: Any, **values: Any) -> None:
-        own = {name: values.pop(name) for name in ("self",) if name in values}
-        super().__init__(*arguments, **values)
-        self.__values__.update(own)
-
-
-class _WithSelf:
-    """The type of such a structure."""
-
-    def __call__(self, /, *arguments: Any, **values: Any) -> Any:
-        return self._value_class(*arguments, **values)
-
-    @cached_property
-    def _value_class(self) -> type:
-        return type(type(self).__name__, (_Value,), {"_xsd_type": self, "__module__": "zeep.objects"})
-
-
-def complete(kinds: Iterable[Any]) -> None:
-    """Let the types, and those of their fields, have a field ``self`` and QNames in attributes and lists.
-
-    Args:
-        kinds: zeep's types, before the first value.
-    """
-    seen: set[int] = set()
-    waiting = list(kinds)
-    while waiting:
-        kind = waiting.pop()
-        if type(kind) is ListType and _has_names(kind):
-            kind.__class__ = _NameList
-        if id(kind) in seen or not isinstance(kind, zeep.xsd.ComplexType):
-            continue
-        seen.add(id(kind))
-        replace_groups(kind)
-        fields = dict((*_elements(kind), *kind.attributes))
-        waiting.extend(getattr(one, "type", None) for one in fields.values())
-        if "self" in fields and not isinstance(kind, _WithSelf):
-            kind.__class__ = type(type(kind).__name__, (_WithSelf, type(kind)), {})
-        named = [one for _, one in kind.attributes if one.name and _has_names(one.type)]
-        if named and not isinstance(kind, _WithNames):
-            kind.__class__ = type(type(kind).__name__, (_WithNames, type(kind)), {})
-        for one in named:
-            if isinstance(one.type, ListType):
-                one.__class__ = _NameListAttribute
-
-
 def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
     """Return the values of a valid body as plain Python data: dicts, lists, and the values of simple types.
 
@@ -527,18 +264,14 @@ def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
         schema: zeep's types.
     """
     etree.strip_tags(body, etree.Comment, etree.ProcessingInstruction)
-    marked = [one for one in body.iter(etree.Element) if _is_present_and_empty(one)]
-    for one in marked:
-        one.text = ""
-        one.set(_MARK, "")  # zeep reads a structure without attributes and elements as None
+    for one in body.iter(etree.Element):
+        if not len(one) and one.text is None and NIL not in one.attrib:
+            one.text = ""  # zeep reads None as an absent text
     try:
         return _plain(element.parse(body, schema), element.type)
-    except _Unreadable as error:
+    except Unreadable as error:
         error.message = f"{_place(body, error.value)}: {error.message}"
         raise
-    finally:
-        for one in marked:  # the value of xs:any is the element itself
-            del one.attrib[_MARK]
 
 
 def _plain(value: Any, declared: Any) -> Any:
@@ -553,17 +286,13 @@ def _plain(value: Any, declared: Any) -> Any:
     if not isinstance(value, dict | CompoundValue):
         return value
     own = getattr(value, "_xsd_type", declared)
-    known = dict((*_elements(own), *own.attributes)) if isinstance(own, zeep.xsd.ComplexType) else {}
+    known = dict((*elements(own), *own.attributes)) if isinstance(own, zeep.xsd.ComplexType) else {}
     name = type_name(value, declared)
     found: dict[str, Any] = {} if name is None else {TYPE: name}
     for key in value:
         kind = getattr(known[key], "type", None) if key in known else own
         found[key] = _plain(value[key], kind)
     return found
-
-
-def _is_present_and_empty(one: etree._Element) -> bool:
-    return not len(one) and one.text is None and _NIL not in one.attrib
 
 
 def _place(body: etree._Element, value: str) -> str:

@@ -138,7 +138,7 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"  # XML has no exponent in it
     if isinstance(value, datetime.timedelta) or hasattr(value, "tdelta"):
-        from holdfast.wsdl.values import duration_text
+        from holdfast.wsdl.simple_types import duration_text
 
         return duration_text(value)
     isoformat = getattr(value, "isoformat", None)

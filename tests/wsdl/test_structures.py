@@ -1,0 +1,76 @@
+"""A structure of a valid body keeps whether it was there, and all that it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bodies import elements, of, read, written
+
+from holdfast.exceptions import EnvelopeError
+
+INNER = (
+    '<xs:complexType name="Inner"><xs:sequence><xs:element name="a" type="xs:int"{}/></xs:sequence></xs:complexType>'
+)
+MANY = '<xs:sequence><xs:element name="n" type="v:Inner" nillable="true" maxOccurs="9"/></xs:sequence>'
+NIL = '<v:n i:nil="true"/>'
+
+
+@pytest.mark.parametrize(
+    ("content", "values"),
+    [
+        (NIL, [None]),
+        (f"<v:n><v:a>0</v:a></v:n>{NIL}", [{"a": 0}, None]),
+    ],
+)
+def test_a_nil_structure_is_none(content: str, values: list[Any]) -> None:
+    made = of(MANY, INNER.format(""))
+    assert read(made, content) == {"n": values}
+    assert written(made, {"n": values}) == elements(content)
+
+
+def test_an_empty_structure_is_not_nil() -> None:
+    made = of(MANY, INNER.format(' minOccurs="0"'))
+    assert read(made, f"<v:n/>{NIL}") == {"n": [{"a": None}, None]}
+    body = made.request(made.operations["Do"], (), {"n": [{"a": None}, None]})
+    assert body.count(b"nil=") == 1
+
+
+def test_a_structure_without_fields_is_present_or_absent() -> None:
+    made = of(
+        '<xs:sequence><xs:element name="e" type="v:Empty" minOccurs="0"/></xs:sequence>',
+        '<xs:complexType name="Empty"/>',
+    )
+    assert read(made, "<v:e/>") == {"e": {}}
+    assert read(made, "") == {"e": None}
+    assert written(made, {"e": {}}) == [("e", "")]
+    assert written(made, {"e": None}) == []
+
+
+def test_open_attributes_are_those_of_the_body_and_no_others() -> None:
+    made = of('<xs:sequence/><xs:anyAttribute processContents="lax"/>')
+    assert read(made, "", 'xmlns:o="urn:o" o:z="1"') == {"_attr_1": {"{urn:o}z": "1"}}
+
+
+@pytest.mark.parametrize("content", ["one<v:b>2</v:b>", "<v:b>1</v:b> two"])
+def test_text_between_elements_is_refused_and_not_lost(content: str) -> None:
+    made = of('<xs:sequence><xs:element name="b" type="xs:string"/></xs:sequence>', attributes='mixed="true"')
+    with pytest.raises(EnvelopeError, match=r"In has the text .* between its elements") as refused:
+        read(made, content)
+    assert "@app.on" in refused.value.remedy
+    assert read(made, "\n  <v:b>2</v:b>\n") == {"b": "2"}
+
+
+@pytest.mark.parametrize("name", ["é", "Straße", "名"])
+def test_names_outside_ascii_are_written(name: str) -> None:
+    made = of(f'<xs:sequence><xs:element name="{name}" type="xs:string"/></xs:sequence>')
+    assert written(made, read(made, f"<v:{name}>ü</v:{name}>")) == [(name, "ü")]
+
+
+@pytest.mark.parametrize("text", ["2024-01-01Z", "2024-01-01+02:00", "2024-02-29"])
+def test_a_date_keeps_its_time_zone(text: str) -> None:
+    made = of('<xs:sequence><xs:element name="d" type="xs:date"/></xs:sequence>')
+    values = read(made, f"<v:d>{text}</v:d>")
+    assert values["d"].isoformat() == text
+    assert values["d"].replace(year=2028).isoformat() == f"2028{text[4:10]}"
+    assert written(made, values) == [("d", text)]
