@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zeep.xsd
 from lxml import etree
-from zeep.xsd.elements.indicators import Choice
+from zeep.xsd.elements.indicators import Choice, OrderIndicator
 from zeep.xsd.types import builtins
 from zeep.xsd.types.collection import ListType
 
@@ -103,15 +103,28 @@ class Shapes:
         return list(self._fields(kind)) if isinstance(kind, zeep.xsd.ComplexType) else []
 
     def _fields(self, kind: Any) -> Iterator[Field]:
-        for name, element, is_choice in _elements(kind):
-            shape = self._shape(getattr(element, "type", None), name)
-            is_optional = is_choice or bool(element.is_optional)
-            yield Field(
-                name, shape, bool(element.accepts_multiple), is_optional, bool(getattr(element, "nillable", False))
-            )
+        yield from self._fields_in(kind)
         for name, attribute in kind.attributes:
             shape = self._shape(getattr(attribute, "type", None), name)
             yield Field(name, shape, is_optional=not getattr(attribute, "required", False))
+
+    def _fields_in(self, part: Any) -> Iterator[Field]:
+        """Yield the elements of a type or of a group. A repeated group is a list of structures."""
+        for name, element, is_optional in _elements(part):
+            is_group = isinstance(element, OrderIndicator)
+            shape = self._group(element) if is_group else self._shape(getattr(element, "type", None), name)
+            is_nillable = bool(getattr(element, "nillable", False))
+            yield Field(name, shape, bool(element.accepts_multiple), is_optional, is_nillable)
+
+    def _group(self, group: Any) -> Shape:
+        known = self._known.get(id(group))
+        if known is None:
+            self._types.append(group)
+            is_choice = isinstance(group, Choice)
+            known = self._known[id(group)] = Shape(self._unique("Choice" if is_choice else "Group"))
+            known.fields = [replace(one, is_optional=is_choice or one.is_optional) for one in self._fields_in(group)]
+            self.named.append(known)
+        return known
 
     def _shape(self, kind: Any, of: str) -> Shape:
         known = self._known.get(id(kind))
@@ -141,17 +154,17 @@ class Shapes:
         return unique
 
 
-def _elements(kind: Any) -> Iterator[tuple[str, Any, bool]]:
-    """The elements of a complex type, and whether each is one of a choice."""
-    for name, element in kind.elements_nested:
-        if isinstance(element, zeep.xsd.Element):
-            yield element.attr_name, element, False
-        elif hasattr(element, "elements"):
-            is_choice = isinstance(element, Choice) or bool(getattr(element, "is_optional", False))
-            for inner, one in element.elements:
-                yield inner, one, is_choice
+def _elements(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the elements of a type or a group, with their names, and whether each may be absent.
+
+    A repeated group is one of them.
+    """
+    for inner, one in part.elements_nested:
+        may_be_absent = is_optional or bool(one.is_optional)  # of every choice, is_optional is true
+        if isinstance(one, OrderIndicator) and not one.accepts_multiple:
+            yield from _elements(one, is_optional=may_be_absent)
         else:
-            yield name, element, False
+            yield inner, one, may_be_absent
 
 
 def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:

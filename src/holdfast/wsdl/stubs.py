@@ -96,19 +96,21 @@ def _result(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> str:
         return "None"
     if isinstance(output, Shape):
         return _type(output)
-    return _value(output) + (" | None" if output.is_optional or output.is_nillable else "")
+    return _value(output) + (" | None" if output.is_optional or (output.is_nillable and not output.is_list) else "")
 
 
 def _parameter(one: Field) -> str:
     text = _value(one)
-    return f"{text} | None = None" if one.is_optional else f"{text} | None" if one.is_nillable else text
+    may_be_none = one.is_nillable and not one.is_list
+    return f"{text} | None = None" if one.is_optional else f"{text} | None" if may_be_none else text
 
 
 def _structure(shape: Shape) -> str:
     entries = []
     for one in shape.fields:
         text = _value(one)
-        text = f"NotRequired[{text} | None]" if one.is_optional else f"{text} | None" if one.is_nillable else text
+        may_be_none = one.is_nillable and not one.is_list
+        text = f"NotRequired[{text} | None]" if one.is_optional else f"{text} | None" if may_be_none else text
         entries.append((one.name, text))
     name = _identifier(shape.name)
     if all(_identifier(one) == one for one, _ in entries):
@@ -119,7 +121,9 @@ def _structure(shape: Shape) -> str:
 
 
 def _value(one: Field) -> str:
-    return f"list[{_type(one.shape)}]" if one.is_list else _type(one.shape)
+    if one.is_list:
+        return f"list[{_type(one.shape)} | None]" if one.is_nillable else f"list[{_type(one.shape)}]"
+    return _type(one.shape)
 
 
 def _type(shape: Shape) -> str:
