@@ -1,6 +1,6 @@
-"""The groups of a structure (``xs:sequence``, ``xs:choice``, ``xs:all``, ``xs:group``), as zeep's elements need them.
+"""The groups of a type: ``xs:sequence``, ``xs:choice``, ``xs:all`` and ``xs:group``.
 
-zeep's own groups lose values: a choice whose value is 0, False or "", the second of two repeated groups, an optional
+zeep's own groups lose values: a choice with the value 0, False or "", the second of two repeated groups, an optional
 group after a choice. Some read a valid body without end. ``replace_groups`` replaces them in a type. The ones here
 rely on what the schema has checked: in a valid body, the name of the next element tells to which part it belongs
 (XML Schema 1.0 part 1, section 3.8.6, Unique Particle Attribution).
@@ -33,7 +33,7 @@ def replace_groups(kind: Any) -> None:
 
 
 def _replaced(group: Any, numbers: Iterator[int]) -> _Part:
-    """Return a group of ours.
+    """Return the group that replaces one of zeep's.
 
     Args:
         group: zeep's.

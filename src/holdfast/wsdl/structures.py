@@ -66,7 +66,7 @@ class _WithSelf:
 
 
 class _Structure:
-    """A type whose values say whether the element was there, and lose no text."""
+    """A type that tells an empty element from a nil one, and loses no text."""
 
     attributes: Any
     _element: Any
