@@ -7,7 +7,9 @@ Covers cluster/group/states.py and cluster/group/pictures.py.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -309,45 +311,119 @@ def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
         search()
 
 
-def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
-    """A partition is assigned to one node, and pins of two others come and go. Nobody is told: all find out by looking,
-    at intervals around a hold. At most one may act."""
-    chance, now = random.Random(seed), 100.0
+@dataclass
+class Look:
+    """A node asks for the group at one moment, the coordinator describes it at another, and the answer comes later."""
+
+    sent: float
+    seen: float
+    answered: float
+    picture: GroupPicture | None = None
+
+
+def look_at_pins(
+    kind: type[GroupMembership],
+    seconds: float,
+    pinned: Callable[[float, Mapping[str, Look]], Collection[Pin]],
+    look: Callable[[str, float], Look],
+) -> None:
+    """A partition is assigned to node a, and pins of b and c come and go. Nobody is told: all find out by looking. At
+    most one may act.
+
+    Args:
+        kind: How they decide.
+        seconds: How long.
+        pinned: The time and the present looks -> the pins.
+        look: The node and the time -> its next look.
+    """
+    now = 100.0
     nodes = [kind(name, f"http://{name}", 1, POLICY, now) for name in "abc"]
     members = tuple(GroupMember(f"{one.node}-1", one.node, "", 100.0) for one in nodes)
     nodes[0].assigned([0], "a-1", now)
     for one in nodes[1:]:
         one.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
-    pins: dict[str, Pin] = {}
-    flip_at = dict.fromkeys("bc", now)
-    looks = {one.node: (now, now, now) for one in nodes}
-    for step in range(600):
+    looks = {one.node: look(one.node, now) for one in nodes}
+    for step in range(int(seconds / STEP)):
         now = 100.0 + step * STEP
-        for name, at in flip_at.items():
-            if now >= at:
-                flip_at[name] = now + POLICY.hold * chance.choice([0.1, 0.9, 1.1, 2, 5])
-                if pins.pop(name, None) is None:
-                    pins[name] = Pin(f"{name}-{step}", name, 100.0, 0)
+        pins = tuple(pinned(now, looks))
         for one in nodes:
-            sent, seen, answered = looks[one.node]
-            if abs(now - seen) < STEP / 2:
-                picture = GroupPicture(members, True, tuple(pins.values()))
-                one.answer = picture  # type: ignore[attr-defined]
-            if now >= answered:
-                if hasattr(one, "answer"):
-                    one.looked(one.answer, sent, now)
-                sent = now + chance.choice([0.0, 0.5])
-                seen = sent + STEP * chance.choice([0, 1, 3])
-                looks[one.node] = sent, seen, seen + POLICY.hold * chance.choice([0.0, 0.1, 0.6, 0.8])
+            mine = looks[one.node]
+            if mine.picture is None and now >= mine.seen:
+                mine.picture = GroupPicture(members, True, pins)
+            if mine.picture is not None and now >= mine.answered:
+                one.looked(mine.picture, mine.sent, now)
+                looks[one.node] = look(one.node, now)
             one.pass_time(now)
             one.stopped(one.ending)
         acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
         assert len(acting) <= 1, f"{now:.1f}: {acting} act"
 
 
+def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
+    """Pins come and go at any time, often just before the coordinator answers a slow look."""
+    chance, pins, flip_at = random.Random(seed), dict[str, Pin](), 100.0
+    slow = {name: chance.choice([0.0, 0.0, 0.1]) for name in "abc"}
+
+    def look(node: str, now: float) -> Look:
+        sent = now + STEP * chance.choice([1, 3])
+        delay = POLICY.hold * chance.choice([0.8, 2, 6, 9] if chance.random() < slow[node] else [0.05, 0.2, 0.4])
+        return Look(sent, sent + delay * chance.choice([0.0, 0.5, 1.0]), sent + delay)
+
+    def pinned(now: float, looks: Mapping[str, Look]) -> Collection[Pin]:
+        nonlocal pins, flip_at
+        if now >= flip_at:
+            before_slowest = max(one.seen for one in looks.values()) - STEP
+            is_slow = before_slowest > now + POLICY.hold and chance.random() < 0.7
+            flip_at = before_slowest if is_slow else now + POLICY.hold * chance.choice([0.1, 0.9, 2, 4, 6])
+            wanted = chance.choice(["", "", "b", "c", "bc"])
+            kept = {name: pin for name, pin in pins.items() if chance.random() < 0.8}
+            pins = {name: kept.get(name) or Pin(f"{name}-{now}", name, 100.0, 0) for name in wanted}
+        return pins.values()
+
+    look_at_pins(kind, 60.0, pinned, look)
+
+
+def overlook_pin(
+    kind: type[GroupMembership], gap: float, start: float, length: float, seen: float, delay: float
+) -> None:
+    """Node a asks thrice, and one pin comes and goes in the meantime. Its node learns that late. Other looks are quick.
+
+    Args:
+        kind: How the nodes decide.
+        gap: Holds between the first look and the second one.
+        start, length: Holds after the first look when the pin comes, and for which it stays.
+        seen: Which share of the gap has passed when the coordinator describes the group the first time.
+        delay: Holds until the coordinator describes the group the second time.
+    """
+    first = 100.0 + 3 * POLICY.hold
+    begin = first + start * POLICY.hold
+    end = begin + length * POLICY.hold
+
+    def look(node: str, now: float) -> Look:
+        sent = now + STEP
+        if node == "a" and first <= now < first + 3 * STEP:
+            return Look(sent, sent + seen * gap * POLICY.hold, sent + gap * POLICY.hold)
+        if node == "a" and first + gap * POLICY.hold <= now < first + gap * POLICY.hold + 3 * STEP:
+            return Look(sent, sent + delay * POLICY.hold, sent + delay * POLICY.hold)
+        if node == "b" and end - 3 * STEP <= now < end:
+            return Look(sent, end, end + POLICY.hold)
+        return Look(sent, sent, sent)
+
+    def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
+        return [Pin("b-1", "b", 100.0, 0)] if begin <= now < end else []
+
+    look_at_pins(kind, (gap + length + 8) * POLICY.hold, pinned, look)
+
+
+def search_pins(kind: type[GroupMembership], seeds: int) -> None:
+    for case in product([0.5, 1.5, 3, 4, 5, 7], [0.1, 1], [0.5, 1.5, 2.5, 3.5, 4.5], [0, 1], [0, 1.1]):
+        overlook_pin(kind, *case)
+    for seed in range(seeds):
+        flip_pins(seed, kind)
+
+
 def test_one_node_acts_however_pins_come_and_go_between_looks() -> None:
-    for seed in range(100):
-        flip_pins(seed)
+    search_pins(GroupMembership, 100)
 
 
 class ServesAPinAtOnce(GroupMembership):
@@ -368,6 +444,14 @@ class CountsFromTheQuestion(GroupMembership):
         super()._see(partition, pin, sent, sent)
 
 
+class WaitsForAHold(GroupMembership):
+    """A pin counts as soon as none would."""
+
+    def _is_clear(self, partition: int) -> bool:
+        sight = self._sights.get(partition)
+        return sight is not None and sight.sent > sight.since + self._policy.hold
+
+
 class TakesTheFirstOfTwoPins(GroupMembership):
     def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
         own = [one for one in picture.pins if one.node == self.node]
@@ -375,12 +459,19 @@ class TakesTheFirstOfTwoPins(GroupMembership):
 
 
 @pytest.mark.parametrize(
-    "mistake", [ServesAPinAtOnce, OverlooksGaps, CountsFromTheQuestion, TakesTheFirstOfTwoPins, OverlooksPins]
+    "mistake",
+    [
+        ServesAPinAtOnce,
+        WaitsForAHold,
+        OverlooksGaps,
+        CountsFromTheQuestion,
+        TakesTheFirstOfTwoPins,
+        OverlooksPins,
+    ],
 )
 def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
     def search() -> None:
-        for seed in range(3000):
-            flip_pins(seed, mistake)
+        search_pins(mistake, 300)
 
     with pytest.raises(AssertionError, match="act"):
         search()
@@ -542,7 +633,7 @@ def test_a_partition_that_was_moved_here_and_cannot_be_served_is_declined() -> N
 
     def look(*pins: Pin) -> None:
         nonlocal now
-        for _ in range(10):
+        for _ in range(20):
             now += POLICY.lease / 10
             membership.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
             membership.looked(GroupPicture(members, True, pins), now, now)

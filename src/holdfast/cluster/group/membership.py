@@ -7,7 +7,8 @@ before it starts the worker: then no earlier owner acts any longer, however many
 An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
 a partition changes between a pin and the group at one moment, which each node learns by looking. A node acts only if
-its looks, less than a hold apart, have shown the same pin, or none, for more than a hold.
+its looks, less than a lease apart, have shown the same pin for more than a lease, or none for more than a hold. So slow
+looks delay nothing where no partition is moved.
 
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
@@ -219,7 +220,9 @@ class GroupMembership:
     def _is_clear(self, partition: int) -> bool:
         """Whether no node acts any longer on what it saw of the partition's pins before."""
         sight = self._sights.get(partition)
-        return sight is not None and sight.sent > sight.since + self._policy.hold
+        if sight is None:
+            return False
+        return sight.sent > sight.since + (self._policy.lease if sight.pin else self._policy.hold)
 
     def trouble(self, now: float) -> str:
         """Return why this node can neither act nor tell who else does; "": it can."""
@@ -279,8 +282,8 @@ class GroupMembership:
 
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
         before = self._sights.get(partition)
-        # Looks that are further apart may have missed a node that saw something else for a hold, and acts.
-        is_unbroken = before is not None and before.pin == pin and now < before.sent + self._policy.hold
+        # Looks that are further apart may have missed a pin that lasted for a lease, whose node acts.
+        is_unbroken = before is not None and before.pin == pin and now < before.sent + self._policy.lease
         self._sights[partition] = _Sight(pin, before.since if before is not None and is_unbroken else now, sent)
 
     def noted(
