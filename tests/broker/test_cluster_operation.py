@@ -190,6 +190,23 @@ def test_no_node_creates_a_cluster_while_its_database_is_restored(restorable: No
     assert verify_cluster(restorable.store).problems == ()
 
 
+def test_the_status_warns_of_a_node_with_another_file_until_it_is_reloaded(nodes: Nodes, tmp_path: Path) -> None:
+    route = "[[routes]]\naction = 'urn:a'\nqueues = 'inbox'\n"
+    for name, text in (("a", ""), ("b", route)):
+        nodes.start(name, ('memory = "memory"\n', f'memory = "memory"\n[queues.inbox]\n{text}')).url()
+    nodes.served_with(a="live", b="live")
+
+    def warned() -> str:
+        return "".join(one for one in read_status(nodes.store).warnings if "configuration" in one)
+
+    wait_until(lambda: "different on node a than on node b: routes" in warned())
+    wait_until(lambda: "cluster.configuration_differs" in nodes.nodes["a"].errors.read_text())
+    (tmp_path / "a.toml").write_text((tmp_path / "b.toml").read_text())
+    nodes.nodes["a"].process.send_signal(signal.SIGHUP)
+    wait_until(lambda: not warned())
+    wait_until(lambda: "cluster.configuration_same" in nodes.nodes["b"].errors.read_text())
+
+
 def test_a_reloaded_node_uses_a_new_certificate_unless_others_would_refuse_it(nodes: Nodes, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.broker.broker import Broker
 from holdfast.broker.config import BrokerConfig, ForwarderConfig, RouteConfig
-from holdfast.broker.config_changes import what_cannot_change, what_changes
+from holdfast.broker.config_changes import what_cannot_change, what_changes, what_nodes_share
 from holdfast.broker.config_file import parse_config
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes
 
@@ -106,3 +106,45 @@ def test_what_a_program_says_is_looked_at_too() -> None:
         "forwarders.a: several entries",
     ):
         assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tables"),
+    [
+        ('store = "data"', 'store = "other"', []),
+        ("listen.port = 8080", "listen.port = 9090", []),
+        ("partitions = 4", "partitions = 8", ["partitions"]),
+        ("listen.port = 8080", "default_queue = 'bills'", ["default_queue"]),
+        ("listen.port = 8080", "sequences.max_sequences = 5", ["sequences"]),
+        ("listen.port = 8080", "limits.max_queues = 5", ["limits"]),
+        ("[queues.bills]", "[queues.bills]\nretention = '1d'", ["queues"]),
+        ("[queues.bills]", "[queues.bills]\n[queues.more]", ["queues"]),
+        ('action = "urn:a"', 'action = "urn:b"', ["routes"]),
+        ('action = "urn:a"', "xpath = '/o'", ["routes"]),
+        ("partner.example", "other.example", ["forwarders"]),
+        ("[queues.orders]", "[policies.'*']\npatience = '1m'\n[queues.orders]", ["forwarders", "policies"]),
+    ],
+)
+def test_nodes_compare_what_they_must_have_alike(before: str, after: str, tables: list[str]) -> None:
+    one, other = what_nodes_share(parse(BASE)), what_nodes_share(parse(BASE.replace(before, after, 1)))
+    assert one == what_nodes_share(parse(BASE)) and not any(" object at " in text for text in one.values())
+    assert [name for name in one if one[name] != other[name]] == tables
+
+
+def test_nodes_compare_no_secret_and_no_place_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "hidden")
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("hidden" if name == "one" else "other")
+        (tmp_path / f"{name}-users").write_text(f"ann:hidden-{name}\n")
+
+    def shared(users: str, password: str) -> dict[str, str]:
+        credentials = f"[forwarders.orders.credentials]\nusername = 'ann'\n{password}\n"
+        text = f"{BASE}{credentials}[security]\nusers = '{users}'\n"
+        return what_nodes_share(parse_config(text.encode(), "broker.toml", tmp_path))
+
+    one = shared("one-users", "password_file = 'one'")
+    assert one == shared("two-users", "password_file = 'two'") == shared("one-users", "password_env = 'PASSWORD'")
+    assert not any(word in text for text in one.values() for word in ("hidden", str(tmp_path)))
+    (tmp_path / "two-users").write_text("ann:hidden\nbob:hidden\n")
+    other = shared("two-users", "password_file = 'one'")
+    assert [name for name in one if one[name] != other[name]] == ["security"]

@@ -161,6 +161,26 @@ def test_a_reason_that_partitions_and_nodes_share_is_told_once(cluster: Cluster,
     )
 
 
+def test_the_status_warns_of_nodes_with_other_configurations(cluster: Cluster) -> None:
+    cluster.join("a", 0, 1, 2, 3)
+    for name, tables in (
+        ("a", {"routes": "1", "queues": "1", "security": "1"}),
+        ("b", {"routes": "1", "queues": "2", "security": "2"}),
+        ("c", {"routes": "2", "queues": "2", "security": "1"}),
+        ("old", {}),
+    ):
+        if name != "a":
+            cluster.join(name)
+        cluster.tell(name, Report((0, 1, 2, 3) if name == "a" else (), tables=tables))
+    status = cluster.status()
+    assert status.problems == ()
+    assert [one.partition(". ")[0] for one in status.warnings if "configuration" in one] == [
+        "The configuration is different on node a than on nodes b, c: queues",
+        "The configuration is different on node c than on nodes a, b: routes",
+        "The configuration is different on node b than on nodes a, c: security",
+    ]
+
+
 def test_a_node_that_others_serve_for_is_a_problem(cluster: Cluster) -> None:
     cluster.join("a", 0, 1, 2, 3)
     cluster.join("b")

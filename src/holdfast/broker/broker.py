@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
-from holdfast.broker.config_changes import what_changes
+from holdfast.broker.config_changes import what_changes, what_nodes_share
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.config_warnings import public_secrets, unused_policies
 from holdfast.broker.forwarders import Forwarders
@@ -26,6 +26,7 @@ from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.serve import Service
+from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import IN_MEMORY
@@ -129,6 +130,7 @@ class Broker:
         changed = what_changes(self.config, read)
         self.config = read
         self._warn()
+        self._tell_tables()
         log.info("configuration.reloaded", changed=", ".join(changed) or "nothing")
         return changed
 
@@ -160,6 +162,14 @@ class Broker:
             expiring = self.config.cluster.expiring_certificates() if self.config.cluster is not None else {}
             for file, until in expiring.items():
                 log.warning("cluster.certificate_expires", file=file, until=until)
+
+    def _tell_tables(self) -> None:
+        """Let the nodes of the cluster compare their configurations."""
+        cluster = self.config.cluster
+        if self._post is not None and cluster is not None and self._is_first:
+            assert cluster.secret is not None
+            proof, tables = NodeProof(cluster.secret.reveal()), what_nodes_share(self.config)
+            self._post.tell_tables({name: proof.digest_of(name, text.encode()) for name, text in tables.items()})
 
     def _reload_all(self) -> list[str]:
         """Reload all workers: the supervisor notifies each, and remembers the configuration for later ones."""
@@ -208,6 +218,7 @@ class Broker:
 
         def ready() -> None:
             self._is_ready = True
+            self._tell_tables()
             # The supervisor may have passed a signal on before this process had a handler.
             if self._is_wanted or (self._post is not None and self._post.hang_ups() > self._heard):
                 self._hang_up()

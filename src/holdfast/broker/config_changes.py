@@ -1,15 +1,22 @@
-"""Differences between two configurations, and which of them a running broker cannot apply. Changes nothing."""
+"""Differences between two configurations: which a running broker cannot apply, and which two nodes may not have.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, get_args, get_type_hints
 
 from holdfast.broker.config import BrokerConfig
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
+from holdfast.config.values import Kind, Secret
+from holdfast.settings import Unit
 
+_FILES = ("the path of a file", "a directory")
 _FIXED = (
     "store",
     "store_password_file",
@@ -38,6 +45,22 @@ _TABLES = (
     "holdfast.http.tls",
 )
 """Modules of the classes whose keys are compared one by one."""
+_SHARED = (
+    "partitions",
+    "sessions",
+    "allow_addresses",
+    "default_queue",
+    "namespaces",
+    "security",
+    "sequences",
+    "limits",
+    "sinks",
+    "queues",
+    "routes",
+    "forwarders",
+    "policies",
+)
+"""Keys that all nodes of a cluster should have alike."""
 _RESTART = "Restore the old value, or restart the broker."
 
 
@@ -67,6 +90,54 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
                 what,
                 ("Give the new forwarder another name. The broker keeps the unsent messages of the old one."),
             )
+
+
+def what_nodes_share(config: BrokerConfig) -> dict[str, str]:
+    """Return table of the configuration -> what of it all nodes of a cluster should have alike, as text.
+
+    It contains no secret. Of a file it contains only whether the configuration names one, because machines may keep
+    their files in different places; of the file with users, their names.
+    """
+    found = {name: repr(_shared(getattr(config, name))) for name in _SHARED}
+    if config.cluster is not None:
+        found["cluster"] = repr((config.cluster.lease, config.cluster.partitions))
+    return found
+
+
+def _shared(value: Any) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        hints = get_type_hints(type(value), include_extras=True)
+        return [
+            (field.name, _named_files(content) if _names_files(hints[field.name]) else _shared(content))
+            for field in fields(value)
+            if not _is_secret(hints[field.name])
+            for content in (getattr(value, field.name),)
+        ]
+    if isinstance(value, Mapping):
+        return [(key, _shared(one)) for key, one in sorted(value.items())]
+    if isinstance(value, tuple):
+        return [_shared(one) for one in value]
+    if isinstance(value, frozenset):
+        return sorted(map(repr, value))
+    if isinstance(value, Enum):
+        return value.name
+    return value
+
+
+def _is_secret(hint: Any) -> bool:
+    return hint is Secret or any(_is_secret(one) for one in get_args(hint))
+
+
+def _names_files(hint: Any) -> bool:
+    """Whether a setting contains paths of files."""
+    metadata = getattr(hint, "__metadata__", ())
+    if any(one is Unit.FILE or (isinstance(one, Kind) and one.told.startswith(_FILES)) for one in metadata):
+        return True
+    return any(_names_files(one) for one in get_args(hint))
+
+
+def _named_files(value: Any) -> object:
+    return sorted(value) if isinstance(value, Mapping) else value is not None and value != ()
 
 
 def _differences(old: BrokerConfig, new: BrokerConfig) -> Iterator[KeyPath]:

@@ -5,9 +5,9 @@ The supervisor forks it before any worker. Both exchange JSON lines over a socke
 - agent to supervisor: ``{"view": {…}}`` at each change; ``{"refused": {"problem": …, "remedy": …}}``, then it ends.
 - supervisor to agent: ``{"stopped": [k, …]}``, the workers of these partitions have ended, or none was there, for each
   partition that is no longer in the view's ``mine``; ``{"failed": {k: why}}``, the workers of these cannot be started
-  here; ``{"serving": [k, …], "unreachable": {node: why}}``, all workers that accept requests, and all nodes that cannot
-  be reached; ``{"drain": true}``; ``{"end": true}``, after which the agent releases what has stopped, leaves the
-  cluster and ends.
+  here; ``{"serving": [k, …], "unreachable": {node: why}, "tables": {table: digest}}``, all workers that accept
+  requests, all nodes that cannot be reached, and what the nodes compare of their configurations; ``{"drain": true}``;
+  ``{"end": true}``, after which the agent releases what has stopped, leaves the cluster and ends.
 
 If the supervisor's end of the socket closes, the agent revokes all trust and ends without leaving: workers may still
 run, and other nodes declare this one dead. When the agent has ended for any reason, the supervisor revokes the trust.
@@ -51,6 +51,7 @@ from holdfast.settings import check_whole
 Report = Callable[..., None]
 """Logs an event: its level, its name, then its fields."""
 
+SAME_FILE: Final = "Give all nodes the same configuration file, and restart those with another one."
 CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
@@ -156,6 +157,23 @@ def report_cut_off(report: Report, before: View | None, now: View) -> None:
         report("warning", "cluster.cut_off", node=now.node, url=url, by=list(now.cut_off_by), remedy=CUT_OFF_REMEDY)
     elif was_cut_off and not now.cut_off_by:
         report("info", "cluster.reachable", node=now.node, url=url)
+
+
+def report_differing(report: Report, before: View | None, now: View) -> None:
+    """Log each node whose configuration began to differ from that of this one, and when it is the same again.
+
+    Args:
+        report: Logs an event.
+        before: The view before; None for the first one.
+        now: The view now.
+    """
+    known = before.differing if before is not None else {}
+    for node, tables in now.differing.items():
+        if known.get(node) != tables:
+            report("warning", "cluster.configuration_differs", node=node, tables=list(tables), remedy=SAME_FILE)
+    for node in known.keys() - now.differing.keys():
+        if node in now.nodes:
+            report("info", "cluster.configuration_same", node=node)
 
 
 class SupervisorLink:
@@ -353,6 +371,7 @@ class _Agent:
         view = replace(self._membership.view, trouble=self._trouble)
         if view != self._sent_view:
             report_cut_off(self._report, self._sent_view, view)
+            report_differing(self._report, self._sent_view, view)
             self._sent_view = view
             self._known |= view.mine.keys()
             self._supervisor.tell({"view": view.to_json()})
@@ -368,7 +387,7 @@ class _Agent:
             self._known.difference_update(failed)
             self._membership.failed(failed, trust_clock())
         if "serving" in told:
-            self._membership.serves(told["serving"], told["unreachable"])
+            self._membership.serves(told["serving"], told["unreachable"], told.get("tables"))
         if told.get("drain"):
             self._membership.drain()
         if told.get("end"):

@@ -33,6 +33,7 @@ from holdfast.cluster.rows import (
     Report,
     Request,
     Tell,
+    different_tables,
 )
 from holdfast.cluster.shares import shares_of, surplus
 from holdfast.cluster.states import (
@@ -123,6 +124,8 @@ class Membership:
         self._claim: Claim | None = None
         self._serving: tuple[int, ...] = ()
         self._unreachable: Mapping[str, str] = {}
+        self._tables: Mapping[str, str] = {}
+        self._differing: Mapping[str, tuple[str, ...]] = {}
         self._failed: dict[int, str] = {}
         """Partition that could not be served here -> why, until ``_rests_until``."""
         self._blamed: dict[int, str] = {}
@@ -150,6 +153,7 @@ class Membership:
             self.state in (NodeState.DRAINING, NodeState.JOINING_TO_DRAIN, NodeState.LEAVING),
             cut_off_by=self._cut_off_by,
             failed=dict(self._blamed),
+            differing=self._differing,
         )
 
     def trusted_until(self, partition: int) -> float:
@@ -160,7 +164,8 @@ class Membership:
     def report(self) -> Report:
         """What the row of this node should say about it."""
         served = self._in(*TRUSTED)
-        return Report(tuple(one for one in self._serving if one in served), dict(self._failed), self._unreachable)
+        serving = tuple(one for one in self._serving if one in served)
+        return Report(serving, dict(self._failed), self._unreachable, self._tables)
 
     @property
     def ending(self) -> list[int]:
@@ -310,14 +315,18 @@ class Membership:
         self._blamed.update(partitions)
         self.stopped(partitions)
 
-    def serves(self, partitions: Iterable[int], unreachable: Mapping[str, str]) -> None:
-        """Process which workers accept requests now, and which nodes cannot be reached: node -> why."""
+    def serves(
+        self, partitions: Iterable[int], unreachable: Mapping[str, str], tables: Mapping[str, str] | None = None
+    ) -> None:
+        """Process which workers accept requests now, which nodes cannot be reached (node -> why), and the digests of
+        the tables of the configuration."""
         before, self._serving = self._serving, tuple(sorted(partitions))
         if set(self._serving) - set(before):
             self._failures = 0
             if not self._failed:
                 self._blamed.clear()
         self._unreachable = dict(unreachable)
+        self._tables = dict(tables or {})
 
     def drain(self) -> None:
         """Give all partitions away, and take no others."""
@@ -368,6 +377,8 @@ class Membership:
             row.partition: owner.name for row in picture.ownership if (owner := picture.live_owner(row)) is not None
         }
         self._cut_off_by = picture.cut_off_by(self.node) if picture.is_member else ()
+        others = {node.name: different_tables(self._tables, node.tables) for node in picture.nodes}
+        self._differing = {name: tables for name, tables in others.items() if tables and name != self.node}
         self._look_at = now if self._is_notified else now + self._jittered(self._policy.poll)
         if not picture.is_member:
             self._event(NodeEvent.DECLARED_DEAD)

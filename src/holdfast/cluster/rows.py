@@ -31,22 +31,31 @@ class Report:
         serving: Its partitions whose workers accept requests.
         failed: Partition that it could not serve and now leaves to others -> why.
         unreachable: Node that it cannot reach -> why.
+        tables: Table of its configuration that all nodes should have alike -> keyed digest of it.
     """
 
     serving: tuple[int, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
         failed = {str(partition): why for partition, why in sorted(self.failed.items())}
-        return json.dumps({"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)})
+        told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
+        return json.dumps({**told, "tables": dict(self.tables)})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
         """Return the report with these JSON values; each may be missing."""
         failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
-        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})))
+        tables = dict(values.get("tables", {}))
+        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables)
+
+
+def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tables in which two nodes differ, of those whose digests both report."""
+    return tuple(sorted(name for name in one.keys() & other.keys() if one[name] != other[name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,7 @@ class NodeRow:
         is_draining: Whether it gives its partitions away.
         failed: Partitions that it reports as failed.
         unreachable: Nodes that it reports as unreachable.
+        tables: The digests of its configuration that it reports.
     """
 
     name: str
@@ -74,6 +84,7 @@ class NodeRow:
     is_draining: bool
     failed: tuple[int, ...] = ()
     unreachable: tuple[str, ...] = ()
+    tables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def may_own(self) -> bool:

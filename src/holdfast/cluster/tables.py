@@ -141,7 +141,8 @@ SELECT {_MAY_DECLARE},
     (SELECT coalesce(json_agg(json_build_array(name, incarnation, url, {_LEASE_END}, expires_at <= clock_timestamp(),
             EXISTS (SELECT FROM held WHERE key = {_OF_NODE.format("name")}), is_draining,
             ARRAY(SELECT jsonb_object_keys(report->'failed')::int),
-            ARRAY(SELECT jsonb_object_keys(report->'unreachable'))) ORDER BY name), '[]')
+            ARRAY(SELECT jsonb_object_keys(report->'unreachable')),
+            coalesce(report->'tables', '{{}}')) ORDER BY name), '[]')
         FROM holdfast_node WHERE space = %(space)s),
     (SELECT coalesce(json_agg(json_build_array(partition, owner, incarnation, epoch, wanted) ORDER BY partition), '[]')
         FROM holdfast_ownership WHERE space = %(space)s)

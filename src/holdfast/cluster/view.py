@@ -26,6 +26,7 @@ class View:
         cut_off_by: The nodes that cannot reach this one, if they are most of the others.
         failed: Partition that this node could not serve -> why, until it serves one again.
         engine: What keeps the leases, for people.
+        differing: Node -> the tables of its configuration that differ from those of this node.
     """
 
     node: str
@@ -37,6 +38,7 @@ class View:
     cut_off_by: tuple[str, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     engine: str = DATABASE
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -50,6 +52,7 @@ class View:
             "cut_off_by": list(self.cut_off_by),
             "failed": {str(partition): why for partition, why in sorted(self.failed.items())},
             "engine": self.engine,
+            "differing": {node: list(tables) for node, tables in sorted(self.differing.items())},
         }
 
     @classmethod
@@ -65,4 +68,5 @@ class View:
             tuple(values.get("cut_off_by", ())),
             {int(partition): why for partition, why in values.get("failed", {}).items()},
             values.get("engine", DATABASE),
+            {node: tuple(tables) for node, tables in values.get("differing", {}).items()},
         )

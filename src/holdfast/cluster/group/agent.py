@@ -15,7 +15,7 @@ from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off
+from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off, report_differing
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
 from holdfast.cluster.group.membership import GroupMembership, name_taken
@@ -361,6 +361,7 @@ class _GroupAgent:
                 for number in range(self._settings.partitions)
                 if self._notes.moved_to(number) == (node, self._since)
             ),
+            tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
         )
         for partition in membership.declined - self._told_declined:
             self._shared.say(*release_note(partition), lambda _is_written: None)
@@ -397,6 +398,7 @@ class _GroupAgent:
         view = replace(self._membership.view, trouble=self._trouble or self._membership.trouble(now))
         if view != self._sent_view:
             report_cut_off(self._report, self._sent_view, view)
+            report_differing(self._report, self._sent_view, view)
             self._sent_view = view
             self._supervisor.tell({"view": view.to_json()})
 
@@ -408,5 +410,5 @@ class _GroupAgent:
             failures = {int(partition): why for partition, why in told.get("failed", {}).items()}
             self._membership.failed(failures, trust_clock())
             if "serving" in told:
-                self._membership.serves(told["serving"], told["unreachable"])
+                self._membership.serves(told["serving"], told["unreachable"], told.get("tables"))
         self._supervisor.flush()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.rows import Report
+from holdfast.cluster.rows import Report, different_tables
 from holdfast.cluster.view import KAFKA, View
 from holdfast.core.states.table import absent
 from holdfast.exceptions import ConfigurationError
@@ -155,6 +155,8 @@ class GroupMembership:
         """Partition of this node whose worker could not be started -> why."""
         self._serving: tuple[int, ...] = ()
         self._unreachable: Mapping[str, str] = {}
+        self._tables: Mapping[str, str] = {}
+        self._differing: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def view(self) -> View:
@@ -167,7 +169,8 @@ class GroupMembership:
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
         wants = self.wants_partitions
-        return View(self.node, mine, owners, nodes, not wants, "", self._cut_off_by, dict(self._failed), KAFKA)
+        failed, differing = dict(self._failed), self._differing
+        return View(self.node, mine, owners, nodes, not wants, "", self._cut_off_by, failed, KAFKA, differing)
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -182,7 +185,7 @@ class GroupMembership:
     @property
     def report(self) -> Report:
         """Return what the node reports about itself."""
-        return Report(self._serving, dict(self._failed), dict(self._unreachable))
+        return Report(self._serving, dict(self._failed), dict(self._unreachable), self._tables)
 
     @property
     def ending(self) -> set[int]:
@@ -294,6 +297,7 @@ class GroupMembership:
         now: float,
         cut_off_by: tuple[str, ...] = (),
         moved: frozenset[int] = frozenset(),
+        tables: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -304,7 +308,10 @@ class GroupMembership:
             now: The time.
             cut_off_by: The nodes that cannot reach it, if they are most of the others.
             moved: The partitions that an operator has moved to this node.
+            tables: Other node -> the digests of its configuration.
         """
+        others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
+        self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
         self._declined &= moved
         if not is_cut_off:
@@ -362,9 +369,13 @@ class GroupMembership:
         for partition in partitions:
             self._on(partition, GroupEvent.STOPPED)
 
-    def serves(self, partitions: Iterable[int], unreachable: Mapping[str, str]) -> None:
-        """The workers of these partitions accept requests, and these nodes cannot be reached: node -> why."""
+    def serves(
+        self, partitions: Iterable[int], unreachable: Mapping[str, str], tables: Mapping[str, str] | None = None
+    ) -> None:
+        """The workers of these partitions accept requests, these nodes cannot be reached (node -> why), and the tables
+        of the configuration have these digests."""
         self._serving, self._unreachable = tuple(partitions), dict(unreachable)
+        self._tables = dict(tables or {})
         for partition in self._serving:
             self._failed.pop(partition, None)
 

@@ -172,7 +172,25 @@ def status_of(
         for one in partitions
     )
     problems = (*problems, *_problems(found, states), *_reported(found, reports, states))
-    return ClusterStatus(place, cluster, server, found, states, problems, tuple(warnings))
+    return ClusterStatus(place, cluster, server, found, states, problems, (*warnings, *_disagreements(reports)))
+
+
+def _disagreements(reports: Mapping[str, Report]) -> Iterator[str]:
+    """Yield the tables of the configuration in which nodes differ."""
+    alike: dict[str, dict[str, list[str]]] = {}
+    for node, report in reports.items():
+        for table, digest in report.tables.items():
+            alike.setdefault(table, {}).setdefault(digest, []).append(node)
+    same: dict[str, list[str]] = {}
+    for table, groups in sorted(alike.items()):
+        if len(groups) > 1:
+            nodes = " than on ".join(map(_nodes, sorted(groups.values(), key=len)))
+            same.setdefault(nodes, []).append(table)
+    for nodes, tables in same.items():
+        yield (
+            f"The configuration is different on {nodes}: {', '.join(tables)}. Give all nodes the same file, and "
+            "restart or reload those with another one."
+        )
 
 
 def require_node(status: ClusterStatus, node: str) -> None:

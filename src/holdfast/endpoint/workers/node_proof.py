@@ -42,6 +42,10 @@ class NodeProof:
         reveal the secret."""
         return self._digest("mark", "", "", "", b"")
 
+    def digest_of(self, table: str, content: bytes) -> str:
+        """Return a short digest of a table of the configuration. Without the secret, it does not tell the content."""
+        return self._digest("table", table, "", "", content)[:16]
+
     def headers(self, stamp: str, method: str, target: str, body: bytes) -> dict[str, str]:
         return {STAMP: stamp, PROOF: self._digest("request", stamp, method, target, body)}
 

@@ -118,6 +118,11 @@ class Post:
         with contextlib.suppress(OSError):
             self.control.sendall(json.dumps({"unreachable": dict(nodes)}).encode() + b"\n")
 
+    def tell_tables(self, tables: Mapping[str, str]) -> None:
+        """Report what nodes compare of their configurations: table -> digest."""
+        with contextlib.suppress(OSError):
+            self.control.sendall(json.dumps({"tables": dict(tables)}).encode() + b"\n")
+
     @staticmethod
     def leave() -> NoReturn:
         """End this process, after everything is closed.
@@ -195,7 +200,8 @@ class Supervisor:
         self._placements = Placements()
         self._view = View("", {}, {}, {})
         self._unreachable: Mapping[str, str] = {}
-        self._reported: tuple[tuple[int, ...], Mapping[str, str]] = ((), {})
+        self._tables: Mapping[str, str] = {}
+        self._reported: tuple[tuple[int, ...], Mapping[str, str], Mapping[str, str]] = ((), {}, {})
         self._processes: list[_Process] = []
         for number in range(count if agent is None else count + 1):
             taking, giving = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -404,7 +410,7 @@ class Supervisor:
         self._placements.set(
             Placement(local, remote, mine - local, others, view.trouble, cut_off, view.failed, view.engine)
         )
-        report = tuple(sorted(local)), self._unreachable
+        report = tuple(sorted(local)), self._unreachable, self._tables
         if report != self._reported:
             self._reported = report
             self._agent.report(*report)
@@ -476,8 +482,9 @@ class Supervisor:
             process.why = told["failed"]
             process.failed_starts += STARTS if told["is_final"] else 0
             return
-        if "unreachable" in told:
-            self._unreachable = told["unreachable"]
+        if "unreachable" in told or "tables" in told:
+            self._unreachable = told.get("unreachable", self._unreachable)
+            self._tables = told.get("tables", self._tables)
             self._place()
             return
         process.is_ready = True
