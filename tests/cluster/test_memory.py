@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_file_that_cannot_be_read_is_a_trouble_and_is_replaced(tmp_path: Path,
     memory.see("c1", {}, 0.0)
     assert memory.trouble == ""
     assert NodeMemory(str(tmp_path), "a").cluster == "c1"
+
+
+def test_the_file_is_durable_before_it_replaces_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, name=name, do=original: (done.append(name), do(*given)))
+    NodeMemory(str(tmp_path), "a").meet("one", {}, 0.0)
+    assert done == ["fsync", "replace"]
 
 
 def test_a_file_that_cannot_be_written_is_a_trouble_and_no_error(tmp_path: Path) -> None:

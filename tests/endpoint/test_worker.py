@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker, check_stores
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreAway
 from holdfast.store import open_store
 
 MESSAGE = Record("urn:s", 1, "urn:a", b"<x/>", 0.0)
@@ -59,3 +60,10 @@ def test_only_stores_with_sequences_or_messages_block_a_start_with_fewer_workers
     assert refusals(location) == ["2", ""]
     change(location, 1, Batch(sequences={"urn:s": None}))
     assert refusals(location) == ["", ""]
+
+
+@pytest.mark.parametrize("place", ["postgresql://u@127.0.0.1:1/x?space=orders", "kafka://127.0.0.1:1/t?cache=/none"])
+def test_a_server_without_its_database_names_the_store_as_its_user_did(place: str) -> None:
+    with pytest.raises(StoreAway) as caught:
+        check_stores(f"{place}&patience=0", 1)
+    assert re.search(rf"store at {re.escape(place)}[: ]", caught.value.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -18,6 +19,7 @@ import agent_child
 import holdfast
 
 PATIENCE = 240.0
+_STARTS = itertools.count()
 
 
 class Node:
@@ -25,6 +27,7 @@ class Node:
 
     def __init__(self, location: str, name: str, partitions: int, lease: float) -> None:
         self.name = name
+        location = location.replace("{node}", f"{name}-{next(_STARTS)}")
         path = os.pathsep.join([str(Path(holdfast.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             [sys.executable, agent_child.__file__, location, name, str(partitions), str(lease)],

@@ -130,7 +130,10 @@ class NodeMemory:
         new = self.file.with_suffix(".new")
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            new.write_bytes(content)
+            with new.open("wb") as opened:
+                opened.write(content)
+                opened.flush()
+                os.fsync(opened.fileno())  # otherwise a power cut may leave an empty file in the place of the old one
             os.replace(new, self.file)
             self.trouble = ""
         except OSError as error:

@@ -184,6 +184,7 @@ def _cluster_partitions(location: str | Path) -> int | None:
 
 def _last_store(location: str | Path, least: int) -> int:
     if is_remote(location):
+        store_exists(location)  # first, so that an error names the store that the user named
         last = least
         while store_exists(_place(location, last + 1)):
             last += 1

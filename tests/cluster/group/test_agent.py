@@ -24,7 +24,9 @@ Nodes = Callable[..., Node]
 
 @pytest.fixture
 def nodes(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Nodes]:
-    location = kafka_nodes(1).new_url(tmp_path / "cache")  # the cluster says how many partitions a new topic gets
+    location = kafka_nodes(1).new_url(
+        tmp_path / "cache-{node}"
+    )  # the cluster says how many partitions a new topic gets
     with ExitStack() as stack:
 
         def start(name: str, *, partitions: int = 6, lease: float = LEASE) -> Node:
@@ -76,7 +78,7 @@ def test_nodes_outlive_the_coordinator_of_their_group(
 ) -> None:
     """A client of Kafka that asks for the group then aborts its process, or asks the old coordinator for ever."""
     kafka = kafka_nodes(3)
-    location = kafka.new_url(tmp_path / "cache")
+    location = kafka.new_url(tmp_path / "cache-{node}")
     with ExitStack() as stack:
         nodes = [Node(location, name, 6, LEASE) for name in "ab"]
         for node in nodes:
@@ -113,6 +115,23 @@ def coordinator_of(kafka: Any, group: str) -> int | None:
     command = [sys.executable, "-c", _ASKING, kafka.servers, group]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     return int(told.stdout) if told.returncode == 0 else None
+
+
+def test_a_node_does_not_share_its_cache_with_another_one(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
+    started = [Node(kafka_nodes(1).new_url(tmp_path / "cache"), "a", 2, LEASE)]
+    try:
+        started[0].wait(lambda: started[0].view["mine"])
+        started.append(Node(kafka_nodes(1).new_url(tmp_path / "cache"), "b", 2, LEASE))
+        started[1].wait(lambda: started[1].events("refused"))
+        (told,) = started[1].events("refused")
+        assert told["refused"]["problem"].endswith(f"uses the cache at {tmp_path / 'cache'}")
+        assert "cache=/DIRECTORY/{node}" in told["refused"]["remedy"]
+        started[0].kill()
+        started.append(Node(kafka_nodes(1).new_url(tmp_path / "cache"), "c", 2, LEASE))
+        started[2].wait(lambda: started[2].view["mine"])
+    finally:
+        for one in started:
+            one.kill()
 
 
 def test_a_node_that_leaves_gives_its_partitions_away_at_once(nodes: Nodes) -> None:

@@ -67,7 +67,7 @@ class Cluster:
 @pytest.fixture
 def cluster(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(kafka_nodes(1).new_url(tmp_path / "cache", partitions=PARTITIONS), stack)
+        yield Cluster(kafka_nodes(1).new_url(tmp_path / "cache-{node}", partitions=PARTITIONS), stack)
 
 
 def test_a_node_is_drained_and_resumed(cluster: Cluster) -> None:
@@ -214,7 +214,7 @@ def test_a_node_that_others_cannot_reach_gives_its_partitions_away(cluster: Clus
 
 
 def test_a_place_without_a_cluster_is_an_error(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
-    location = kafka_nodes(1).new_url(tmp_path / "cache", partitions=PARTITIONS)
+    location = kafka_nodes(1).new_url(tmp_path / "cache-{node}", partitions=PARTITIONS)
     address = read_kafka_address(location)
     for _ in range(2):
         with pytest.raises(ConfigurationError, match="there is no cluster at kafka://"):

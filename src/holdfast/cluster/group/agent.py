@@ -26,7 +26,8 @@ from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock
 from holdfast.cluster.view import View
-from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed
+from holdfast.exceptions import ConfigurationError, HoldfastError, StoreFailed, StoreLocked
+from holdfast.store.directory import DirectoryLock
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
 
@@ -81,6 +82,8 @@ class _GroupAgent:
         """The report that Kafka has, or gets now."""
         self._is_saying = False
         self._describer = GroupDescriber(settings.location)
+        self._cache: DirectoryLock | None = None
+        """Locked until this process ends."""
         self._consumer: Consumer | None = None
         self._pins: dict[int, Consumer] = {}
         self._told_declined: frozenset[int] = frozenset()
@@ -101,6 +104,7 @@ class _GroupAgent:
 
     def run(self) -> int:
         try:
+            self._cache = self._lock_cache()
             self._require_topic()
             self._require_name()
             self._join()
@@ -126,6 +130,18 @@ class _GroupAgent:
     def close(self) -> None:
         """End what else runs for the agent."""
         self._describer.close()
+
+    def _lock_cache(self) -> DirectoryLock:
+        """Refuse to share the cache with another node: while that is paused, this one could take no partition over."""
+        place = self._address.cache
+        try:
+            return DirectoryLock(place)
+        except StoreLocked:
+            raise ConfigurationError(
+                f"Another node, of this cluster or another one, uses the cache at {place}",
+                remedy="Give each node on this machine another name (HOLDFAST_NODE), and its own cache: write "
+                "cache=/DIRECTORY/{node} in the URL of the store.",
+            ) from None
 
     def _require_topic(self) -> None:
         """Wait for Kafka, create missing topics, and check them."""
