@@ -1,4 +1,5 @@
-"""The guide on clusters, followed as it stands, but for the database's address and with free ports."""
+"""The guides on clusters, on PostgreSQL and on Kafka, followed as they stand, but for the addresses of the database and
+of Kafka's brokers, and with free ports."""
 
 from __future__ import annotations
 
@@ -17,8 +18,6 @@ import pytest
 from crew import wait_until
 from databases import Server
 from guides import blocks, environment
-
-import holdfast
 
 pytestmark = [
     pytest.mark.nightly,
@@ -56,20 +55,12 @@ class Started:
         self.process.communicate()
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, servers: Callable[[str], Server]) -> Iterator[list[Started]]:
+@pytest.fixture(params=["postgresql", "kafka"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Started]]:
     """The three nodes of the guide."""
     (secret,) = [text for text in blocks("cluster.md", "bash") if "openssl rand" in text]
     subprocess.run(["/bin/sh", "-c", secret], cwd=tmp_path, check=True)
-    (config,) = blocks("cluster.md", "toml")
-    for before, after in (
-        ("postgresql://holdfast@db.example/holdfast", servers("postgresql").new_url()),
-        ('listen.host = "0.0.0.0"', "listen.port = 0\nadmin.port = 0"),
-        ('host = "0.0.0.0"', "port = 0"),
-    ):
-        assert before in config
-        config = config.replace(before, after)
-    (tmp_path / "broker.toml").write_text(config)
+    (tmp_path / "broker.toml").write_text(_config(request, tmp_path))
     (commands,) = [text for text in blocks("cluster.md", "bash") if "HOLDFAST_NODE" in text]
     started: list[Started] = []
     try:
@@ -79,6 +70,37 @@ def nodes(tmp_path: Path, servers: Callable[[str], Server]) -> Iterator[list[Sta
         for one in started:
             if one.process.returncode is None:
                 one.kill()
+
+
+def _config(request: pytest.FixtureRequest, place: Path) -> str:
+    """The file of the guide, with free ports: as it says for a cluster on one machine."""
+    if request.param == "postgresql":
+        servers: Callable[[str], Server] = request.getfixturevalue("servers")
+        (config,) = blocks("cluster.md", "toml")
+        changes = [
+            ("postgresql://holdfast@db.example/holdfast", servers("postgresql").new_url()),
+            ('listen.host = "0.0.0.0"', "listen.port = 0\nadmin.port = 0"),
+        ]
+    else:
+        kafka = request.getfixturevalue("kafka_nodes")(1)
+        (config,) = [text for text in blocks("kafka-store.md", "toml") if "[cluster]" in text]
+        changes = [
+            ("kafka1:9092,kafka2:9092,kafka3:9092/holdfast", f"{kafka.servers}/{place.name}"),
+            ("cache=/var/lib/holdfast/cache", f"cache={place}/cache-{{node}}&replicas=1"),
+            ("[cluster]", "listen.port = 0\nadmin.port = 0\n[cluster]"),
+        ]
+    for before, after in (*changes, ('host = "0.0.0.0"', "port = 0")):
+        assert before in config
+        config = config.replace(before, after)
+    return config
+
+
+def run(line: str, place: Path) -> str:
+    """What a command of the guide prints."""
+    program = [sys.executable, "-m", "holdfast", *line.removeprefix("$ holdfast ").split()]
+    done = subprocess.run(program, cwd=place, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def count(admin: str) -> int | None:
@@ -91,12 +113,17 @@ def count(admin: str) -> int | None:
     return sum(one["end"] for one in queue["partitions"].values())
 
 
-def test_messages_to_any_broker_of_the_guide_are_in_the_queue_whichever_is_killed(nodes: list[Started]) -> None:
+def test_messages_to_any_broker_of_the_guide_are_in_the_queue_whichever_is_killed(
+    nodes: list[Started], tmp_path: Path
+) -> None:
     first, *others = nodes
-    with holdfast.sync.Source(first.url, store=":memory:") as source:
-        source.send("<order id='1'/>", action="urn:orders/Submit").acknowledged(60)
+    (commands,) = [text for text in blocks("cluster.md", "console") if "pkill" in text]
+    send, _, send_again, queues = commands.splitlines()
+    (tmp_path / "order.xml").write_text("<order id='1'/>")
+    run(send.replace("http://127.0.0.1:40001/", first.url), tmp_path)
     first.kill()
-    with holdfast.sync.Source(others[0].url, store=":memory:") as source:
-        source.send("<order id='2'/>", action="urn:orders/Submit").acknowledged(60)
+    run(send_again.replace("http://127.0.0.1:40002/", others[0].url), tmp_path)
+    listed = run(queues.replace("http://127.0.0.1:40012", others[0].admin.rstrip("/")), tmp_path)
+    assert ["orders", "2"] in [line.split()[:2] for line in listed.splitlines()]
     for node in others:
         wait_until(lambda node=node: count(node.admin) == 2)
