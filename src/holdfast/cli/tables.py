@@ -141,7 +141,7 @@ def admin_client(admin: str | None = None, store: str | None = None) -> AdminCli
     if store is not None:
         from holdfast.client.stopped_store import StoreTransport
 
-        client = AdminClient(StoreTransport(store), words)
+        client = AdminClient(StoreTransport(_location(store)), words)
     else:
         url = admin or DEFAULT_ADMIN
         if not is_url(url):
@@ -149,6 +149,23 @@ def admin_client(admin: str | None = None, store: str | None = None) -> AdminCli
         client = AdminClient(HTTPTransport(url, access(), words_without_answer), words)
     context.call_on_close(client.close)
     return client
+
+
+def _is_configuration(text: str) -> bool:
+    return text.endswith(".toml") and Path(text).is_file()
+
+
+def _location(store: str) -> str:
+    """Return the location of a STORE, which may be given as the configuration file of its broker.
+
+    Raises:
+        ConfigurationError: The file is not valid.
+    """
+    if not _is_configuration(store):
+        return store
+    from holdfast.broker.config_file import read_store_location
+
+    return read_store_location(store)
 
 
 def _is_told(admin: str | None) -> bool:
@@ -181,7 +198,8 @@ def _may_be_store(text: str) -> bool:
     from holdfast.store import is_remote
     from holdfast.store.directory import holds_store
 
-    return is_remote(text) or text.startswith(("/", "./", "../")) or text.endswith("/") or holds_store(Path(text))
+    is_path = text.startswith(("/", "./", "../")) or text.endswith("/")
+    return is_remote(text) or is_path or _is_configuration(text) or holds_store(Path(text))
 
 
 def find_by_beginning(shown: list[dict[str, Any]], name: str, beginning: str, what: str, place: str) -> dict[str, Any]:

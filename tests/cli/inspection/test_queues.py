@@ -66,6 +66,17 @@ def test_a_store_without_queues_says_so(run: Any, tmp_path: Path) -> None:
     assert run("queues", "empty").out == "There are no queues in empty.\n"
 
 
+@pytest.mark.parametrize("noun", ["queues", "sequences", "cursors"])
+def test_a_store_may_be_named_by_the_file_of_its_broker(run: Any, tmp_path: Path, noun: str) -> None:
+    from holdfast.store import open_store
+
+    (tmp_path / "elsewhere").mkdir()
+    open_store(tmp_path / "elsewhere" / "data").close()
+    (tmp_path / "elsewhere" / "a.toml").write_text("store = 'data'\n")
+    assert f"there are no {noun} in {tmp_path}/elsewhere/data." in run(noun, "elsewhere/a.toml").out.lower()
+    assert f"there are no {noun} in {tmp_path}/elsewhere/data." in run(noun, "show", "elsewhere/a.toml").out.lower()
+
+
 def test_a_name_that_may_be_meant_as_a_store_is_told_that_there_is_none(
     run: Any, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

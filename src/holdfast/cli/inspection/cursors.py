@@ -35,8 +35,9 @@ def cursors() -> None:
     holdfast cursors reset --admin http://127.0.0.1:8081 orders audit --to earliest
     holdfast cursors replay --admin http://127.0.0.1:8081 orders handler --ago 2h
 
-    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
-    other commands need a running server.
+    Without a sub-command, `show` runs. It reads STORE (a directory, the URL of a database or topic, or the
+    configuration file of a broker), or with --admin the admin listener of a running server. The other commands need a
+    running server.
     """
 
 

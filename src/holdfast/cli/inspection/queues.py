@@ -36,8 +36,9 @@ def queues() -> None:
     holdfast queues peek --admin http://127.0.0.1:8081 orders --limit 3
     holdfast queues export --admin http://127.0.0.1:8081 orders --jsonl orders.jsonl
 
-    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
-    other commands need a running server.
+    Without a sub-command, `show` runs. It reads STORE (a directory, the URL of a database or topic, or the
+    configuration file of a broker), or with --admin the admin listener of a running server. The other commands need a
+    running server.
     """
 
 

@@ -32,8 +32,9 @@ def sequences() -> None:
     holdfast sequences --admin http://127.0.0.1:8081 urn:uuid:2f0c... --json
     holdfast sequences suspend --admin http://127.0.0.1:8081 urn:uuid:2f0c... --reason "disk is full"
 
-    Without a sub-command, `show` runs. It reads STORE, or with --admin the admin listener of a running server. The
-    other commands need a running server. You can shorten an IDENTIFIER.
+    Without a sub-command, `show` runs. It reads STORE (a directory, the URL of a database or topic, or the
+    configuration file of a broker), or with --admin the admin listener of a running server. The other commands need a
+    running server. You can shorten an IDENTIFIER.
     """
 
 
