@@ -39,6 +39,10 @@ class KafkaTopics:
         for made in self._admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             made.result(PATIENCE)
 
+    def topics(self) -> set[str]:
+        """Return the names of all topics."""
+        return set(self._admin.list_topics(timeout=PATIENCE).topics)
+
     def send(self, topic: str, partition: int, value: str | None, key: str | None = None, **headers: str) -> None:
         """Append a record, and wait until Kafka has it."""
         outcomes: list[KafkaError | None] = []

@@ -164,9 +164,10 @@ def test_a_dry_run_samples_topics_and_reports_a_missing_topic_or_connector(
     code, _, errors = Driver(file, "--jars", jars).run("--available-now")
     assert code == 1
     assert "the topic nowhere does not exist" in errors
+    assert "nowhere" not in kafka.topics()
     code, _, errors = Driver(file).run("--available-now")
     assert code == 1
-    assert "add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in errors
+    assert "Add --packages org.apache.spark:spark-sql-kafka-0-10_2.13:" in errors
 
 
 @pytest.mark.nightly

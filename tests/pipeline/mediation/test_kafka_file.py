@@ -57,6 +57,7 @@ def test_topics_are_read_from_the_start_in_limited_batches_of_committed_records(
         "maxoffsetspertrigger": "100000",
         "includeheaders": "true",
         "kafka.isolation.level": "read_committed",
+        "kafka.allow.auto.create.topics": "false",
     }
     assert sink_options(read.sinks[0]) == {
         "kafka.bootstrap.servers": "k1:9092",

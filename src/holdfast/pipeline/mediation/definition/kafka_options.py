@@ -20,6 +20,8 @@ _SOURCE = {
     "startingoffsets": "earliest",
     # Skip records of aborted transactions.
     "kafka.isolation.level": "read_committed",
+    # Otherwise Kafka creates a topic that was deleted while a query reads it, with its own defaults.
+    "kafka.allow.auto.create.topics": "false",
 }
 _SECRET = re.compile(r"password|secret|jaas\.config|keystore\.key|private\.key|user\.info", re.IGNORECASE)
 _QUOTED = re.compile(r'="([^"]+)"')

@@ -160,6 +160,7 @@ def _consumer(spark: SparkSession, one: SourcePlan | SinkPlan) -> Iterator[Any]:
     for name in ("key.deserializer", "value.deserializer"):
         properties.setProperty(name, _DESERIALIZER)
     properties.remove("group.id")
+    properties.setProperty("allow.auto.create.topics", "false")  # it only looks
     properties.setProperty("default.api.timeout.ms", str(round(3 * _SECONDS * 1000)))
     consumer = _asked(one, lambda: jvm.org.apache.kafka.clients.consumer.KafkaConsumer(properties))
     try:
