@@ -389,6 +389,23 @@ def test_three_nodes_of_kafka_are_killed_in_turn_and_nothing_is_lost(kafka_nodes
     store.close()
 
 
+def test_a_store_whose_claim_took_long_is_in_no_trouble_once_it_is_open(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a server refuses all new messages, and without them nothing is written that ends the trouble."""
+    append, told = KafkaLog.append, []
+
+    def append_slowly(log: KafkaLog, records: Sequence[bytes], goes_on: Callable[[], bool]) -> list[int] | None:
+        told.append(goes_on())
+        return append(log, records, goes_on)
+
+    monkeypatch.setattr(KafkaLog, "append", append_slowly)
+    monkeypatch.setattr("holdfast.store.kafka.store._SILENCE", -1.0)
+    store = opened(url)
+    assert told and store.trouble == ""
+    store.close()
+
+
 @nightly
 @pytest.mark.slow
 def test_without_two_of_three_nodes_nothing_is_confirmed_until_one_is_back(kafka_nodes, tmp_path, content):

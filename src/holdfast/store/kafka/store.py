@@ -235,6 +235,8 @@ class KafkaStore(RocksDBStore):
             action = self._continue(applied)
         applied.write()
         self._log.stop_reading()
+        # A server accepts nothing new in trouble, so perhaps no write would end that of a slow opening.
+        self._tell("log", "")
 
     def _continue(self, applied: Applied | None = None) -> OwnerAction:
         """Append a claim, or read to the end of the log or to the first record that matters."""
