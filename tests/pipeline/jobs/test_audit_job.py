@@ -97,24 +97,27 @@ def test_an_address_that_cannot_be_read_is_wrong_usage_before_spark_starts(tmp_p
 
 
 VIOLATED = "holdfast: a guarantee was broken: violations: 1,234"
+UNSEEN = "holdfast: earlier runs of {} are in no journal that was named. "
 DAMAGED = "holdfast: files of the journal are damaged or missing: 2. "
 
 
 @pytest.mark.parametrize(
     ("found", "arguments", "exit_code", "told"),
     [
-        ((0, 0), [], 0, []),
-        ((0, 0), ["--strict"], 0, []),
-        ((0, 2), [], 0, [DAMAGED]),
-        ((0, 2), ["--strict"], 1, [DAMAGED]),
-        ((1234, 0), [], 1, [VIOLATED]),
-        ((1234, 2), [], 1, [VIOLATED, DAMAGED]),
+        ((0, 0, []), [], 0, []),
+        ((0, 0, []), ["--strict"], 0, []),
+        ((0, 2, []), [], 0, [DAMAGED]),
+        ((0, 2, []), ["--strict"], 1, [DAMAGED]),
+        ((1234, 0, []), [], 1, [VIOLATED]),
+        ((1234, 2, []), [], 1, [VIOLATED, DAMAGED]),
+        ((0, 0, [3]), [], 0, [UNSEEN.format("worker or cluster partition 3")]),
+        ((0, 2, [0, 3]), ["--strict"], 1, [DAMAGED, UNSEEN.format("workers or cluster partitions 0, 3")]),
     ],
 )
 def test_the_exit_code_reports_violations_and_with_strict_also_damage(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    found: tuple[int, int],
+    found: tuple[int, int, list[int]],
     arguments: list[str],
     exit_code: int,
     told: list[str],
@@ -162,6 +165,13 @@ def test_an_honest_run_ends_with_0_and_a_planted_violation_with_1(
     tables = {path.name: DeltaTable(str(path)).to_pyarrow_table().num_rows for path in (tmp_path / "out").iterdir()}
     assert tables == {line["table"]: line["rows"] for line in lines if line["event"] == "table"}
     assert tables["violations"] == 1
+
+    first = rows(store / "journal")[0]["run"]
+    for one in segments(store / "journal"):
+        if damage_of(one) or pq.read_table(one.path).to_pylist()[0]["run"] == first:
+            one.path.unlink()
+    result = CliRunner().invoke(audit_job.audit_command, [str(store / "journal")])
+    assert UNSEEN.format("worker or cluster partition 0") in result.stderr
 
 
 @pytest.mark.spark

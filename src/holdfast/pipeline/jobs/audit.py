@@ -83,7 +83,7 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
     skips it, and audits the rest; with --strict, the exit code is then 1 as well.
     """
     with own_words():
-        found, damaged = _run(place, arguments)
+        found, damaged, unseen = _run(place, arguments)
     if found:
         click.echo(f"holdfast: a guarantee was broken: violations: {found:,}", err=True)
     if damaged:
@@ -92,11 +92,24 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
             "disk for other damage: `holdfast store check`",
             err=True,
         )
+    if unseen:
+        click.echo(
+            f"holdfast: earlier runs of {workers_text(unseen)} are in no journal that was named. They are older than "
+            "its retention, or in the journals of other nodes. In a cluster, name the journals of all nodes: an admin "
+            "listener has only those of the present owners",
+            err=True,
+        )
     if found or (damaged and arguments["strict"]):
         sys.exit(_VIOLATED)
 
 
-def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> tuple[int, int]:
+def workers_text(workers: list[int]) -> str:
+    """Return workers, which in a cluster are cluster partitions, in words."""
+    which = ", ".join(map(str, workers[:SHOWN])) + (", …" if len(workers) > SHOWN else "")
+    return f"worker or cluster partition {which}" if len(workers) == 1 else f"workers or cluster partitions {which}"
+
+
+def _run(place: tuple[str | Path, ...], arguments: dict[str, Any]) -> tuple[int, int, list[int]]:
     away = arguments["away_seconds"]
     options = {**arguments["further"], **source_access(arguments)}
     options |= {} if away is None else {"awaySeconds": str(away)}
@@ -130,8 +143,9 @@ def _audit(
     out: str | None,
     kind: str,
     html: Path | None,
-) -> tuple[int, int]:
-    """Audit the journal; return the number of violations, and of damaged or missing files."""
+) -> tuple[int, int, list[int]]:
+    """Audit the journal; return the number of violations, that of damaged or missing files, and the workers with runs
+    of which it has no event."""
     from pyspark.sql import functions as F
 
     from holdfast.pipeline.audit.event_pass import is_of_several
@@ -178,13 +192,14 @@ def _audit(
 
         write_report(html, report(audited, [str(one) for one in place]))
     damaged = audited.cannot_say.where(F.col("kind").isin(*DAMAGE)).count()
+    unseen = audited.cannot_say.where("kind = 'not kept' AND run IS NULL").select("worker").distinct().collect()
     for cached in (journal, *tables.values()):
         cached.unpersist()
     audited.release()
     found, holes = rows["violations"], rows["cannot_say"]
     text = f"{counted(found, 'violation')}, {counted(holes, 'hole')} in the journal, {counted(damaged, 'damaged file')}"
     tell(text, event="end", violations=found, cannot_say=holes, damaged=damaged, seconds=_since(began))
-    return found, damaged
+    return found, damaged, sorted(row[0] or 0 for row in unseen)  # without workers, it is null
 
 
 def _write(table: DataFrame, path: str, kind: str) -> None:
