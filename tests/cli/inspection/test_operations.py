@@ -302,7 +302,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         assert run(noun, *place_, "--json").out.count('"outbound/forwarder/next/') == 4
     listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
     assert sum(one["lag"] for one in listed) == 3
-    assert run("forwarders", "resume", "next", *admin).out == "next continues.\n"
+    assert run("forwarders", "resume", "next", *admin).out == "next is resumed.\n"
     assert run("forwarders", "suspend", "nobody", *admin).code == 1
 
     def lag() -> int:

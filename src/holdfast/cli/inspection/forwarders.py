@@ -39,7 +39,7 @@ def forwarders() -> None:
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
 
     Without a sub-command, `show` runs. A forwarder has one part for each partition of its queue: NAME selects all of
-    them, KEY (forwarder/NAME/PARTITION, or the key of another outbox) selects one.
+    them, KEY selects one: forwarder/NAME/PARTITION, or what --json shows as `key`.
     """
 
 
@@ -145,7 +145,7 @@ def resume(name: str, admin: AdminClient, as_json: bool) -> None:
 
     A stopped forwarder needs a decision, because some of its messages may have arrived: `holdfast outbox retry`.
     """
-    tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} continues.", as_json)
+    tell(admin.steer(f"forwarders/{quoted(name)}/resume"), f"{name} is resumed.", as_json)
 
 
 @forwarders.command(short_help="Move a forwarder.")

@@ -145,7 +145,10 @@ def _what_it_means(in_doubt: int) -> str:
 
 @outbox.command()
 @click.argument("store", required=False)
-@click.option("--sequence-key", help="Only the messages with this key.  [default: all stopped keys]")
+@click.option(
+    "--sequence-key",
+    help="Only the messages with this key, as --json of list shows it.  [default: all stopped keys]",
+)
 @admin_option
 @json_option
 def retry(store: str | None, sequence_key: str | None, admin: str | None, as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 Partition p of worker w is partition w x P + p of a queue with P partitions in each worker. So a partition keeps its
 number when there are more workers. Dead letters of worker w begin at w x 10^12. The names of waiting messages and of
-journal files begin with ``w:``, except for worker 0. An endpoint without workers is worker 0.
+journal files, and the keys of outboxes, begin with ``w:``, except for worker 0. An endpoint without workers is worker
+0.
 
 The admin interface of each worker reads and writes these numbers. The store and the core number partitions from 0.
 """
@@ -138,14 +139,14 @@ class Numbering:
         return worker if worker < self.count else 0
 
     def mark(self, name: str) -> str:
-        """Return the name of one of this worker's waiting messages or journal files."""
+        """Return the name of one of this worker's waiting messages, outboxes or journal files."""
         return f"{self.worker}:{name}" if self.worker else name
 
     def own_name(self, text: str) -> str:
         return text.removeprefix(f"{self.worker}:") if self.worker else text
 
     def owner_of_name(self, text: str) -> int:
-        """Return the worker that owns a waiting message or a journal file."""
+        """Return the worker that owns a waiting message, an outbox or a journal file."""
         found = _MARKED.fullmatch(text)
         return int(found[1]) if found is not None and int(found[1]) < self.count else 0
 

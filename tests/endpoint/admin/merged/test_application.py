@@ -26,6 +26,7 @@ from admin_client import ACTION, Client
 
 from holdfast import Destination, HandlingPolicy, JournalPolicy, Message
 from holdfast.client.stopped_store import StoreTransport
+from holdfast.core.versions import Versions
 from holdfast.endpoint.admin.merged import application as joined_admin
 from holdfast.endpoint.journal import writer as room
 from holdfast.endpoint.journal.files import segments
@@ -335,6 +336,35 @@ async def test_dead_letters_of_both_have_numbers_of_their_own(crew: Crew, peer: 
     assert (await clients[0].ask("/dead-letters/all/discard", "POST"))[1] == {"discarded": 4, "count": 0}
     for missing in ("/outbox/1:http://a/", "/outbox/http:%2F%2Fa"):
         assert (await clients[0].ask(missing))[0] == 404
+
+
+async def test_each_outbox_has_a_key_of_its_own_which_all_requests_take(crew: Crew, peer: Any) -> None:
+    """One worker's partition 0 has the key of the other's, without the number of the worker."""
+    clients = await crew()
+    for client in clients:
+        running = client.app.running
+        for partition in range(SIZE):
+            key, versions = f"forwarder/next/{partition}", [(Versions("1.1"), False)]
+            running.engine.protocol.outbound.forward(key, "http://127.0.0.1:9/", versions, running.queue, partition)
+        running.engine.touch()
+    for number, client in enumerate(clients):
+        one = await sequence_at(number, peer(client.service.url))
+        await one.message(1)
+    listed = (await clients[0].ask("/forwarders"))[1]["forwarders"]
+    keys = [one["key"] for one in listed]
+    assert sorted(keys) == ["1:forwarder/next/0", "1:forwarder/next/1", "forwarder/next/0", "forwarder/next/1"]
+    for key in keys:
+        status, told = await clients[1].ask(f"/forwarders/{quote(key, safe='')}/suspend", "POST", json={"reason": key})
+        assert (status, [one["key"] for one in told["forwarders"]]) == (200, [key])
+    listed = (await clients[1].ask("/forwarders"))[1]["forwarders"]
+    assert [(one["key"], one["suspended"]) for one in listed] == [(one["key"], one["key"]) for one in listed]
+    waiting = (await clients[0].ask("/outbox"))[1]["messages"]
+    assert {one["key"] for one in waiting} <= set(keys) and len(waiting) == COUNT
+    for message in waiting:
+        assert message["message"] == f"{message['key']}/{message['offset']}"
+        for client in clients:
+            assert (await client.ask(f"/outbox/retry?key={quote(message['key'], safe='')}", "POST"))[0] == 200
+    assert (await clients[0].ask("/outbox/retry?key=2:forwarder/next/0", "POST"))[0] == 404
 
 
 async def test_a_sink_is_at_one_of_them_whoever_is_asked(crew: Crew, peer: Any) -> None:

@@ -119,7 +119,8 @@ class ForwarderRoutes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def _find(self, name: str) -> list[Outbox]:
-        found = [one for one in self._all() if name in (one.key, name_of(one.key))]
+        mark = numbering_of(self._app).mark
+        found = [one for one in self._all() if name in (mark(one.key), name_of(one.key))]
         if not found:
             raise Refused(404, f"no forwarder {name[:500]}", "List the forwarders with holdfast forwarders.")
         return found
@@ -129,7 +130,7 @@ class ForwarderRoutes:
         circuits = {one["to"]: one for one in self._app.engine.protocol.outbound.circuits.describe(now)}
         numbers = numbering_of(self._app)
         described = [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
-        return [numbers.describe_row(one) for one in described]
+        return [numbers.describe_row(one | {"key": numbers.mark(one["key"])}) for one in described]
 
     async def _list(self, asked: Asked) -> object:
         every = self._all()

@@ -69,7 +69,8 @@ class OutboxRoutes:
         return {"messages": [self._marked(one) for one in shown], "count": outboxes.count}
 
     def _marked(self, shown: dict[str, Any]) -> dict[str, Any]:
-        return shown | {"message": numbering_of(self._app).mark(shown["message"])}
+        mark = numbering_of(self._app).mark
+        return shown | {"message": mark(shown["message"]), "key": mark(shown["key"])}
 
     async def _show(self, asked: Asked, message: str) -> object:
         try:
@@ -94,9 +95,12 @@ class OutboxRoutes:
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
     async def _retry(self, asked: Asked) -> object:
-        outboxes = self._outboxes
+        outboxes, numbers, key = self._outboxes, numbering_of(self._app), asked.query.key
         try:
-            count = outboxes.retry(asked.query.key, self._app.engine.clock())
+            if key is not None and numbers.owner_of_name(key) != numbers.worker:
+                raise ConfigurationError(f"no message has the key {key!r}")
+            own = numbers.own_name(key) if key is not None else None
+            count = outboxes.retry(own, self._app.engine.clock())
         except ConfigurationError as error:
             raise Refused(404, error.message, "List the keys with holdfast outbox.") from None
         await self._app.engine.durable()
