@@ -49,6 +49,26 @@ def test_nothing_is_queued_before_its_publication_or_left_staged_after(side: Sid
     assert sum(one.count for one in side.told if isinstance(one, Delivered)) == 3
 
 
+def test_a_token_is_free_again_once_its_last_rows_are_on_their_way_and_not_before(side: Side) -> None:
+    """A writer that does not look at the answer would lose the rows that it stages under such a token."""
+    side.stage(0, "t", rows("1", "2"))
+    side.publish(0, "t", count=2)
+    side.take()
+    side.durable()
+    assert side.wanted  # published, and not read yet
+    with pytest.raises(NotStaged) as refused:
+        side.stage(1, "t", rows("3"))
+    assert refused.value.why is Why.TOKEN
+    with pytest.raises(NotStaged):
+        side.publish(1, "t", count=1)
+    side.read()
+    assert side.bodies() == []  # on their way, and not durable
+    side.stage(1, "t", rows("3"))
+    side.publish(1, "t", count=1)
+    side.settle()
+    assert side.bodies() == ["1", "2", "3"]
+
+
 def test_rows_of_one_key_are_in_one_partition_which_is_that_of_its_hash(side: Side) -> None:
     keys = ["", "ä", *"abcdefgh"]
     side.stage(0, "t", [row(f"{key}{n}", key) for n in range(3) for key in keys])

@@ -50,6 +50,12 @@ class Writer:
         asked = {"query": self.query, "tokens": tokens, "rows": rows} | more
         return await self.admin.ask(f"/sinks/{self.sink}/batches/{batch}", "POST", json=asked)
 
+    async def staged(self, batch: int, token: str, rows: Any, more: str = "") -> None:
+        assert (answer := await self.stage(batch, token, rows, more))[0] == 200, answer
+
+    async def published(self, batch: int, *tokens: str, rows: int = 0, **more: Any) -> None:
+        assert (answer := await self.publish(batch, *tokens, rows=rows, **more))[0] == 200, answer
+
     async def shown(self) -> Any:
         return (await self.admin.ask(f"/sinks/{self.sink}"))[1]
 
@@ -100,10 +106,10 @@ def taken(rows: int) -> dict[str, Any]:
 
 
 async def test_records_of_a_sink_name_it_as_their_sequence_and_are_numbered(writer: Writer) -> None:
-    await writer.stage(0, "t1", [row(message_id="urn:mine", headers=b"<h xmlns='urn:h'/>", relates_to="urn:r")] * 2)
-    await writer.publish(0, "t1", rows=2)
-    await writer.stage(1, "t1", [row(key="k")])
-    await writer.publish(1, "t1", rows=1)
+    await writer.staged(0, "t1", [row(message_id="urn:mine", headers=b"<h xmlns='urn:h'/>", relates_to="urn:r")] * 2)
+    await writer.published(0, "t1", rows=2)
+    await writer.staged(1, "t2", [row(key="k")])
+    await writer.published(1, "t2", rows=1)
     shown = await writer.moved()
     _, answer = await writer.admin.ask("/queues/inbox/0/messages")
     found = answer["messages"]
@@ -157,8 +163,8 @@ async def test_a_part_larger_than_a_commit_and_a_large_row_are_taken(writer: Wri
 
 
 async def test_rows_without_a_queue_go_to_the_one_that_the_request_names(writer: Writer) -> None:
-    await writer.stage(0, "t", [row(queue=None), row()], "&queue=other")
-    await writer.publish(0, "t", rows=2)
+    await writer.staged(0, "t", [row(queue=None), row()], "&queue=other")
+    await writer.published(0, "t", rows=2)
     await writer.moved()
     assert (len(await bodies(writer.admin)), len(await bodies(writer.admin, "other"))) == (1, 1)
 
@@ -172,7 +178,7 @@ async def test_a_batch_may_have_as_many_parts_as_a_large_write_has(writer: Write
 async def test_a_sink_reports_its_published_attempt_and_when_it_was_final(
     writer: Writer,
 ) -> None:
-    await writer.stage(0, "t", [row()])
+    await writer.staged(0, "t", [row()])
     asked = {"attempt": "ours", "final": True}
     assert (await writer.publish(0, "t", rows=1, **asked))[1] == {"published": True, "rows": 1, "attempt": "ours"}
     asked["attempt"] = "another"
@@ -188,7 +194,7 @@ async def test_a_sink_reports_its_published_attempt_and_when_it_was_final(
 async def test_a_batch_that_jumps_or_is_another_querys_is_refused_with_what_to_do(writer: Writer) -> None:
     for status, answer in (await writer.stage(5, "t", [row()]), await writer.publish(5)):
         assert (status, answer["why"], "the first one of the sink" in answer["error"]) == (409, "jump", True)
-    await writer.stage(0, "t", [row()])
+    await writer.staged(0, "t", [row()])
     assert (await writer.publish(0, "t", rows=1))[0] == 200
     for status, answer in (await writer.stage(7, "t", [row()]), await writer.publish(7)):
         assert (status, answer["why"], "does not follow 0" in answer["error"]) == (409, "jump", True)
@@ -220,7 +226,7 @@ async def test_a_query_goes_on_behind_batches_that_an_operator_says_need_not_com
     status, shown = await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q1", "after": 7})
     assert (status, shown["batch"]) == (200, 7)
     assert (await writer.publish(7))[1]["published"] is False
-    await writer.stage(8, "t", [row()])
+    await writer.staged(8, "t", [row()])
     assert (await writer.publish(8, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     for wrong in (-1, "7", 10**15):
         asked = {"query": "q1", "after": wrong}
@@ -245,14 +251,14 @@ async def test_a_restored_store_reuses_no_row_name_and_asks_about_lost_batches(s
             return service, Writer(Client(session, service.admin_url, service))
 
         service, writer = await begin()
-        await writer.stage(0, "a", [row("<a>0</a>")])
-        await writer.publish(0, "a", rows=1)
+        await writer.staged(0, "a", [row("<a>0</a>")])
+        await writer.published(0, "a", rows=1)
         await look(writer)
         await service.close(5.0)
         shutil.copytree(tmp_path / "inbox", tmp_path / "copy")
         service, writer = await begin()
         for batch in (1, 2):
-            await writer.stage(batch, f"b{batch}", [row(f"<a>{batch}</a>")])  # a token names a part until it has moved
+            await writer.staged(batch, f"b{batch}", [row(f"<a>{batch}</a>")])  # a token names a part until it has moved
             assert (await writer.publish(batch, f"b{batch}", rows=1))[0] == 200
         await look(writer)
         await service.close(5.0)
@@ -261,7 +267,7 @@ async def test_a_restored_store_reuses_no_row_name_and_asks_about_lost_batches(s
         service, writer = await begin(restored=True)
         status, answer = await writer.stage(3, "c", [row("<a>3</a>")])
         assert (status, answer["why"], "--after 2" in answer["remedy"]) == (409, "jump", True)
-        await writer.stage(1, "d", [row("<a>new</a>"), row("<a>newer</a>")])
+        await writer.staged(1, "d", [row("<a>new</a>"), row("<a>newer</a>")])
         assert (await writer.publish(1, "d", rows=2))[1]["published"]
         await look(writer)
     for names in (found, message_ids):
@@ -271,7 +277,7 @@ async def test_a_restored_store_reuses_no_row_name_and_asks_about_lost_batches(s
 
 
 async def test_a_batch_of_which_something_is_missing_is_not_published(writer: Writer) -> None:
-    await writer.stage(0, "t", [row(), row()])
+    await writer.staged(0, "t", [row(), row()])
     for tokens, rows, why in ((["t"], 1, "count"), (["t"], 3, "count"), ([], 1, "count"), (["t", "u"], 2, "unknown")):
         status, answer = await writer.publish(0, *tokens, rows=rows)
         assert (status, answer["why"]) == (409, why)
@@ -282,8 +288,8 @@ async def test_a_batch_of_which_something_is_missing_is_not_published(writer: Wr
 
 
 async def test_what_is_discarded_is_gone_but_not_what_is_published(writer: Writer) -> None:
-    await writer.stage(0, "t", [row()])
-    await writer.stage(0, "u", [row()])
+    await writer.staged(0, "t", [row()])
+    await writer.staged(0, "u", [row()])
     asked = {"tokens": ["u", "nothing"]}
     assert (await writer.admin.ask("/sinks/alerts/discard", "POST", json=asked))[0] == 204
     assert (await writer.admin.ask("/sinks/nothing/discard", "POST", json=asked))[0] == 204
@@ -295,22 +301,22 @@ async def test_what_is_discarded_is_gone_but_not_what_is_published(writer: Write
 
 
 async def test_what_no_publication_named_goes_with_it(writer: Writer) -> None:
-    await writer.stage(0, "winner", [row()])
-    await writer.stage(0, "loser", [row()])
-    await writer.publish(0, "winner", rows=1)
+    await writer.staged(0, "winner", [row()])
+    await writer.staged(0, "loser", [row()])
+    await writer.published(0, "winner", rows=1)
     shown = await writer.moved()
     assert (shown["staged"], shown["parts"], shown["bytes"]) == (0, 0, 0)
     assert (await writer.stage(0, "loser2", [row()]))[1]["already"]
 
 
 async def test_a_sink_is_bound_to_another_query_and_back_where_that_ended(writer: Writer) -> None:
-    await writer.stage(0, "t", [row()])
-    await writer.publish(0, "t", rows=1)
-    await writer.stage(1, "t", [row()])
+    await writer.staged(0, "t", [row()])
+    await writer.published(0, "t", rows=1)
+    await writer.staged(1, "t", [row()])
     status, shown = await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q2"})
     assert (status, shown["query"], shown["batch"], shown["staged"]) == (200, "q2", None, 0)
     other = Writer(writer.admin, query="q2")
-    await other.stage(0, "t", [row()])
+    await other.staged(0, "t", [row()])
     assert (await other.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     await writer.admin.ask("/sinks/alerts/bind", "POST", json={"query": "q1"})
     assert (await writer.publish(0, "t", rows=1))[1] == {"published": False, "rows": 0, "attempt": None}
@@ -319,13 +325,13 @@ async def test_a_sink_is_bound_to_another_query_and_back_where_that_ended(writer
 
 
 async def test_a_sink_that_is_forgotten_begins_anew_and_what_it_published_is_there(writer: Writer) -> None:
-    await writer.stage(0, "t", [row()])
-    await writer.publish(0, "t", rows=1)
-    await writer.stage(1, "t", [row()])
+    await writer.staged(0, "t", [row()])
+    await writer.published(0, "t", rows=1)
+    await writer.staged(1, "t", [row()])
     assert (await writer.admin.ask("/sinks/alerts", "DELETE"))[0] == 204
     assert (await writer.admin.ask("/sinks/alerts", "DELETE"))[0] == 404
     assert (await writer.admin.ask("/sinks/alerts"))[0] == 404
-    await writer.stage(0, "t", [row()])
+    await writer.staged(0, "t", [row()])
     assert (await writer.publish(0, "t", rows=1))[1] == {"published": True, "rows": 1, "attempt": ""}
     await writer.moved()
     assert len(await bodies(writer.admin)) == 2
@@ -349,7 +355,7 @@ async def test_more_than_may_be_staged_is_refused_and_what_is_published_makes_ro
         assert (await writer.stage(0, "t", [row()] * 7))[0] == 200
         status, answer = await writer.stage(0, "u", [row()])
         assert (status, "holdfast sinks" in answer["remedy"]) == (507, True)
-        await writer.publish(0, "t", rows=7)
+        await writer.published(0, "t", rows=7)
         await writer.moved()
         assert (await writer.stage(1, "t", [row()] * 7))[0] == 200
 
@@ -385,7 +391,7 @@ async def test_a_batch_is_said_to_be_published_when_that_is_durable_and_not_befo
     service = await serve(Destination(store, partitions=1))
     async with aiohttp.ClientSession() as session:
         writer = Writer(Client(session, service.admin_url, service))
-        await writer.stage(0, "t", [row()])
+        await writer.staged(0, "t", [row()])
         store.answers.clear()
         publishing = asyncio.ensure_future(writer.publish(0, "t", rows=1))
         async with asyncio.timeout(60):
@@ -414,8 +420,10 @@ async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any
     service = await serve(app)
     async with aiohttp.ClientSession() as session:
         writer = Writer(Client(session, service.admin_url, service))
-        await writer.stage(0, "t", [row(f"<n>{key}{n}</n>", key, reply_to="urn:r") for n in range(20) for key in "abc"])
-        await writer.publish(0, "t", rows=60)
+        await writer.staged(
+            0, "t", [row(f"<n>{key}{n}</n>", key, reply_to="urn:r") for n in range(20) for key in "abc"]
+        )
+        await writer.published(0, "t", rows=60)
         shown = await writer.moved()
         await app.handled()
     assert {sequence for sequence, _, _ in handled} == {shown["sequence"]}
@@ -427,13 +435,13 @@ async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any
 async def test_a_reader_that_waits_is_told_of_rows(writer: Writer) -> None:
     asked = {"queues": {"inbox": {"epoch": await writer.admin.epoch()}}, "wait": 60}
     waiting = asyncio.ensure_future(writer.admin.ask("/next-positions", "POST", json=asked))
-    await writer.stage(0, "t", [row()])
-    await writer.publish(0, "t", rows=1)
+    await writer.staged(0, "t", [row()])
+    await writer.published(0, "t", rows=1)
     assert (await waiting)[1]["queues"]["inbox"]["offsets"] == {"0": 1}
 
 
 async def test_nothing_is_staged_or_moved_while_the_disk_is_nearly_full(writer: Writer) -> None:
-    await writer.stage(0, "t", [row()])
+    await writer.staged(0, "t", [row()])
     writer.admin.app.running.store.trouble = "The disk is nearly full."
     assert (await writer.stage(0, "u", [row()]))[0] == 503
     assert (await writer.publish(0, "t", rows=1))[1]["published"] is True
