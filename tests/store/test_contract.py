@@ -287,7 +287,7 @@ def test_staged_rows_become_records_among_others_wherever_they_go(opened, record
     batch = Batch(appends=[("q", 0, offset, record(offset)) for offset in (0, 3)])
     for where, offset, chosen in ((("q", 0), 1, (0, 3)), (("other", 3), 0, (1, 2))):
         numbers, places = [[4, 300, 1 << 20, 1 << 40][n] for n in chosen], [found.places[n] for n in chosen]
-        batch.runs.append(Run(*where, offset, "urn:sink", "urn:made:", 8.0, 9.5, block.data, numbers, places))
+        batch.runs.append(Run(*where, offset, "s", "urn:sink", "urn:made:", 8.0, 9.5, block.data, numbers, places))
     opened.store.commit(batch)
     named = {"sequence": "urn:sink", "released_at": 9.5}
     first, last = (

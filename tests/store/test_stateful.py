@@ -141,7 +141,9 @@ class Stores(RuleBasedStateMachine):
             return
         (block,) = blocks_of_records([(where[0], record)], record.received_at)
         places, number = unpack(block.data).places, record.message_number
-        batch.runs.append(Run(*where, offset, "urn:s", "urn:m:", record.received_at, 1.5, block.data, [number], places))
+        batch.runs.append(
+            Run(*where, offset, "s", "urn:s", "urn:m:", record.received_at, 1.5, block.data, [number], places)
+        )
 
     def batch(self, data: st.DataObject) -> Batch:
         batch = Batch()

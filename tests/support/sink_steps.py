@@ -126,7 +126,7 @@ class Sent:
         for partition, end in sorted(ends.ends.items()):
             for block in read_range(plane, "out", ends.epoch, Range(partition, 0, end), patience):
                 records = [decode_record(encoded) for _, encoded in block]
-                found += [one.body.decode() for one in records if one.sequence == name]
+                found += [one.body.decode() for one in records if one.sequence.startswith(f"{name}#")]
         plane.close()
         return found
 

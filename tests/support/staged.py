@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from itertools import count
 from typing import Any
+from zlib import crc32
 
 from holdfast.core.events import ReadWanted
 from holdfast.core.policy import StagingPolicy
@@ -28,6 +29,10 @@ def row(body: str, key: str = "", queue: str = "inbox") -> Row:
     return queue, Record(key, 0, "urn:a", body.encode(), 0.0)
 
 
+def partition_of(key: str) -> int:
+    return crc32(key.encode()) % PARTITIONS
+
+
 def rows(*bodies: str, queue: str = "inbox") -> list[Row]:
     return [row(body, queue=queue) for body in bodies]
 
@@ -37,8 +42,18 @@ def unpacked(blocks: Iterable[Block]) -> Iterator[tuple[str, int, Record]]:
     for block in blocks:
         rows = unpack(block.data)
         for (queue, key_hash), place in zip(rows.entries, rows.places, strict=True):
-            run = Run(queue, 0, 0, "urn:s", "urn:made:", rows.received_at, 9.0, block.data, [7], [place])
+            run = Run(queue, 0, 0, "s", "urn:s", "urn:made:", rows.received_at, 9.0, block.data, [7], [place])
             yield queue, key_hash, decode_record(fill(run)[0])
+
+
+def exact(batches: int) -> list[str]:
+    """The bodies of batches of two tasks, each with the keys k0 to k3, partition after partition."""
+    mine = [[n for n in range(4) if partition_of(f"k{n}") == partition] for partition in range(PARTITIONS)]
+    return [f"{batch}-{task}-{n}" for some in mine for batch in range(batches) for task in range(2) for n in some]
+
+
+def _place(record: Record) -> tuple[str, int]:
+    return record.sequence, record.message_number
 
 
 class Side:
@@ -131,8 +146,9 @@ class Side:
         return [one for _, one in found]
 
     def bodies(self, queue: str = "inbox") -> list[str]:
-        every = [one for partition in range(PARTITIONS) for one in self.records(queue, partition)]
-        return [one.body.decode() for one in sorted(every, key=lambda one: (one.sequence, one.message_number))]
+        """The bodies, partition after partition, in each by Sequence and number."""
+        records = [sorted(self.records(queue, one), key=_place) for one in range(PARTITIONS)]
+        return [one.body.decode() for some in records for one in some]
 
     def stage(
         self, number: int, token: str, some: list[Row], sink: str = "s", query: str = "q", jumps: bool = False

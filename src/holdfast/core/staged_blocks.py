@@ -79,6 +79,7 @@ class Run:
     Args:
         queue, partition: Where they go.
         offset: That of the first.
+        sink: Name of the sink that they come from.
         sequence: What their records name as their Sequence.
         message_ids: What the MessageIDs begin with that are made for those without one; the number follows.
         received_at, now: Seconds since 1970-01-01 UTC: when they came, and their ``released_at``.
@@ -89,6 +90,7 @@ class Run:
     queue: str
     partition: int
     offset: int
+    sink: str
     sequence: str
     message_ids: str
     received_at: float

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import count
-from zlib import crc32
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from staged import PARTITIONS, Row, Side, row, rows
+from staged import PARTITIONS, Row, Side, exact, partition_of, row, rows
 
 from holdfast.core import staged_blocks as staged
 from holdfast.core.events import Delivered, Incident
@@ -75,7 +74,7 @@ def test_rows_of_one_key_are_in_one_partition_which_is_that_of_its_hash(side: Si
     side.publish(0, "t", count=30)
     side.settle()
     for partition in range(PARTITIONS):
-        mine = [key for key in keys if crc32(key.encode()) % PARTITIONS == partition]
+        mine = [key for key in keys if partition_of(key) == partition]
         assert [one.body.decode() for one in side.records("inbox", partition)] == [
             f"{key}{n}" for n in range(3) for key in mine
         ]
@@ -157,11 +156,12 @@ def test_a_block_cut_by_a_full_queue_continues_there_after_a_death(side: Side) -
         side.start()
         side.protocol.inbound.limits["inbox"] = QueueLimit(side.protocol.inbound.queue, 8)
         side.settle()
-    assert [*side.bodies(), *side.bodies("other")] == ["0", "1", "3", "4", "6", "7", "9", "10", "2", "5", "8", "11"]
-    numbers = [
-        one.message_number for name in side.queue_names for p in range(PARTITIONS) for one in side.records(name, p)
-    ]
-    assert sorted(numbers) == list(range(1, 13))
+    for partition in range(PARTITIONS):
+        mine = [n for n in range(12) if partition_of(f"k{n}") == partition]
+        found = [one for name in side.queue_names for one in side.records(name, partition)]
+        numbered = sorted((one.message_number, one.body.decode()) for one in found)
+        assert numbered == [(number, f"{n}") for number, n in enumerate(mine, 1)]
+        assert {one.sequence for one in found} == {f"urn:sink:0#{partition}"}
     assert side.staging.bytes_held == 0
 
 
@@ -396,15 +396,12 @@ def _settled(side: Side, dies: Callable[[], bool]) -> bool:
     return True
 
 
-EXACT = [f"{batch}-{task}-{n}" for batch in range(3) for task in range(2) for n in range(4)]
-
-
 def test_killed_after_any_event_every_row_is_there_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged, "MOST_ROWS", 3)
     for event in count():
         side, events = Side(), iter(range(1_000_000))
         deaths = write(side, 3, lambda events=events, event=event: next(events) == event)
-        assert side.bodies() == EXACT, event
+        assert side.bodies() == exact(3), event
         if not deaths:
             break
     assert event > 50
@@ -440,7 +437,7 @@ def test_killed_after_any_event_within_a_block_every_row_is_there_once(
         while side.staging.sink("s").rows_moving:
             side.widen(1)
             deaths += not _settled(side, dies)
-        assert side.bodies() == EXACT[:8], event
+        assert side.bodies() == exact(1), event
         assert side.staging.bytes_held == 0
         assert side.room <= 9  # a death costs a look at most
         if not deaths:
@@ -719,10 +716,17 @@ class World:
 
     @property
     def publications(self) -> list[list[str]]:
-        return [*self.gone, *(bodies for one in self.sinks.values() for bodies in one.published)]
+        """What ever was to arrive, split as it goes into partitions."""
+        published = [*self.gone, *(bodies for one in self.sinks.values() for bodies in one.published)]
+        places = [[(partition_of(key_of(body)), body) for body in bodies] for bodies in published]
+        return [[body for at, body in some if at == one] for some in places for one in range(PARTITIONS)]
 
     def known(self, sink: str, query: str) -> Known:
         return self.sinks.setdefault(sink, Known(query, is_sure=not self.is_restored))
+
+
+def key_of(body: str) -> str:
+    return f"k{int(body) % 5}"
 
 
 BATCH_NUMBERS = range(4)
@@ -764,7 +768,7 @@ class Life(RuleBasedStateMachine):
     def stage(self, sink: str, query: str, batch: int, token: str, size: int) -> None:
         said, jumps = self.next(sink, query, batch), query == "jumps"
         bodies = [next(self.bodies) for _ in range(size)]
-        some = [row(body, f"k{int(body) % 5}", ("inbox", "other")[int(body) % 2]) for body in bodies]
+        some = [row(body, key_of(body), ("inbox", "other")[int(body) % 2]) for body in bodies]
         known = self.model.sinks.get(sink)
         if said not in ("new", "old") or (said == "new" and known is not None and token in known.staged):
             with pytest.raises(NotStaged) as refused:
@@ -931,19 +935,21 @@ class Life(RuleBasedStateMachine):
         assert not any(one.moving for one in self.side.staging.every)
 
     def arrived(self) -> dict[str, list[str]]:
-        """Of each sink what is in the queues, by its numbers."""
+        """Of each Sequence of a sink what is in the queues, by its numbers, which begin with 1 and leave none out."""
+        places: dict[str, set[int]] = defaultdict(set)
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for queue in self.side.queue_names:
             for partition in range(PARTITIONS):
                 numbers: dict[str, int] = {}
                 for one in self.side.records(queue, partition):
                     found[one.sequence].append((one.message_number, one.body.decode()))
+                    places[one.sequence].add(partition)
                     assert one.message_number > numbers.get(one.sequence, 0)  # in each partition they ascend
                     numbers[one.sequence] = one.message_number
         for numbered in found.values():
             numbered.sort()
-            first = numbered[0][0]
-            assert [number for number, _ in numbered] == list(range(first, first + len(numbered)))
+            assert [number for number, _ in numbered] == list(range(1, 1 + len(numbered)))
+        assert all(len(partitions) == 1 for partitions in places.values())
         return {sequence: [body for _, body in numbered] for sequence, numbered in found.items()}
 
     @invariant()

@@ -13,7 +13,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record
 from holdfast.core.sinks.parts import Parts
-from holdfast.core.sinks.sink import Part, Sink
+from holdfast.core.sinks.sink import SINK, Part, Sink, message_ids_of, sequence_of
 from holdfast.core.staged_blocks import ROW_BYTES, Place, Rows, Run, unpack
 from holdfast.exceptions import StoreError
 
@@ -79,37 +79,41 @@ class Moves:
         first = part.queue.partitions[0].first
         assert found and found[0][0] == first, (sink.name, part.token, first)  # the store keeps it for the sink
         take = self._take_rows if part.is_by_row else self._take_block
-        arriving, waits_for = take(part, found, now)
+        arriving, waits_for = take(sink, part, found, now)
         if not arriving:
             sink.is_busy = False
             self._wait(sink, waits_for, now)
             return
         sink.waits_for = ""
         sink.leaving = sum(count for *_, count in arriving)
-        # The count of moved rows is in the batch that moves them: a crash repeats none and skips none.
+        # The count of moved rows and their numbers are in the batch that moves them: a crash repeats none and skips
+        # none.
         if part.moved == part.staged:
             self._moved_whole(sink, part)
         else:
             part.save()
+        if sink.moving or not sink.is_forgotten:
+            sink.queue.records.save_own(0, SINK, sink.to_state())
         # Readers learn of rows only when they are durable.
         self._commit.then(partial(self._moved, sink, arriving))
 
-    def _take_block(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+    def _take_block(
+        self, sink: Sink, part: Part, found: list[tuple[int, Record]], now: float
+    ) -> tuple[list[Arriving], str]:
         """Move rows of the part's first block; return them and what stops the rest."""
-        assert part.first_number is not None, part.token
         block = found[0][1].body
         try:
             rows = unpack(block)
         except StoreError as error:
             return [], f"{error.message}: part {part.token!r}, starting at its row {part.moved}"
-        gathered, waits_for = self._gather(rows, part.begun, part.first_number + part.moved)
+        gathered, waits_for = self._gather(rows, part.begun, self._numbers(sink, part))
         arriving: list[Arriving] = []
         # The store copies the rows' bytes out of the block: none is decoded here.
         for (name, partition), (numbers, places) in gathered.items():
             queue = self._inbound.queues[name]
-            run = Run(
-                name, partition, 0, part.sequence, part.message_ids, rows.received_at, now, block, numbers, places
-            )
+            sequence = sequence_of(part.sequence, partition)
+            made = message_ids_of(sequence)
+            run = Run(name, partition, 0, sink.name, sequence, made, rows.received_at, now, block, numbers, places)
             queue.records.append_run(run)
             arriving.append((queue, partition, run.offset, len(places)))
         taken = sum(len(places) for _, places in gathered.values())
@@ -122,17 +126,21 @@ class Moves:
             self._parts.left(part, rows.size)
         return arriving, waits_for
 
-    def _gather(self, rows: Rows, start: int, number: int) -> tuple[dict[tuple[str, int], Gathered], str]:
-        """Sort rows from ``start`` on by queue and partition, numbered from ``number``."""
+    def _numbers(self, sink: Sink, part: Part) -> list[int]:
+        return sink.numbers_of(part, self._inbound.queue.description.shared)
+
+    def _gather(self, rows: Rows, start: int, highest: list[int]) -> tuple[dict[tuple[str, int], Gathered], str]:
+        """Sort rows from ``start`` on by queue and partition, numbered after the highest number of each partition."""
         gathered: dict[tuple[str, int], Gathered] = {}
-        count = self._inbound.queue.description.shared
+        count = len(highest)
         limited: dict[str, int] = {}
         """Queues with a limit -> how many more rows they accept."""
         for (name, key_hash), place in islice(zip(rows.entries, rows.places, strict=True), start, None):
             # In order: behind a row that must wait, none moves.
             if limited.get(name) == 0:
                 return gathered, _full(name)
-            where = name, key_hash % count
+            partition = key_hash % count
+            where = name, partition
             into = gathered.get(where)
             if into is None:
                 queue = self._open_queue(name)
@@ -143,26 +151,30 @@ class Moves:
                     limited[name] = self._inbound.limits[name].room()
             if name in limited:
                 limited[name] -= 1
-            into[0].append(number)
+            highest[partition] += 1
+            into[0].append(highest[partition])
             into[1].append(place)
-            number += 1
         return gathered, ""
 
-    def _take_rows(self, part: Part, found: list[tuple[int, Record]], now: float) -> tuple[list[Arriving], str]:
+    def _take_rows(
+        self, sink: Sink, part: Part, found: list[tuple[int, Record]], now: float
+    ) -> tuple[list[Arriving], str]:
         """Move rows of a part of single records, each with its key as Sequence and its queue's name."""
         arriving: list[Arriving] = []
         waits_for = ""
-        for offset, record in found:
+        highest = self._numbers(sink, part)
+        for _, record in found:
             queue = self._open_queue(record.transport.decode())
             if isinstance(queue, str):
                 waits_for = queue
                 break
-            assert part.first_number is not None, part.token
-            partition = crc32(record.sequence.encode()) % queue.description.shared
+            partition = crc32(record.sequence.encode()) % len(highest)
+            highest[partition] += 1
             size = len(record.body) + len(record.headers) + ROW_BYTES
-            record.sequence, record.message_number = part.sequence, part.first_number + offset
+            record.sequence = sequence_of(part.sequence, partition)
+            record.message_number = highest[partition]
             if record.message_id is None:
-                record.message_id = f"{part.message_ids}{record.message_number:012x}"
+                record.message_id = f"{message_ids_of(record.sequence)}{record.message_number:012x}"
             record.released_at, record.transport = now, b""
             arriving.append((queue, partition, queue.records.append(partition, record), 1))
             self._parts.left(part, size)
@@ -190,6 +202,7 @@ class Moves:
 
     def _moved_whole(self, sink: Sink, part: Part) -> None:
         del sink.moving[0]
+        sink.forget_numbers()
         self._parts.drop(sink, part)
         if sink.is_forgotten and not sink.moving:
             self._on_emptied(sink)

@@ -110,12 +110,10 @@ class Part:
     at: float
     bytes: int = 0
     first_number: int | None = None
-    """Once published: the number of its first row among all rows that the sink published."""
+    """Once published: the number of its first row among all rows that the sink published. Parts move in this order."""
     sequence: str = ""
-    """Once published: the Sequence named in the records of its rows. It is the sink's Sequence of that time, so a
-    reader that has them from before a restore recognizes them."""
-    message_ids: str = ""
-    """Common prefix of the MessageIDs made for its rows; their number follows."""
+    """Once published: the sink's identifier of that time, which names the Sequences of its rows
+    (:func:`sequence_of`). So a reader that has them from before a restore recognizes them."""
     staged: int = 0
     """Number of rows ever staged."""
     moved: int = 0
@@ -136,10 +134,8 @@ class Part:
         return said if self.is_by_row else said | {"rows": [self.staged, self.moved, self.begun]}
 
     def publish(self, sequence: str, first_number: int) -> None:
-        """Publish its rows under these names, to move into their queues."""
+        """Publish its rows under this name, to move into their queues."""
         self.first_number, self.sequence = first_number, sequence
-        # Without its last twelve digits, which are the row's number: one digest serves all rows.
-        self.message_ids = derived_message_id(sequence)[:-12]
 
     def save(self) -> None:
         """Save it with the open batch."""
@@ -151,13 +147,15 @@ class Sink:
     """One sink.
 
     Args:
-        identifier: A URI never used before: the Sequence named in the records of its rows, from the next batch on.
+        identifier: A URI never used before. It names the Sequences of its rows (:func:`sequence_of`), from the next
+            batch on.
         queue: The queue that stores its state; has no records.
         done: The batches of that query that are published, or count as published, as their numbers plus one.
         published: The number of rows ever published.
         former: Query that it was bound to before -> the last range of its batches.
         parts: The staged and moving parts, by token.
         moving: The published parts with rows not yet in their queues, in order.
+        numbers: Identifier -> the highest message number of its Sequence in each partition.
         attempt: The writer's name for the attempt at the last batch; None: unknown.
         final_at: Seconds since 1970-01-01 UTC, when the last one was published, if no batch follows it.
         is_sure: Whether it has published since the store was restored, if ever: no batch is then missing before the
@@ -176,6 +174,7 @@ class Sink:
     former: dict[str, list[int]] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict)
     moving: list[Part] = field(default_factory=list)
+    numbers: dict[str, list[int]] = field(default_factory=dict)
     attempt: str | None = None
     final_at: float | None = None
     is_sure: bool = True
@@ -203,6 +202,17 @@ class Sink:
         if len(self.done) > MOST_RANGES:
             self.done.discard_lowest()
         self.is_sure = True
+
+    def numbers_of(self, part: Part, partitions: int) -> list[int]:
+        """Return the highest message numbers of the part's Sequences, to be increased with each row that moves."""
+        numbers = self.numbers.setdefault(part.sequence, [])
+        numbers += [0] * (partitions - len(numbers))
+        return numbers
+
+    def forget_numbers(self) -> None:
+        """Forget the numbers of former identifiers that no remaining row needs."""
+        used = {self.identifier, *(part.sequence for part in self.moving)}
+        self.numbers = {name: numbers for name, numbers in self.numbers.items() if name in used}
 
     @property
     def staged(self) -> list[Part]:
@@ -236,6 +246,7 @@ class Sink:
         return Incident(what, self.identifier, level=level, detail={"sink": self.name, **detail})
 
     def to_state(self) -> State:
+        """Return the state to save."""
         return {
             "name": self.name,
             "identifier": self.identifier,
@@ -243,12 +254,27 @@ class Sink:
             "done": self.done.to_state(),
             "rows": self.rows,
             "published": self.published,
+            "numbers": self.numbers,
             "former": self.former,
             "attempt": self.attempt,
             "final": self.final_at,
             "sure": self.is_sure,
             "forgotten": self.is_forgotten,
         }
+
+
+def sequence_of(identifier: str, partition: int) -> str:
+    """Return the Sequence of a sink's rows in a partition.
+
+    Like the Sequence of a peer, it is in one partition, and its numbers ascend there without gaps over all queues.
+    """
+    return f"{identifier}#{partition}"
+
+
+def message_ids_of(sequence: str) -> str:
+    """Return the common prefix of the MessageIDs made for rows of a Sequence; their number follows."""
+    # Without its last twelve digits, which are the row's number: one digest serves all rows.
+    return derived_message_id(sequence)[:-12]
 
 
 def check_follows(batch: Batch, last: int | None, is_sure: bool) -> None:

@@ -459,6 +459,7 @@ class Sinks:
             state["rows"],
             state["published"],
             {query: done if isinstance(done, list) else _up_to(done) for query, done in state["former"].items()},
+            numbers=state.get("numbers", {}),
             attempt=state.get("attempt"),
             final_at=state.get("final"),
             is_sure=state.get("sure", True),

@@ -69,7 +69,7 @@ class WriteOptions(ServerOptions):
         to: Address for rows without a value in these columns, instead of a queue.
         action: Action of rows without a value in the column ``action``.
         sequence_key: Name of the column that groups rows: the writer sends all rows with the same value in one
-            Sequence, in order. By default, all rows of the write form one Sequence.
+            Sequence, in order. By default, all rows of the write are in one Sequence.
         sink_id: Name of the sink on the server: letters, digits, dots, hyphens and underscores. The default for a
             stream is its query id. If you name the sink, the server rejects another query (a new checkpoint) until you
             rebind the sink.

@@ -114,7 +114,7 @@ async def test_records_of_a_sink_name_it_as_their_sequence_and_are_numbered(writ
     _, answer = await writer.admin.ask("/queues/inbox/0/messages")
     found = answer["messages"]
     assert [one["message_number"] for one in found] == [1, 2, 3]
-    assert {one["sequence"] for one in found} == {shown["sequence"]}
+    assert {one["sequence"] for one in found} == {shown["sequence"] + "#0"}
     assert [one["message_id"] for one in found[:2]] == ["urn:mine"] * 2
     assert found[2]["message_id"].startswith("urn:uuid:")
     assert [one["headers"] for one in found] == ["<h xmlns='urn:h'/>"] * 2 + [""]
@@ -420,14 +420,15 @@ async def test_handlers_get_each_row_once_and_those_of_a_key_in_order(serve: Any
     service = await serve(app)
     async with aiohttp.ClientSession() as session:
         writer = Writer(Client(session, service.admin_url, service))
-        await writer.staged(
-            0, "t", [row(f"<n>{key}{n}</n>", key, reply_to="urn:r") for n in range(20) for key in "abc"]
-        )
+        some = [row(f"<n>{key}{n}</n>", key, reply_to="urn:r") for n in range(20) for key in "abc"]
+        await writer.staged(0, "t", some)
         await writer.published(0, "t", rows=60)
         shown = await writer.moved()
         await app.handled()
-    assert {sequence for sequence, _, _ in handled} == {shown["sequence"]}
-    assert sorted(number for _, number, _ in handled) == list(range(1, 61))
+    names = [f"{shown['sequence']}#{partition}" for partition in range(2)]
+    numbers = [[number for sequence, number, _ in handled if sequence == name] for name in names]
+    assert all(some == list(range(1, 1 + len(some))) for some in numbers)
+    assert sum(map(len, numbers)) == 60
     for key in "abc":
         assert [body for _, _, body in handled if body.startswith(key)] == [f"{key}{n}" for n in range(20)]
 

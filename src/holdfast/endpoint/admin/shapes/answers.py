@@ -547,9 +547,10 @@ class SinkShown(Shape):
 
     ``batch``: the last published batch of its query; ``published``: rows published in total; ``moving``: published
     rows that are not in their queues yet, and ``waits_for``: what they wait for; ``staged``: unpublished rows, in
-    ``parts`` parts; ``bytes``: the size of the moving and the staged rows; ``sequence``: the Sequence name of the
-    records made from its rows; ``attempt``: the writer's name for that last batch; ``final_at``: when that batch was
-    published, in seconds since 1970-01-01 UTC, if it is the last one.
+    ``parts`` parts; ``bytes``: the size of the moving and the staged rows; ``sequence``: its identifier, which
+    the Sequences of its rows begin with: ``SEQUENCE#0``, and so on, one for each partition; ``attempt``: the writer's
+    name for that last batch; ``final_at``: when that batch was published, in seconds since 1970-01-01 UTC, if it is the
+    last one.
     """
 
     name: str
