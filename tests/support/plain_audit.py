@@ -186,6 +186,7 @@ def _inbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:
         promised = detail if row["event"] == "created" else detail[1:]
         if row["event"] in ("created", "stands") and promised and AT_MOST_ONCE not in (assurance or ""):
             assurance = promised[0]
+    is_sink = any(row["event"] == "delivered" and row["peer"] for row in events)
     yield SequenceRow(
         role=IN,
         sequence=name,
@@ -197,7 +198,7 @@ def _inbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:
         ended=_first(micros(row["at"]) for row in reversed(events) if row["event"] in ("terminated", "expired")),
         messages=len(there),
         highest=max(there, default=0),
-        missing=max(there, default=0) - len(there),
+        missing=0 if is_sink else max(there, default=0) - len(there),
         delivered=len(_of(events, "delivered")),
         held=len(held - gone),
         discarded=len(_of(events, "discarded")),
@@ -207,7 +208,8 @@ def _inbound(name: str, events: list[Row]) -> Iterator[SequenceRow | Gap]:
         transmitted=0,
         retransmitted=0,
     )
-    yield from _gaps(IN, name, [row for row in events if _of([row], *_THERE)])
+    if not is_sink:
+        yield from _gaps(IN, name, [row for row in events if _of([row], *_THERE)])
 
 
 _THERE = ("delivered", "held", "discarded", "not queued", "given up", "stands", "arrived")

@@ -201,7 +201,7 @@ def with_a_sink(rows: list[Row], chance: random.Random) -> list[Row]:
             }
             added.append(usual | own | {"event": "staged", "queue": "staging/1", "partition": 0, "offset": more})
             own["ordinal"] += 1
-            where = {"queue": "rows", "partition": 0, "offset": more, "since": row["at"]}
+            where = {"queue": "rows", "partition": 0, "offset": more, "since": row["at"], "peer": "sink/rows"}
             added.append(usual | own | where | {"event": "delivered"})
     return rows + added
 

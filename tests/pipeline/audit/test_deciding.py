@@ -5,6 +5,7 @@ Covers pipeline/audit/counters.py, pipeline/audit/events.py and pipeline/audit/g
 
 from __future__ import annotations
 
+import io
 import random
 from collections import Counter
 from functools import cache
@@ -14,10 +15,14 @@ import told as _told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_audit import found_in, model
+from staged import PARTITIONS, Side, row
 
 from examples import examples
+from holdfast.core.policy import DestinationPolicy
+from holdfast.endpoint.journal.events import Collector
+from holdfast.endpoint.journal.files import HEADER, frames_of, rows_of
 from holdfast.pipeline.audit.counters import decide
-from holdfast.pipeline.audit.events import IN, WAY, Gap, Latencies, Told, Violation
+from holdfast.pipeline.audit.events import IN, WAY, Gap, Latencies, Latency, SequenceRow, Told, Violation
 from holdfast.pipeline.audit.gaps import Gaps
 
 Row = dict[str, Any]
@@ -43,6 +48,31 @@ def test_the_tables_are_those_of_the_model_for_any_journal(seeds: list[int], dat
     rows = _told.apart([_told.worn(runs, chance) for runs in journals])
     rows = _told.with_a_sink(rows, chance)
     assert counted(rows) == Counter(model(rows))
+
+
+def test_rows_of_a_sink_have_its_name_as_peer_and_no_gaps_whatever_files_are_gone() -> None:
+    """A sink with two queues, whose rows lie in every partition of both."""
+    side, journal = Side(), Collector(iter(range(1, 1_000)).__next__, DestinationPolicy())
+    for batch in range(2):
+        side.stage(batch, f"t{batch}", [row(f"{n}", f"k{n}", ("inbox", "other")[n % 3 > 0]) for n in range(40)])
+        side.publish(batch, f"t{batch}", count=40)
+        while side.taken or side.wanted or side.protocol.wants_commit or side.protocol.effects:
+            if side.taken:
+                journal.durable(side.taken[0])
+            side.step()
+    data, _ = frames_of("run", None, 0, journal.take())
+    events = rows_of(io.BytesIO(HEADER + data))
+    assert sum(one["event"] == "delivered" for one in events) == 80
+    for kept in range(0, len(events), 7):
+        found = found_in(events[kept:])
+        assert not [one for one in found if type(one) is not SequenceRow and type(one) is not Latency]
+        sequences = [one for one in found if type(one) is SequenceRow]
+        assert {one.peer for one in sequences} <= {"sink/s"}
+        assert not any(one.missing for one in sequences)
+    assert sorted(one.sequence for one in found_in(events) if type(one) is SequenceRow) == [
+        f"urn:sink:0#{partition}" for partition in range(PARTITIONS)
+    ]
+    assert {one["partition"] for one in events if one["sequence"] == "urn:sink:0#1"} == {1}
 
 
 def test_what_the_tables_are_tested_with_has_everything_in_it() -> None:

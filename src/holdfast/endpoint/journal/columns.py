@@ -37,7 +37,11 @@ COLUMNS = (
     Column("partition", "int", "The partition of the queue."),
     Column("offset", "bigint", "The offset in the partition, the first of a range."),
     Column("since", "timestamp", "When the message was received or submitted."),
-    Column("peer", "string", "The other party: an address, the owner of a certificate, or the name of a reader."),
+    Column(
+        "peer",
+        "string",
+        "The other party: an address, the owner of a certificate, the name of a reader, or `sink/NAME`.",
+    ),
     Column("key", "string", "The outbox; for a forwarder `forwarder/NAME/PARTITION`."),
     Column("attempt", "int", "Number of the attempt, from 1."),
     Column("detail", "string", "More details, depending on the event."),
@@ -67,7 +71,7 @@ EVENTS: Mapping[str, str] = {
     "expired": "The Sequence reached its Expires, or its inactivity timeout.",
     "forgotten": "The process no longer remembers the Sequence.",
     "delivered": "A message is durable in its queue for the application. `since`: when it was received; null if it "
-    "was held since an earlier run.",
+    "was held since an earlier run. `peer`: the sink that published it, if any.",
     "held": "A message is durable, and waits for a lower number.",
     "discarded": "A held message was discarded with its incomplete Sequence, or its queue no longer exists.",
     "not queued": "A message was accepted without going into a queue. `detail`: why.",
@@ -100,5 +104,7 @@ DAMAGED = "damaged"
 """The event that readers add for a file they leave out."""
 RECOVERED = "recovered"
 """``detail`` of what stands since before its run."""
+SINK_PEER = "sink/"
+"""``peer`` of a row that a sink published begins with this; the name of the sink follows."""
 LIFE = {"closed": "closed", "closing": "closed", "terminated": "terminated", "terminating": "terminated"}
 """State of an inbound Sequence, as saved -> the event that reports it."""

@@ -33,7 +33,8 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Batch, Snapshot, State
 from holdfast.core.rm_destination.destination import TIME_IS_UP
 from holdfast.core.sending.outboxes.records import stored_outboxes
-from holdfast.endpoint.journal.columns import LIFE, RECOVERED
+from holdfast.core.staged_blocks import Run
+from holdfast.endpoint.journal.columns import LIFE, RECOVERED, SINK_PEER
 
 Row = tuple[Any, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -108,10 +109,7 @@ class Collector:
             queues, partitions, offsets, records = zip(*batch.appends, strict=True)
             self._put((APPENDED, at, queues, partitions, offsets, list(map(_STAMP, records))), len(offsets))
         for run in batch.runs:
-            count = len(run.places)
-            stamps = [(run.sequence, number, run.received_at) for number in run.numbers]
-            places = ((run.queue,) * count, (run.partition,) * count, tuple(range(run.offset, run.offset + count)))
-            self._put((APPENDED, at, *places, stamps), count)
+            self._moved_rows(run, at)
         if batch.holds or batch.releases or batch.drops:
             self._holding(batch, at)
         if self._unqueued:
@@ -131,6 +129,13 @@ class Collector:
         for queue, _ in batch.deletes:
             # With the cursor of its outbox: ``replies/KEY``.
             self._addresses.pop(queue.partition("/")[2], None)
+
+    def _moved_rows(self, run: Run, at: float) -> None:
+        head, where = (at, "delivered", run.sequence), (1, run.queue, run.partition)
+        # Each event names the sink, because no event of an earlier file need be left that does.
+        tail = (run.received_at, SINK_PEER + run.sink, None, None, None)
+        rows = [(*head, number, *where, offset, *tail) for offset, number in enumerate(run.numbers, run.offset)]
+        self._put((ROWS, rows), len(rows))
 
     def _holding(self, batch: Batch, at: float) -> None:
         for sequence, number, record in batch.holds:

@@ -53,11 +53,12 @@ class Audit:
         sequences: A row for each Sequence: ``role`` ("in": received here; "out": sent from here), ``sequence``,
             ``peer``, ``key`` (of an outbox), ``assurance``, ``state`` (the last known one), ``begun`` (null: before the
             journal), ``ended``, ``messages`` (accepted; for a sent Sequence, those that the next hop has), ``highest``
-            number, ``missing`` (the numbers below it without a message), ``completeness`` (``messages`` of
-            ``highest``), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``, ``acknowledged``, ``duplicates``
-            (dropped), ``transmitted``, ``retransmitted`` (number of retransmissions). Events are counted as far as the
-            journal goes back, present and missing numbers from number 1.
-        peers: The same, summed for each ``role`` and ``peer``, with the number of ``sequences``, the number of
+            number, ``missing`` (the numbers below it without a message; 0 for a sink), ``completeness`` (``messages``
+            of these and the missing ones), ``delivered``, ``held`` (now), ``discarded``, ``not_queued``,
+            ``acknowledged``, ``duplicates`` (dropped), ``transmitted``, ``retransmitted`` (number of retransmissions).
+            Events are counted as far as the journal goes back, present and missing numbers from number 1. The rows of a
+            sink have a Sequence in each partition, with the sink as ``peer``: ``sink/NAME``.
+        peers: The same, summed for each ``role`` and known ``peer``, with the number of ``sequences``, the number of
             ``complete`` ones, which miss nothing, and ``retransmission_rate``, retransmissions for each transmitted
             message.
         gaps: A row for each gap in the numbers of a Sequence: ``role``, ``sequence``, ``number`` (the first missing),
@@ -143,7 +144,8 @@ def _sequences(things: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     told = _only(things, "sequence").withColumns({"begun": _time("begun"), "ended": _time("ended")})
-    completeness = F.when(F.col("highest") > 0, F.col("messages") / F.col("highest"))
+    everything = F.col("messages") + F.col("missing")
+    completeness = F.when(everything > 0, F.col("messages") / everything)
     before = told.columns.index("missing") + 1
     columns = [*told.columns[:before], "completeness", *told.columns[before:]]
     return told.withColumn("completeness", completeness).select(*columns)
@@ -152,10 +154,15 @@ def _sequences(things: DataFrame) -> DataFrame:
 def _peers(sequences: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    totals = sequences.groupBy("role", "peer").agg(
-        F.count("*").alias("sequences"),
-        F.sum(F.when(F.col("missing") == 0, 1).otherwise(0)).alias("complete"),
-        *(F.sum(name).alias(name) for name in _ADDED),
+    # What is left of a Sequence whose peer no remaining event names says nothing about a peer.
+    totals = (
+        sequences.where("peer IS NOT NULL")
+        .groupBy("role", "peer")
+        .agg(
+            F.count("*").alias("sequences"),
+            F.sum(F.when(F.col("missing") == 0, 1).otherwise(0)).alias("complete"),
+            *(F.sum(name).alias(name) for name in _ADDED),
+        )
     )
     everything = F.col("messages") + F.col("missing")
     completeness = F.when(everything > 0, F.col("messages") / everything)

@@ -93,6 +93,8 @@ class OfInbound:
         self._duplicates = 0
         self._discards, self._not_queues = Ranges(), Ranges()
         self._gaps = Gaps(IN, name, self.found)
+        self._is_sink = False
+        """Whether a sink numbers its rows when it publishes them, so they have no gaps, whatever the journal lacks."""
         self._said, self._placed = Ranges(), self._gaps.there
         self._waited, self._gone, self._standing = Ranges(), Ranges(), Ranges()
         self._dead = Ranges()
@@ -174,7 +176,7 @@ class OfInbound:
             ended=self._ended,
             messages=there.count,
             highest=there.highest,
-            missing=there.highest - there.count,
+            missing=0 if self._is_sink else there.highest - there.count,
             delivered=delivered.count,
             held=held,
             discarded=self._discards.count,
@@ -272,13 +274,18 @@ class OfInbound:
             self._tell("acknowledged too early", told)
         if number in self._untold:
             self._untold.discard(number)
-        self._gaps.come(number, told.at)
+        if self._is_sink:
+            self._placed.add(number)
+        else:
+            self._gaps.come(number, told.at)
         self._here.add(number)
 
     def _delivery(self, told: Told) -> None:
         number, offset = told.number, told.offset
         if number is None or offset is None:
             return
+        if told.peer is not None:
+            self._is_sink, self._peer = True, told.peer
         self._put(told, number)
         self._gone.add(number)
         if number in self._dead:  # the operator retried a dead letter
