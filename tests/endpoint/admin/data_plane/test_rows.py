@@ -87,6 +87,9 @@ BAD: list[tuple[Any, str, str]] = [
     (row(b"<a/><b/>"), "body", "one well-formed XML element"),
     (row("caf\u00e9"), "body", "one well-formed XML element"),
     (row(None), "body", "no body"),
+    (row(b""), "body", "the body is empty"),
+    (row(""), "body", "the body is empty"),
+    (row(" \n"), "body", "the body is empty"),
     (row(7), "body", "a body must be text, bytes"),  # type: ignore[arg-type]
     (row(action=None), "action", "no action"),
     (row(action=""), "action", "empty"),

@@ -154,7 +154,7 @@ class RowReader:
         if row.action is None:
             raise RowRefused("action", "the row has no action", "Every message needs one, such as 'urn:orders/Submit'.")
         if row.body is None:
-            raise RowRefused("body", "the row has no body", "Add one XML element, or b'' for an empty Body.")
+            raise RowRefused("body", "the row has no body", _ONE_ELEMENT)
         if row.action not in self._actions:
             _check("action", check_action, row.action)
             self._actions.add(row.action)
@@ -169,6 +169,9 @@ class RowReader:
         if headers:
             _check("headers", check_header_blocks, headers)
         body = row.body if is_sure else _check("body", body_bytes, row.body)
+        # An empty Body is legal SOAP, but in a table it is a value that went missing.
+        if not body.strip():
+            raise RowRefused("body", "the body is empty", _ONE_ELEMENT)
         # Validated now: published with the rest, such a row could never be sent.
         most = self._limits.max_bytes - self._limits.max_header_bytes
         if len(body) > most:
@@ -211,6 +214,7 @@ def _check_reply_to(column: str, text: str) -> None:
 
 _CHECKS = {"message_id": check_iri, "relates_to": check_text, "reply_to": _check_reply_to}
 """``relates_to`` repeats the MessageID of a peer, whatever it is."""
+_ONE_ELEMENT = "A body is one XML element."
 _NO_TEXTS = (None, None, None, None)
 _ROW = f"A row is an array of {', '.join(COLUMNS)}: text or nil; body and headers are bytes."
 
