@@ -768,4 +768,4 @@ def test_of_two_queries_that_use_one_name_the_one_that_lags_is_told_once(
         for offset in (first, second, end):
             slow.commit(offset)
     (told,) = caplog.messages
-    assert "is at {0: 10}, but this query is at {0: 5}: another query uses the name" in told
+    assert "is at partition 0 offset 10, but this query is at partition 0 offset 5: another query uses the name" in told

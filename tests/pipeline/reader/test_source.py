@@ -157,6 +157,20 @@ def test_going_on_at_a_cursor_is_said(orders: FakeServer, caplog: pytest.LogCapt
     assert "continues where reader spark of queue orders stopped" in caplog.text
 
 
+def test_a_restart_on_many_partitions_names_a_few_of_them(server: FakeServer, caplog: pytest.LogCaptureFixture):
+    server.create("orders", partitions=128)
+    for partition in range(128):
+        server.append("orders", partition, [record(number) for number in range(partition % 4)])
+    reader = stream(server)
+    start = reader.initialOffset()
+    reader.commit(reader.latestOffset(start, ReadAllAvailable()))
+    stream(server).initialOffset()
+    (told,) = caplog.messages
+    assert "stopped: partition 1 offset 1, partition 2 offset 2, partition 3 offset 3" in told
+    assert told.endswith("more; offset 0 in the other 32 partitions")
+    assert len(told) < 500
+
+
 def test_a_stream_in_sparks_order_of_calls_reads_every_row_once(orders: FakeServer):
     reader = stream(orders, maxRowsPerBatch="50")
     limit = reader.getDefaultReadLimit()

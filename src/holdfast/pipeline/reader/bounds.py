@@ -73,6 +73,19 @@ def _asked(
     return offsets.resolve(position if isinstance(position, str) else position.get(ends.queue, {}), ends, option)
 
 
+def positions_text(positions: Positions) -> str:
+    """Return positions for a log line: a queue may have many partitions, and most of them may be at offset 0."""
+    moved = [f"partition {one} offset {at:,}" for one, at in sorted(positions.items()) if at]
+    rest = len(positions) - len(moved)
+    zero = f"offset 0 in {'all' if not moved else 'the other'} {rest} partitions" if rest else ""
+    return "; ".join(part for part in (few(moved), zero) if part)
+
+
+def ranges_text(ranges: Sequence[QueueRange]) -> str:
+    """Return ranges of offsets for a log line or an error."""
+    return few(f"queue {queue} partition {one.partition} offsets {one.start} to {one.end - 1}" for queue, one in ranges)
+
+
 def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -> int:
     """Handle deleted records: end the read, or report them as skipped; return their number.
 
@@ -84,7 +97,7 @@ def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -
     Raises:
         RecordsTrimmed: The query does not tolerate it.
     """
-    ranges = few(f"queue {queue} partition {p.partition} offsets {p.start} to {p.end - 1}" for queue, p in lost)
+    ranges = ranges_text(lost)
     rows = sum(part.rows for _, part in lost)
     if lost and options.fail_on_loss:
         raise RecordsTrimmed(

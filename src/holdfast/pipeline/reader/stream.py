@@ -164,8 +164,10 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
                 remedy=f"holdfast cursors delete --admin {self._options.broker} {queue} {reader}, or set another "
                 "name with option reader",
             )
-        log.warning("the stream continues where reader %s of queue %s stopped: %s", reader, queue, positions)
-        return {**ends.firsts, **positions}
+        positions = {**ends.firsts, **positions}
+        where = bounds.positions_text(positions)
+        log.warning("the stream continues where reader %s of queue %s stopped: %s", reader, queue, where)
+        return positions
 
     def _join(self, ends: Ends, left: Place | None) -> Place:
         """Return the starting place of a queue that the checkpoint does not know, or its previous place.
@@ -175,10 +177,11 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         if left is not None:
             if ends.queue in self._left:
                 self._left.remove(ends.queue)
-                log.warning("queue %s exists again, and is read from %s", ends.queue, left.positions)
+                where = bounds.positions_text(left.positions)
+                log.warning("queue %s exists again, and is read from %s", ends.queue, where)
             return left
         place = Place(ends.epoch, self._patience.call(lambda: self._begin(ends, ends.firsts)))
-        log.info("queue %s is new, and is read from %s", ends.queue, place.positions)
+        log.info("queue %s is new, and is read from %s", ends.queue, bounds.positions_text(place.positions))
         return place
 
     @staticmethod
@@ -298,16 +301,15 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         if gone:
             log.warning(
                 "deleted during or after a batch that read them: %s. The logs of its tasks name the skipped records",
-                gone,
+                bounds.ranges_text(gone),
             )
 
     def _leave(self, places: Places, queues: Sequence[str]) -> Places:
         for queue in queues:
             if queue not in self._left:
                 self._left.add(queue)
-                log.warning(
-                    "queue %s is dropped at %s, because option failOnDataLoss is false", queue, places.queues[queue]
-                )
+                where = bounds.positions_text(places.queues[queue].positions)
+                log.warning("queue %s is dropped at %s, because option failOnDataLoss is false", queue, where)
         read = {queue: place for queue, place in places.queues.items() if queue not in queues}
         return replace(places, queues=read, left={**places.left, **{one: places.queues[one] for one in queues}})
 
@@ -409,8 +411,8 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
                 "a different reader for each query",
                 self._options.reader,
                 queue,
-                ahead,
-                {one: positions[one] for one in ahead},
+                bounds.positions_text(ahead),
+                bounds.positions_text({one: positions[one] for one in ahead}),
             )
 
     def stop(self) -> None:
