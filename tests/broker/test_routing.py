@@ -220,7 +220,7 @@ PIECES = st.lists(st.sampled_from(["urn:", "a", "b", "/"]), max_size=4).map("".j
 PATTERNS = st.lists(st.sampled_from(["urn:", "a", "b", "/", "*"]), min_size=1, max_size=4).map("".join)
 SEVERAL = st.lists(PATTERNS, max_size=3, unique=True).map(tuple)
 HEADERS = st.builds(HeaderConfig, st.sampled_from(["o:h", "h"]), SEVERAL)
-XPATHS = st.sampled_from(["", "", "//a", "/o:b[@i = 'a']", "//a/b", "not(//b)"])
+XPATHS = st.sampled_from(["", "", "//a", "/o:b[@i = 'a']", "//a/b", "not(//b)", "/c = 'x y'", "/c  =  'x  y'"])
 ROUTES = st.lists(
     st.builds(
         RouteConfig,
@@ -234,6 +234,7 @@ ROUTES = st.lists(
 )
 BLOCKS = st.lists(st.tuples(st.sampled_from(['<o:h xmlns:o="urn:o">', "<h>"]), PIECES), max_size=2)
 BODIES = st.sampled_from(["<a/>", "<a><b/></a>", '<o:b xmlns:o="urn:o" i="a"/>', '<o:b xmlns:o="urn:o"/>', "<c/>"])
+BODIES |= st.sampled_from(["<c>x y</c>", "<c>x  y</c>"])
 
 
 def like(patterns: tuple[str, ...], text: str) -> bool:
@@ -269,6 +270,21 @@ def test_a_router_says_what_going_through_the_routes_says(routes: list[RouteConf
 @given(PATTERNS, PIECES)
 def test_a_pattern_matches_what_its_regular_expression_does(pattern: str, text: str) -> None:
     assert matches(pattern, text) == like((pattern,), text)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_hidden"),
+    [
+        ("/c = 'x y'", "/c  =\n'x y' ", True),
+        ("/c = 'x y'", "/c = 'x  y'", False),
+        ('/c = "it\'s  x"', '/c = "it\'s x"', False),
+        ("//a and //b", "//aand //b", False),
+    ],
+)
+def test_blanks_between_the_parts_of_an_xpath_do_not_count_and_those_in_literals_do(
+    first: str, second: str, is_hidden: bool
+) -> None:
+    assert hides(RouteConfig(("q",), xpath=first), RouteConfig(("q",), xpath=second)) is is_hidden
 
 
 @settings(max_examples=examples(100))

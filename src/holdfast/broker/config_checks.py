@@ -6,6 +6,7 @@ a check that needs it ends (``config.unreadable``). There is one check for each 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from holdfast.broker.cluster_config import SHORTEST_SECRET
@@ -35,6 +36,7 @@ from holdfast.store.address import is_kafka, read_address
 from holdfast.store.kafka.address import PARTITIONS, read_kafka_address
 
 _DATABASE = 'Write store = "postgresql://user@host/name" or "kafka://…", or remove [cluster].'
+_LITERAL_OR_SPACE = re.compile(r"""("[^"]*"|'[^']*')|\s+""")
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -330,12 +332,17 @@ def hides(first: RouteConfig, second: RouteConfig) -> bool:
     pairs = (first.to, second.to), (first.action, second.action), (first.user, second.user)
     if not all(_covers(*pair) for pair in pairs):
         return False
-    if first.xpath and first.xpath.split() != second.xpath.split():
+    if first.xpath and _spaced(first.xpath) != _spaced(second.xpath):
         return False
     if first.header is None:
         return True
     header = second.header
     return header is not None and header.name == first.header.name and _covers(first.header.value, header.value)
+
+
+def _spaced(xpath: str) -> str:
+    """Return an XPath with single spaces between its parts; white space in a literal stays as it is."""
+    return _LITERAL_OR_SPACE.sub(lambda found: found[1] or " ", xpath).strip()
 
 
 def _covers(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
