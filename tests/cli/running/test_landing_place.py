@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +27,27 @@ def test_a_directory_gets_a_file_for_each_body_and_keeps_nothing_half_written(tm
     names = sorted(path.name for path in (tmp_path / "deep" / "landed").iterdir())
     assert names == ["1234-1.xml", "http%3A%2F%2Fexample%2Fx%20y-2.xml"]
     assert (tmp_path / "deep" / "landed" / "1234-1.xml").read_bytes() == b"<a>\xc3\xa9</a>"
+
+
+def test_new_files_and_directories_have_durable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync of a file alone may leave it without a name after a power failure."""
+    synced: set[tuple[int, int]] = set()
+    original = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced.add((found.st_dev, found.st_ino))
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    Lines(tmp_path / "a" / "b" / "got.jsonl").close()
+    Directory(tmp_path / "c" / "d").close()
+    for name in (".", "a", "a/b", "c"):
+        found = (tmp_path / name).stat()
+        assert (found.st_dev, found.st_ino) in synced, name
+    synced.clear()
+    Lines(tmp_path / "a" / "b" / "got.jsonl").close()
+    assert synced == {((tmp_path / "a" / "b").stat().st_dev, (tmp_path / "a" / "b").stat().st_ino)}
 
 
 def test_attachments_are_files_before_the_body_or_base64_in_its_line(tmp_path: Path) -> None:

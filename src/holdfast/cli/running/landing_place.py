@@ -39,7 +39,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            _make_directory(path)
             # Kept open: renames in it become durable by a sync of it.
             self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             with tempfile.TemporaryFile(dir=path):
@@ -72,6 +72,23 @@ class Directory:
         os.close(self._directory)
 
 
+def _make_directory(path: Path) -> None:
+    """Make a directory and its missing parents, with durable names."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for one in missing:
+        _sync_name(one)
+
+
+def _sync_name(path: Path) -> None:
+    """Make the name of a new file or directory durable: a sync of the file alone keeps its content, and may lose it."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 class Lines:
     """A line of JSON for each message, appended to one file.
 
@@ -91,8 +108,9 @@ class Lines:
         self._syncing = threading.Lock()
         self._synced = 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(path.parent)
             self._file = path.open("a+b", buffering=0)
+            _sync_name(path)  # also of a file that exists: who made it may have been killed before this
             self._written = self._take_up(path)
         except OSError as error:
             raise ConfigurationError(
