@@ -26,6 +26,7 @@ from quick_spark import QUICK_JAVA
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import STARTS
 from holdfast.pipeline.jobs.land import _follow, _land, _source_options, _trigger, land_command
+from holdfast.pipeline.jobs.reland import reland_command
 from holdfast.pipeline.landing import tables as landing
 from holdfast.pipeline.landing.tables import LandedBatch
 from holdfast.pipeline.reader.options import ReadOptions
@@ -243,7 +244,18 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     monkeypatch.setattr(landing, "land", land)
     monkeypatch.setattr(checkpoints, "settle", lambda spark, **_where: {"x": {0: 90}})
     monkeypatch.setattr(landing, "read_landed", lambda spark, out: nothing_landed())
-    reading = ("schema", "schema_file", "prefix", "lenient", "max_elements", "also", "element", "by_day", "table")
+    reading = (
+        "schema",
+        "schema_file",
+        "xsd",
+        "prefix",
+        "lenient",
+        "max_elements",
+        "also",
+        "element",
+        "by_day",
+        "table",
+    )
     given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
     arguments |= {"available_now": True, "until_rows": None, "types": {}}
@@ -315,6 +327,14 @@ def test_wrong_usage_is_told_before_spark_is_started():
     result = CliRunner().invoke(land_command, [*required, "--available-now", "--interval", "1"])
     assert result.exit_code == 2
     assert "exclude each other" in result.output
+    given = ["--schema", "id INT", "--xsd", __file__]
+    for command in (land_command, reland_command):
+        names = required if command is land_command else ["--landed", "o", "--out", "p"]
+        result = CliRunner().invoke(command, [*names, *given])
+        assert (result.exit_code, "--schema and --xsd exclude each other" in result.output) == (2, True)
+        result = CliRunner().invoke(command, [*names, *given[2:]])
+        assert isinstance(result.exception, ConfigurationError)
+        assert "test_land_job.py" in str(result.exception)
     for wrong, why in (("nonsense", "--broker='nonsense'"), ("", "--broker=''")):
         result = CliRunner().invoke(land_command, ["--broker", wrong, "--out", "o", "--checkpoint", "c"])
         assert result.exit_code == 2
@@ -333,4 +353,4 @@ def test_arguments_become_a_trigger_and_options_of_the_source():
 
 def test_the_help_shows_examples():
     result = CliRunner().invoke(land_command, ["--help"])
-    assert result.output.count("holdfast land --broker") == 3
+    assert result.output.count("holdfast land --broker") == 4

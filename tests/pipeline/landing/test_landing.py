@@ -6,6 +6,7 @@ Covers pipeline/landing/tables.py and pipeline/spark/checkpoints.py.
 from __future__ import annotations
 
 import shutil
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,14 @@ from wild import ODD, POISON, WILD
 from holdfast.client.errors import OffsetRefused, PipelineError
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.columns import BodyColumns
+from holdfast.pipeline.jobs.command import reading
 from holdfast.pipeline.landing import parquet as landed_room
 from holdfast.pipeline.landing import tables as landing
 from holdfast.pipeline.landing.layout import Layout
 from holdfast.pipeline.landing.parquet import ParquetTable
 from holdfast.pipeline.landing.tables import LandedBatch, land, read_landed, reland
 from holdfast.pipeline.reader.options import ReadOptions
-from holdfast.pipeline.spark.checkpoints import reader_of, settle
+from holdfast.pipeline.spark.checkpoints import reader_of, refuse_nested, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -404,6 +406,72 @@ def test_days_and_tables_that_there_are_not_are_refused(spark: SparkSession, pla
         place.run(table="orc")
 
 
+def test_the_fields_and_the_element_of_a_landing_may_come_from_an_xml_schema(
+    spark: SparkSession, server: FakeServer, place: Place, tmp_path: Path
+):
+    file = tmp_path / "order.xsd"
+    file.write_text(ORDERS_XSD)
+    namespace = "xmlns='urn:shop' xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance'"
+    server.create("shop")
+    texts = [
+        f"<order {namespace} id='7'><line>a</line><line><![CDATA[<b>]]>&amp;</line><paid xsi:nil='true'/></order>",
+        f"<order {namespace} id='8'><paid>2.50</paid></order>",
+        f"<bill {namespace}/>",
+    ]
+    server.append("shop", 0, [record(number, text) for number, text in enumerate(texts)])
+    arguments = dict.fromkeys(("schema", "schema_file"), None) | {"prefix": "", "lenient": (), "max_elements": 100}
+    place.run("shop", **reading(arguments | {"also": (), "element": "order", "xsd": file}))
+    first, second, third = place.rows()
+    assert (first.id, first.line, first.paid, first.corrupt_record) == (7, ["a", "<b>&"], None, None)
+    assert (second.id, second.line, second.paid, second.corrupt_record) == (8, None, Decimal("2.50"), None)
+    assert (third.id, "order" in third.corrupt_record) == (None, True)
+    with pytest.raises(ConfigurationError, match="declares 2 elements"):
+        reading(arguments | {"also": (), "element": "", "xsd": file})
+
+
+ORDERS_XSD = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:shop"
+  elementFormDefault="qualified">
+ <xs:element name="order"><xs:complexType>
+  <xs:sequence>
+   <xs:element name="line" type="xs:string" minOccurs="0" maxOccurs="unbounded"/>
+   <xs:element name="paid" nillable="true" minOccurs="0">
+    <xs:simpleType><xs:restriction base="xs:decimal"><xs:totalDigits value="6"/><xs:fractionDigits value="2"/>
+    </xs:restriction></xs:simpleType></xs:element>
+  </xs:sequence>
+  <xs:attribute name="id" type="xs:int"/>
+ </xs:complexType></xs:element>
+ <xs:element name="bill"/>
+</xs:schema>"""
+
+
+@pytest.mark.parametrize(
+    ("out", "checkpoint", "told"),
+    [
+        ("a", "a", "same directory"),
+        ("a", "a/", "same directory"),
+        ("a", "file:{}/b/../a", "same directory"),
+        ("a", "a/_checkpoint", "the checkpoint is inside"),
+        ("a", "link/checkpoint", "the checkpoint is inside"),
+        ("a b/out", "a b", "the table is inside"),
+        ("a", "ab", ""),
+        ("a/out", "a/checkpoint", ""),
+    ],
+)
+def test_a_table_and_its_checkpoint_are_in_separate_directories(
+    spark: SparkSession, tmp_path: Path, out: str, checkpoint: str, told: str
+):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    place = checkpoint.format(tmp_path) if checkpoint.startswith("file:") else f"{tmp_path}/{checkpoint}"
+    if not told:
+        refuse_nested(spark, str(tmp_path / out), place)
+        return
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        land(spark, "http://b", "orders", str(tmp_path / out), checkpoint=place)
+    assert f"such as {tmp_path / out}.checkpoint" in caught.value.remedy
+    assert [one.name for one in tmp_path.iterdir()] in (["a", "link"], ["link", "a"])
+
+
 def test_an_empty_table_is_reported(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="nothing has been landed"):
         read_landed(spark, str(tmp_path / "landed"))
@@ -423,5 +491,5 @@ def test_each_checkpoint_has_a_reader_of_its_own_that_stays(spark: SparkSession,
 @pytest.mark.spark
 def test_an_unreadable_schema_is_reported_with_a_remedy(spark: SparkSession, tmp_path: Path):
     with pytest.raises(ConfigurationError, match="'carrier STRNG' cannot be read") as caught:
-        land(spark, "http://b", "orders", str(tmp_path), checkpoint=str(tmp_path / "c"), schema="carrier STRNG")
+        land(spark, "http://b", "orders", str(tmp_path / "o"), checkpoint=str(tmp_path / "c"), schema="carrier STRNG")
     assert "carrier STRING" in caught.value.remedy

@@ -82,6 +82,12 @@ def reading_options(command: Command) -> Command:
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="File with the fields, or with Spark's JSON of them.",
             ),
+            click.option(
+                "--xsd",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="XML Schema that declares the body's element, and so the fields. If it declares several "
+                "elements, add --element.",
+            ),
             click.option("--element", default="", help="The body's element. A body with another element is flagged."),
             click.option("--prefix", default="", help="Prefix for the names of the parsed columns."),
             click.option(
@@ -210,21 +216,32 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``land`` and ``reland`` for parsing bodies.
 
     Raises:
-        ConfigurationError: The file does not contain a schema.
+        ConfigurationError: The file does not contain a schema, or the XML Schema does not declare the element.
     """
     given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also", "element")}
-    file = arguments["schema_file"]
-    return {"schema": schema_in(file) if file else arguments["schema"] or None, **given}
+    if file := arguments["schema_file"]:
+        return {"schema": schema_in(file), **given}
+    if not arguments["xsd"]:
+        return {"schema": arguments["schema"] or None, **given}
+    from holdfast.pipeline.mediation.transformations.xsd import XSD
+
+    xsd = XSD.read(arguments["xsd"])
+    element = xsd.element(given["element"])
+    return {"schema": xsd.columns(element), **given, "element": element}
 
 
 def check_schema(arguments: dict[str, Any]) -> None:
-    """Check that there is at most one schema.
+    """Check that there is at most one schema, and that it can be read, before Spark starts.
 
     Raises:
         click.UsageError: There are two.
+        ConfigurationError: A file does not contain a schema.
     """
-    if arguments["schema"] and arguments["schema_file"]:
-        raise click.UsageError("--schema and --schema-file exclude each other")
+    given = [name for name in ("schema", "schema-file", "xsd") if arguments[name.replace("-", "_")]]
+    if len(given) > 1:
+        raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other")
+    if arguments["xsd"]:
+        reading(arguments)
 
 
 @contextlib.contextmanager

@@ -106,6 +106,8 @@ def land_command(**arguments: Any) -> None:
     holdfast land --broker http://127.0.0.1:8081 --out landed --checkpoint landed.checkpoint --available-now
     holdfast land --broker http://127.0.0.1:8081 --queue orders --out orders --checkpoint orders.checkpoint \\
         --schema "carrier STRING, flight INT" --interval 10 --by-day delivered
+    holdfast land --broker http://127.0.0.1:8081 --queue orders --out orders --checkpoint orders.checkpoint \\
+        --xsd orders.xsd --element order
     holdfast land --broker http://127.0.0.1:8081 --out shop --checkpoint shop.checkpoint \\
         --type "order=id INT, customer STRING" --type "{urn:example:shop}return=id INT, reason STRING"
     """
@@ -125,8 +127,10 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
     check_schema(arguments)
-    if arguments["types"] and (arguments["schema"] or arguments["schema_file"] or arguments["element"]):
-        raise click.UsageError("--type contains the fields of its element: omit --schema, --schema-file and --element")
+    if arguments["types"] and any(arguments[name] for name in ("schema", "schema_file", "xsd", "element")):
+        raise click.UsageError(
+            "--type contains the fields of its element: omit --schema, --schema-file, --xsd and --element"
+        )
     check_spark()
     from holdfast.pipeline.bodies.columns import ENVELOPE
     from holdfast.pipeline.landing.tables import check_columns

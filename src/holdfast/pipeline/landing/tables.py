@@ -22,7 +22,7 @@ from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, WRITING, Layout
 from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.reader.options import MESSAGES, ReadOptions
 from holdfast.pipeline.spark import files
-from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data
+from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data, refuse_nested
 from holdfast.settings import check_callable, suggestion
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Table = ParquetTable | DeltaTable
 
 
+AS_ROWS_ARRIVE = {"processingTime": "0 seconds"}
+"""The trigger of a landing that is given none."""
 _RELANDED = "_relanded"
 """File in a directory that ``reland`` wrote: the source and how bodies are parsed."""
 _SAID = {
@@ -135,12 +137,14 @@ def land(
         on_batch: Called after each landed batch, in the driver, in the query's own thread.
 
     Raises:
-        ConfigurationError: The schema is invalid; ``out`` contains batches that are unknown to the checkpoint, so that
+        ConfigurationError: The schema is invalid; ``out`` is the checkpoint, or one is inside the other; ``out``
+            contains batches that are unknown to the checkpoint, so that
             batch ids would start again at 0; ``out`` and the checkpoint do not match in another way; the new type of a
             field cannot hold the values of its type in the table, see ``widening``; the existing table is of another
             kind, or has other partitions; or ``out`` is not writable.
     """
     check_callable("on_batch", on_batch, 1, optional=True)
+    refuse_nested(spark, out, checkpoint)
 
     def target(name: str, fields: StructType | str | None, of: str) -> _Target:
         parser = BodyColumns(schema_of(fields), prefix, lenient, max_elements, also, of)
@@ -158,10 +162,8 @@ def land(
     check_columns(ReadOptions.parse(read), targets[0].parser.envelope.fieldNames())
     _prepare(spark, targets, checkpoint)
     stream = spark.readStream.format("wsrm").options(**read).load()
-    writer = stream.writeStream.option("checkpointLocation", checkpoint).queryName(
-        f"land-{queue or read['queuePattern']}"
-    )
-    writer = writer.trigger(**trigger) if trigger else writer
+    writer = stream.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.queryName(f"land-{queue or read['queuePattern']}").trigger(**(trigger or AS_ROWS_ARRIVE))
     divided = None if types is None else names
     return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
 

@@ -50,7 +50,7 @@ from holdfast.pipeline.reassembly.tables import (
     refuse_unless,
     standings,
 )
-from holdfast.pipeline.spark.checkpoints import commit_state, is_there, origin, refuse_foreign_data
+from holdfast.pipeline.spark.checkpoints import commit_state, is_there, origin, refuse_foreign_data, refuse_nested
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.pipeline.spark.workers import spare_collections
 
@@ -327,6 +327,7 @@ def reassemble_stream(
         ConfigurationError: ``out`` and the checkpoint do not belong together, or ``out`` is not writable.
     """
     spark = capture.sparkSession
+    refuse_nested(spark, out, checkpoint)
     refuse_unless(spark, out, streamed=True)
     table = table_of(spark, out)
     refuse_foreign_data(spark, table, out, checkpoint, only=True)

@@ -198,6 +198,26 @@ def commit_state(batch: DataFrame) -> None:
     batch.write.format("noop").mode("overwrite").save()
 
 
+def refuse_nested(spark: SparkSession, out: str, checkpoint: str) -> None:
+    """Check that a table and a checkpoint are in separate directories.
+
+    Raises:
+        ConfigurationError: They are one directory, or one is inside the other, so that who cleans up, copies or deletes
+            one would damage the other.
+    """
+    is_inside = files.contains(spark, out, checkpoint), files.contains(spark, checkpoint, out)
+    if any(is_inside):
+        what = {
+            (True, True): "are the same directory",
+            (True, False): "are nested: the checkpoint is inside",
+            (False, True): "are nested: the table is inside",
+        }[is_inside]
+        raise ConfigurationError(
+            f"the table {out} and the checkpoint {checkpoint} {what}",
+            remedy=f"Use a directory beside the table, such as {out.rstrip('/')}.checkpoint",
+        )
+
+
 def refuse_foreign_data(
     spark: SparkSession, table: Table, out: str, checkpoint: str, *, every: bool = False, only: bool = False
 ) -> None:

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from holdfast.exceptions import ConfigurationError
 
@@ -179,6 +180,16 @@ def same(spark: SparkSession, one: str, other: str) -> bool:
     """Whether two names refer to the same place."""
     qualified = [system.makeQualified(path) for system, path in (_at(spark, one), _at(spark, other))]
     return bool(qualified[0].equals(qualified[1]))
+
+
+def contains(spark: SparkSession, one: str, other: str) -> bool:
+    """Whether the second place is the first one, or below it. Links in a local file system are followed."""
+    outer, inner = (_resolved(qualified(spark, place)) for place in (one, other))
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def _resolved(place: str) -> str:
+    return f"file:{os.path.realpath(unquote(place.removeprefix('file:')))}" if place.startswith("file:") else place
 
 
 def _at(spark: SparkSession, place: str) -> tuple[Any, Any]:
