@@ -139,6 +139,9 @@ def admin_client(admin: str | None = None, store: str | None = None) -> AdminCli
         return words(remedy + _no_store(context))
 
     if store is not None:
+        for name, value in context.meta.get(__name__, {}).items():
+            if value is not None:
+                raise click.UsageError(f"{_ACCESS[name][0]} has no effect with a STORE: omit it, or use --admin.")
         from holdfast.client.stopped_store import StoreTransport
 
         client = AdminClient(StoreTransport(_location(store)), words)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import click
+from click.core import ParameterSource
 
 from holdfast.client.data_plane import Patience
 from holdfast.client.option_types import Seconds
@@ -85,6 +86,23 @@ def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event 
             raise KeyboardInterrupt
 
     return Patience(AWAY if away is None else away, sleep=sleep, nobody=NOBODY if away is None else None).call(ask)
+
+
+def no_effect(when: str, *names: str) -> None:
+    """Refuse options of the command line that have no effect in the running command's mode.
+
+    Args:
+        when: The mode: "with --grid", "without --stream".
+        names: Names of the options' arguments.
+
+    Raises:
+        click.UsageError: One of them was given. An environment variable is not refused, because it may be set for other
+            commands.
+    """
+    context = click.get_current_context()
+    for one in context.command.params:
+        if one.name in names and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{one.opts[0]} has no effect {when}: omit it.")
 
 
 def in_words_of(command: click.Command, text: str) -> str:

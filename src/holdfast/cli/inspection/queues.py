@@ -14,7 +14,7 @@ from holdfast.cli.inspection.idle_partitions import all_option, fold_cursors
 from holdfast.cli.inspection.listing import Shelf, Things
 from holdfast.cli.inspection.operations import OFFSET, Noun, confirm, quoted, steer_options, tell, yes_option
 from holdfast.cli.tables import access, admin_option, age_text, json_option, print_table
-from holdfast.client.command_options import away_option, own_words
+from holdfast.client.command_options import away_option, no_effect, own_words
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import shown
 from holdfast.exceptions import ConfigurationError
@@ -187,6 +187,8 @@ def export(
 
     if directory is None and jsonl is None:
         raise click.UsageError("Give the target: --to DIR or --jsonl FILE.")
+    if jsonl == "-":
+        no_effect("with --jsonl -", "as_json")
     files = None if directory is None else Files(directory)
     place = JSONLines(jsonl, files) if jsonl is not None else files
     assert place is not None
@@ -194,8 +196,9 @@ def export(
     with own_words():
         count = take_out(admin.place, access(), away_seconds, name, parts, (start, below), place, _Progress())
     where = jsonl if jsonl is not None else directory
-    if jsonl != "-":
-        tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
+    if jsonl == "-":
+        return
+    tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
 
 
 @queues.command(short_help="Delete records.")

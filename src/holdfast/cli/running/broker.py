@@ -16,6 +16,7 @@ from holdfast.cli.failure import failure_facts
 from holdfast.cli.program import log_options, run_loop, tell_traces, trace_option
 from holdfast.cli.running.serve import journal_option, restored_option
 from holdfast.cli.running.workers import become_node, become_worker, tell_ready, worker_options
+from holdfast.client.command_options import no_effect
 from holdfast.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def broker(
     at once. SIGHUP reloads the file without closing a connection. If the file has a mistake, nothing changes.
     """
     if context.invoked_subcommand is not None:
+        given = "config", "store", "restored", "journal", "workers", "traces", "log_level", "log_json"
+        no_effect(f"before {context.invoked_subcommand}", *given)
         return
     from holdfast.broker.broker import Broker
     from holdfast.broker.config import BrokerConfig, JournalConfig

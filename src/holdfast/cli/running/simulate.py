@@ -9,8 +9,27 @@ from typing import Any
 import click
 
 from holdfast.cli.program import wrong_usage
+from holdfast.client.command_options import no_effect
 from holdfast.client.option_types import Count, Number
 from holdfast.core.versions import RM_OF_NAME, Versions
+
+OF_RUNS = ("seed", "runs", "loss", "trace")
+OF_SEARCH = (
+    "messages",
+    "losses",
+    "duplicates",
+    "crashes",
+    "early",
+    "late",
+    "requests",
+    "rm",
+    "listener",
+    "most_states",
+)
+OF_GRID = ("sequences", "out", "as_json", "html", "master")
+"""Options of each mode; a grid also has ``seed``."""
+BROKEN, STOPPED_EARLY = 1, 3
+"""Exit codes."""
 
 
 @click.command()
@@ -22,7 +41,9 @@ from holdfast.core.versions import RM_OF_NAME, Versions
     help="Seed of the run. The same seed gives the same run.",
 )
 @click.option("--runs", type=Count(), default=1, show_default=True, help="Number of seeds, starting at --seed.")
-@click.option("--loss", type=Number(0, 1), help="Share of requests, and of responses, that are lost.")
+@click.option(
+    "--loss", type=Number(0, 1, max_open=True), help="Share of requests, and of responses, that are lost: below 1."
+)
 @click.option("--trace", is_flag=True, help="Print every step.")
 @click.option(
     "--exhaustive", is_flag=True, help="Search every interleaving within the bounds below instead of one run."
@@ -88,7 +109,8 @@ def simulate(
     holdfast simulate --exhaustive --messages 2 --losses 1 --crashes 1
 
     The seed decides the versions, the policies, the losses, duplicates, delays and crashes. The exit code is 1 if a
-    guarantee was broken. The command then prints the seed, or the shortest schedule, that shows it.
+    guarantee was broken. The command then prints the seed, or the shortest schedule, that shows it. The exit code is 3
+    if a search found none, but stopped early because of --most-states.
 
     A grid measures how well a policy works on networks with loss, delay and limited capacity. It runs one Sequence for
     each seed and combination of loss, delay (one way), window and backoff; also messages, interval, capacity and line.
@@ -100,22 +122,35 @@ def simulate(
     The backoffs are usual, eager, steady, patient, or NAME:initial=…;floor=…;cap=…;jitter=….
     """
     if grid := of_grid.pop("grid"):
+        no_effect("with --grid", *OF_RUNS[1:], "exhaustive", *OF_SEARCH)
         _simulate_grid(grid, seed, of_grid)
         return
+    no_effect("without --grid", *OF_GRID)
     from holdfast.simulation import narration as shown
     from holdfast.simulation.explorer.situation import Bounds
 
     if not exhaustive:
+        no_effect("without --exhaustive", *OF_SEARCH)
         if trace and runs > 1:
             raise click.UsageError("--trace prints one run: omit --runs.")
-        sys.exit(1 if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
+        sys.exit(BROKEN if shown.simulate(seed, runs, loss=loss, trace=trace, say=click.echo).failures else 0)
+    no_effect("with --exhaustive", *OF_RUNS)
     bounds = Bounds(messages, losses, duplicates, crashes, early, late, requests, Versions(rm), listener, most_states)
 
     def progress(states: int, transitions: int) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r{states:,} states, {transitions:,} transitions", nl=False, err=True)
 
-    sys.exit(1 if shown.explore(bounds, say=click.echo, progress=progress).violation is not None else 0)
+    result = shown.explore(bounds, say=click.echo, progress=progress)
+    if result.violation is not None:
+        sys.exit(BROKEN)
+    if not result.is_complete:
+        click.echo(
+            f"holdfast: the search stopped early, after {result.states:,} states: it found no broken guarantee, but "
+            "did not see every interleaving\n  Raise or omit --most-states, or search within smaller bounds",
+            err=True,
+        )
+        sys.exit(STOPPED_EARLY)
 
 
 def _simulate_grid(words: tuple[str, ...], seed: int, arguments: dict[str, Any]) -> None:

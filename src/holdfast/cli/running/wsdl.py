@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.program import peer_options, to_peers, wrong_usage
 from holdfast.cli.running.send import parse_headers
+from holdfast.client.command_options import no_effect
 from holdfast.exceptions import ConfigurationError
 
 
@@ -50,6 +51,7 @@ def wsdl(
         http = SourceHTTP(headers=parse_headers(headers), **peers)
     contract = load_contract(documents_of(location, http, allow), port)
     if stubs is not None:
+        no_effect("with --stubs", "as_json")
         from holdfast.wsdl.stubs import WRITTEN_BY, typed_module
 
         file = Path(stubs)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.client.command_options import AWAY, away_option, have_answer, own_words
+from holdfast.client.command_options import AWAY, away_option, have_answer, no_effect, own_words
 from holdfast.client.option_types import Count
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.pipeline.jobs.command import (
@@ -343,11 +343,14 @@ def check(
     if messages:
         if dry_run:
             raise click.UsageError("--dry-run reads the queues, and --with reads files: give only one of the two")
+        no_effect("with --with", "rows", "away_seconds")
         _test(read_pipeline(file, parameters), messages, expect, is_json=as_json, **arguments)
         return
     if dry_run:
         plan = read_pipeline(file, parameters)
     else:
+        no_effect("without --dry-run", "rows", "away_seconds")
+        no_effect("without --dry-run and --with", "jars", "packages", "master", "verbose")
         plan = read_pipeline(file, parameters, _syntax_mistakes, _places_missing)
     facts = _facts(plan)
     if dry_run:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.client.command_options import no_effect
 from holdfast.client.option_types import Seconds
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
@@ -88,9 +89,8 @@ def reassemble_command(**arguments: Any) -> None:
 
 
 def _check(arguments: dict[str, Any]) -> None:
-    streams = [name for name in ("checkpoint", "timeout", "interval", "available_now") if arguments[name]]
-    if streams and not arguments["stream"]:
-        raise click.UsageError(f"--{streams[0].replace('_', '-')} needs --stream")
+    if not arguments["stream"]:
+        no_effect("without --stream", "checkpoint", "timeout", "interval", "available_now")
     if arguments["stream"] and not arguments["checkpoint"]:
         raise click.UsageError("--stream needs a --checkpoint")
     if arguments["stream"] and len(arguments["capture"]) > 1:
