@@ -5,25 +5,22 @@ Whether a value fits is what the annotation of its parameter says.
 
 from __future__ import annotations
 
-import collections.abc
 import functools
 import inspect
-import ssl
-import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from order_service import WSDL
-from public_callables import public_callables
+from public_callables import fits, parameters, public_callables
 
 import holdfast
 import holdfast.sync
 from holdfast import Attachment, ConfigurationError, Destination, Source, SourceHTTP
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.exceptions import HoldfastError
-from holdfast.settings import Within, _fits, _members, _metadata, brief_value
+from holdfast.settings import brief_value
 from holdfast.zeep import AsyncTransport, Call, Transport
 
 URL = "http://127.0.0.1:9/"
@@ -67,34 +64,6 @@ def made_by_programs() -> list[Any]:
     found = [one for one in public_callables() if inspect.isclass(one) and not issubclass(one, Exception)]
     found = [one for one in found if one not in GIVEN_BY_HOLDFAST]
     return [*found, Listeners, AdminListener, Transport, AsyncTransport, Call, holdfast.sync.Source]
-
-
-def parameters(function: Any) -> dict[str, Any]:
-    """The annotation of each parameter."""
-    init = function.__init__ if inspect.isclass(function) else function
-    names = vars(collections.abc) | vars(typing) | {"ssl": ssl}
-    hints = typing.get_type_hints(init, localns=names, include_extras=True)
-    return {
-        name: hints.get(name, Any)
-        for name, one in inspect.signature(function).parameters.items()
-        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and not name.startswith("_")
-    }
-
-
-def fits(value: Any, annotation: Any) -> bool:
-    if annotation is Any or Any in _members(annotation):
-        return True
-    bounds = next((one for one in _metadata(annotation) if isinstance(one, Within)), Within())
-    plain = typing.get_args(annotation)[0] if typing.get_origin(annotation) is typing.Annotated else annotation
-    members = [typing.get_args(one)[0] if hasattr(one, "__metadata__") else one for one in _members(plain)]
-    if inspect.isclass(value) or callable(value):
-        return True  # see test_settings.py
-    if isinstance(value, range | set | tuple | list | dict) and not value:
-        return True  # an empty collection says nothing
-    try:
-        return _fits(value, tuple(members), bounds.least, bounds.most)
-    except TypeError:  # a Protocol
-        return value is None
 
 
 def demanded(function: Any) -> dict[str, Any]:

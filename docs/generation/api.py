@@ -11,7 +11,9 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterator
+from typing import Annotated, get_args, get_origin
 
+import holdfast.settings
 from generation import DRAWN, SOURCES
 from generation.docstrings import render_docstring, split_docstring
 
@@ -136,7 +138,7 @@ def _is_public(node: ast.stmt) -> bool:
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, method: bool) -> str:
-    arguments = ast.unparse(node.args)
+    arguments = ast.unparse(_Plain().visit(node.args))
     if method:
         arguments = re.sub(r"^(self|cls)(, )?", "", arguments)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
@@ -181,6 +183,13 @@ class _Plain(ast.NodeTransformer):
         self.generic_visit(node)
         is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
         return node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Replace the name of such an annotation with that of its type."""
+        alias = getattr(holdfast.settings, node.id, None)
+        if get_origin(alias) is not Annotated:
+            return node
+        return ast.Name(get_args(alias)[0].__name__)
 
 
 def _class_page(module: str, node: ast.ClassDef) -> Iterator[str]:

@@ -7,18 +7,20 @@ files and the reference. So new fields are checked automatically. This module al
 
 from __future__ import annotations
 
+import builtins
 import collections.abc
 import functools
 import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping, Sized
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from holdfast.exceptions import ConfigurationError
 
@@ -58,7 +60,10 @@ Share = Annotated[float, Unit.SHARE, Within(0, 1)]
 Directory = Annotated[str, Unit.DIRECTORY]
 File = Annotated[str, Unit.FILE]
 Port = Annotated[int, Within(0, 65_535)]
+NonEmpty = Annotated[str, Within(1)]
 
+_LARGEST: Final = (math.inf, 2**63 - 1)
+"""The largest number, and the largest whole number, without a limit of its own: the latter fits into Java's long."""
 UNITS_OF_TIME = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 """Unit -> seconds."""
 UNITS_OF_SIZE = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -98,31 +103,33 @@ def check_settings(settings: object) -> None:
         _check(f"{cls.__name__}.{name}", value, kinds, bounds.least, bounds.most, is_secret=is_secret)
 
 
-def check_arguments(cls: type[Any], values: Mapping[str, object]) -> None:
-    """Check every argument of a constructor against its annotation. Call this first in it, with ``locals()``.
+def check_arguments(called: Callable[..., Any], values: Mapping[str, object]) -> None:
+    """Check every argument of a constructor or a function against its annotation. Call this first in it, with
+    ``locals()``.
+
+    A class that a module imports only for type checkers is recognized by its name.
 
     Args:
-        cls: The class. Every argument of its constructor needs an annotation.
+        called: The class or the function. Every argument needs an annotation, ``*args`` and ``**kwargs`` excepted.
         values: The name of each argument -> its value. Error texts omit what may be a secret.
 
     Raises:
         ConfigurationError: A value is not valid; the error names the class, the argument and the valid values.
     """
-    hints = _arguments(cls)  # type: ignore[arg-type] # a class can be hashed
+    hints = _arguments(called)
+    prefix = f"{called.__name__}." if isinstance(called, type) else ""
     for name, (kinds, _) in hints.items():
         for kind in kinds:
             if get_origin(kind) is not collections.abc.Callable:
                 continue
             if callable(values[name]) or set(kinds) <= {kind, NoneType}:
                 optional = NoneType in kinds
-                check_callable(f"{cls.__name__}.{name}", values[name], len(get_args(kind)[0]), optional=optional)
+                check_callable(f"{prefix}{name}", values[name], len(get_args(kind)[0]), optional=optional)
     for name, (kinds, bounds) in hints.items():
         value = values[name]
         if not _fits(value, kinds, bounds.least, bounds.most):
-            told = _told(kinds, bounds.least, bounds.most)
-            raise ConfigurationError(
-                f"{cls.__name__}.{name} cannot be {_shown(value, kinds)}", remedy=f"It may be {told}."
-            )
+            told = _told(kinds, bounds.least, _most(value, bounds.most))
+            raise ConfigurationError(f"{prefix}{name} cannot be {_shown(value, kinds)}", remedy=f"It may be {told}.")
 
 
 def check_texts(name: str, value: object) -> tuple[str, ...]:
@@ -233,14 +240,23 @@ def _annotated(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
 
 
 @cache
-def _arguments(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
-    """Return the types and the bounds of each argument of a constructor."""
-    constructor = vars(cls)["__init__"]
-    return _hints(constructor, [name for name in inspect.signature(constructor).parameters if name != "self"])
+def _arguments(called: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
+    """Return the types and the bounds of each argument of a constructor or a function."""
+    function = vars(called)["__init__"] if isinstance(called, type) else getattr(called, "__func__", called)
+    return _hints(
+        function,
+        [
+            name
+            for name, one in inspect.signature(function).parameters.items()
+            if name not in ("self", "cls") and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        ],
+    )
 
 
 def _hints(annotated: Any, names: list[str]) -> dict[str, tuple[tuple[Any, ...], Within]]:
-    hints, plain = get_type_hints(annotated, include_extras=True), get_type_hints(annotated)
+    known = _Known(annotated.__globals__) if inspect.isfunction(annotated) else None
+    hints = get_type_hints(annotated, localns=known, include_extras=True)
+    plain = get_type_hints(annotated, localns=known)
     return {
         name: (
             _members(plain[name]),
@@ -248,6 +264,28 @@ def _hints(annotated: Any, names: list[str]) -> dict[str, tuple[tuple[Any, ...],
         )
         for name in names
     }
+
+
+class _Known(dict[str, Any]):
+    """The names in the annotations of a function, also those that its module imports only for type checkers."""
+
+    def __missing__(self, name: str) -> Any:
+        for place in (collections.abc, typing, builtins):
+            if name in getattr(place, "__all__", dir(builtins)):
+                return getattr(place, name)
+        return _ByName(name, (), {})
+
+
+class _ByName(type):
+    """A class that stands for each class of its name: importing that one here would load its packages."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return any(one.__name__ == cls.__name__ for one in type(instance).__mro__)
+
+    def __getattr__(cls, name: str) -> Any:  # of a module
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _ByName(name, (), {})
 
 
 def _metadata(hint: Any) -> list[Any]:
@@ -339,12 +377,19 @@ def _check(
 ) -> None:
     if not _fits(value, kinds, least, most):
         shown = "what was given" if is_secret else brief_value(value)
-        raise ConfigurationError(f"{where} cannot be {shown}", remedy=f"It may be {_told(kinds, least, most)}.")
+        raise ConfigurationError(
+            f"{where} cannot be {shown}", remedy=f"It may be {_told(kinds, least, _most(value, most))}."
+        )
+
+
+def _most(value: object, most: float | None) -> float | None:
+    """Return the maximum to name: a whole number that no counter holds is refused without one, too."""
+    return _LARGEST[1] if most is None and isinstance(value, int) and value > _LARGEST[1] else most
 
 
 def _fits(value: object, kinds: tuple[Any, ...], least: float | None, most: float | None) -> bool:
     if isinstance(value, bool):
-        return bool in kinds
+        return bool in kinds or Any in kinds
     if isinstance(value, int | float) and (int in kinds or float in kinds):
         try:
             is_number = math.isfinite(value) and (float in kinds or isinstance(value, int))
@@ -352,7 +397,7 @@ def _fits(value: object, kinds: tuple[Any, ...], least: float | None, most: floa
             is_number = float not in kinds
         lowest = least if least is not None else 1 if int in kinds else 0
         is_low = value <= 0 if least is None and int not in kinds else value < lowest
-        return is_number and not is_low and (most is None or value <= most)
+        return is_number and not is_low and value <= (most if most is not None else _LARGEST[type(value) is int])
     return any(_is_of(value, kind, least) for kind in kinds)
 
 
@@ -360,6 +405,8 @@ def _is_of(value: object, kind: Any, least: float | None) -> bool:
     """Return whether a value, other than a number, is of a type, and so is its content."""
     if kind in (int, float, bool):
         return False
+    if kind is Any or isinstance(kind, TypeVar):
+        return True
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if origin is Literal:
         return isinstance(value, str) and value in parts

@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 from lxml import etree
 
 from holdfast import sync
-from holdfast.endpoint.arguments import check_class, check_store
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
 from holdfast.endpoint.source import source as asynchronous
@@ -32,6 +32,7 @@ from holdfast.endpoint.source.wsdl import SourceOptions, check_options, document
 from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
 from holdfast.settings import check_seconds, check_texts
 from holdfast.store import Store
+from holdfast.store.address import check_location
 from holdfast.wsdl.extra import require_zeep
 
 require_zeep()
@@ -140,7 +141,7 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
     ) -> None:
         super().__init__()
         check_options(type(self).__name__, options, ("wsdl", "port", "to", "reply_timeout", "allow_imports"))
-        check_store(store)
+        check_location(store)
         check_class("port", port, str)
         check_class("to", to, str)
         check_class("wsdl", wsdl, (str, Path))
@@ -164,6 +165,7 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
             ConfigurationError: the document is in another place, has a document type, or exceeds a limit.
             TransportError: the document cannot be fetched.
         """
+        check_class("url", url, str, optional=False)
         if self._documents is None:
             self._documents = self._read(url)
         return self._documents.load(url)

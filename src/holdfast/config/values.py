@@ -22,7 +22,7 @@ from holdfast.endpoint.arguments import LONGEST_URL, check_queue_name, check_url
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.urls import split_url
 from holdfast.settings import bytes_of, seconds_of
-from holdfast.store.address import check_slashes
+from holdfast.store.address import check_location
 
 MAX_SECRET = 64 * 1024
 """Maximum number of bytes of a file with a secret; a longer file is a mistake."""
@@ -218,7 +218,7 @@ def _store(value: Any, base: Path) -> str:
         _no_password(text)
         return text
     try:
-        check_slashes(text)
+        check_location(text)
     except ConfigurationError as error:
         raise Unfit(error.message, error.remedy) from None
     return str(base / text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from holdfast.core.policy import Assurance
 from holdfast.core.queues.retention import RetentionPolicy
@@ -31,9 +30,6 @@ LONGEST_ADDRESS = LONGEST_URL - 64
 
 _OUR_QUEUES = ("dead-letters", "outbox", "replies")
 """First parts of the names of Holdfast's internal queues, which are stored next to a destination's own queues."""
-
-
-_OF_A_STORE = ("load", "commit", "read", "close")
 
 
 def to_assurance(given: str | Assurance) -> Assurance:
@@ -193,19 +189,6 @@ def check_listener(listen: object, address: str) -> None:
     check_whole("the port of listen", listen[1], 0, 65535)
     if address:
         check_url("address", address, LONGEST_ADDRESS)
-
-
-def check_store(store: object) -> None:
-    """Check that a value is the location of a store, or an open store.
-
-    Raises:
-        ConfigurationError: it is neither.
-    """
-    if not isinstance(store, str | Path) and not all(callable(getattr(store, name, None)) for name in _OF_A_STORE):
-        raise ConfigurationError(
-            f"store cannot be {brief_value(store)}",
-            remedy="Give the path of a directory, the URL of a database, ':memory:', or an open store.",
-        )
 
 
 def check_class(name: str, value: object, kind: type | tuple[type, ...], *, optional: bool = True) -> None:

@@ -15,6 +15,7 @@ from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.merged.application import JoinedAdmin
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.starting import StartingAdmin
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.descriptors import Shares, divide
 from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
@@ -28,6 +29,7 @@ from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server.server import HTTPServer
+from holdfast.settings import check_callable
 
 _START: Final = "the start"
 
@@ -49,6 +51,8 @@ class Service:
     """
 
     def __init__(self, app: Destination, listeners: Listeners, post: Post | None = None) -> None:
+        check_class("app", app, Destination, optional=False)
+        check_class("listeners", listeners, Listeners, optional=False)
         self.app = app
         self._listeners = listeners
         self.post = post
@@ -133,6 +137,7 @@ class Service:
         Raises:
             ConfigurationError: too few descriptors would remain for peers; nothing then changes.
         """
+        check_class("listeners", listeners, Listeners, optional=False)
         shares = self._divide(listeners)
         self._listeners = listeners
         self._server.use(shares.messages, listeners.ssl_context)
@@ -258,6 +263,8 @@ class Service:
                 A damaged store does not end the process: the service rejects all requests, and health reports it.
             ConfigurationError, StoreError: as for :meth:`start`.
         """
+        check_class("stop", stop, asyncio.Event)
+        check_callable("on_ready", on_ready, 0)
         stop = stop or asyncio.Event()
         loop = asyncio.get_running_loop()
         signals = 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.client.errors import OffsetRefused
 from holdfast.client.offsets import Places, parse
 from holdfast.pipeline.spark.checkpoints import topic_positions
-from holdfast.settings import check_callable
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,7 @@ def lag_of(source: Mapping[str, Any]) -> dict[str, int] | None:
     Returns:
         None if no source is ``wsrm`` or Kafka's, or none had a position yet.
     """
+    check_arguments(lag_of, locals())
     if "sources" in source:
         lags = [one for one in map(lag_of, source["sources"]) if one is not None]
         return {queue: sum(one.get(queue, 0) for one in lags) for queue in chain(*lags)} if lags else None
@@ -71,6 +72,7 @@ def describe(progress: Mapping[str, Any]) -> str:
     Args:
         progress: The value of ``query.lastProgress``, or one of ``query.recentProgress``.
     """
+    check_arguments(describe, locals())
     name = progress["name"] or progress["id"]
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
     said = [f"{name} batch {progress['batchId']}: {progress['numInputRows']:,} rows in {seconds:.1f} s"]
@@ -108,9 +110,9 @@ def watch(spark: SparkSession, tell: Callable[[str], object] = log.info) -> Stre
     Returns:
         The listener; ``spark.streams.removeListener`` ends it.
     """
+    check_arguments(watch, locals())
     from pyspark.sql.streaming import StreamingQueryListener
 
-    check_callable("tell", tell, 1)
     names: dict[Any, Any] = {}
 
     class Watching(StreamingQueryListener):

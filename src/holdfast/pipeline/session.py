@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.spark.java import cache_directory, cached_file, java_home
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +67,7 @@ def session(
     Raises:
         ConfigurationError: pyspark is not installed, or Java is missing. The error includes a remedy.
     """
+    check_arguments(session, locals())
     check_spark()
     from pyspark.sql import SparkSession
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
-from holdfast.store.address import check_slashes, is_kafka, is_remote, is_sql, shown
+from holdfast.store.address import check_location, is_kafka, is_remote, is_sql, shown
 from holdfast.store.base import Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
@@ -51,11 +51,11 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
         StoreMissing: If read-only: there is no store.
         StoreFailed: It cannot be opened.
     """
+    check_location(location)
     if not isinstance(location, str | Path):
         return location
     if location == IN_MEMORY and not read_only:
         return MemoryStore()
-    check_slashes(location)
     if is_sql(location):
         return _open_sql(str(location), read_only=read_only)
     if is_kafka(location):
@@ -77,11 +77,11 @@ def store_exists(location: str | Path | Store) -> bool:
     Raises:
         StoreError: A database does not answer.
     """
+    check_location(location)
     if not isinstance(location, str | Path):
         return True
     if location == IN_MEMORY:
         return False
-    check_slashes(location)
     if is_kafka(location):
         return _has_records(str(location))
     if not is_sql(location):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.settings import suggestion
+from holdfast.settings import brief_value, suggestion
 
 DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
 """The supported databases, and the driver for each."""
@@ -24,6 +25,8 @@ LONGEST_SPACE = 100
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)(?:\+([A-Za-z0-9_]+))?://")
 _LOST_SLASH = re.compile(r"([A-Za-z]+)(\+[A-Za-z0-9_]+)?:(?!//)")
 _SHOWN = frozenset({"cache", "host", "partition", "port", "space", "unix_socket"})
+_OF_A_STORE = ("load", "commit", "read", "close")
+_NO_PATH = re.compile("[\x00\ud800-\udc7f\udd00-\udfff]")
 _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 
@@ -82,12 +85,25 @@ def is_kafka(location: object) -> bool:
     return isinstance(location, str) and location[:8].lower() == "kafka://"
 
 
-def check_slashes(location: object) -> None:
-    """Check that a location is not a URL that has lost a slash, such as ``mysql:/host/name``.
+def check_location(location: object) -> None:
+    """Check that a value is the location of a store, or an open store.
 
     Raises:
-        ConfigurationError: It is.
+        ConfigurationError: It is neither, or no directory can have that name. Or it is a URL that has lost a slash,
+            such as ``mysql:/host/name``.
     """
+    if not isinstance(location, str | Path) and not all(
+        callable(getattr(location, name, None)) for name in _OF_A_STORE
+    ):
+        raise ConfigurationError(
+            f"store cannot be {brief_value(location)}",
+            remedy="Give the path of a directory, the URL of a database, ':memory:', or an open store.",
+        )
+    if isinstance(location, str | Path) and _NO_PATH.search(str(location)) is not None:
+        raise ConfigurationError(
+            f"store cannot be {brief_value(str(location))}: no file can have that name",
+            remedy="Use a name without null characters and without surrogates.",
+        )
     found = _LOST_SLASH.match(location) if isinstance(location, str) else None
     if found is not None and (_database(found[1]) in DRIVERS or found[1].lower() == "kafka"):
         raise ConfigurationError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lxml import etree
@@ -10,7 +10,7 @@ from lxml import etree
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.message import Body, Message, body_bytes
 from holdfast.exceptions import ConfigurationError, EnvelopeError
-from holdfast.settings import check_whole
+from holdfast.settings import check_settings
 from holdfast.wire import parse_element
 
 RECEIVED_AT = 1_000_000_000.0
@@ -48,9 +48,7 @@ def message(
         EnvelopeError: the body or a header is not XML.
         ConfigurationError: an attribute that a message does not have, or a number out of range.
     """
-    check_whole("message_number", message_number)
-    check_whole("attempt", attempt)
-    if soap not in {one.value for one in SOAP}:
+    if not isinstance(soap, str) or soap not in {one.value for one in SOAP}:
         raise ConfigurationError(f"{soap!r} is not a version of SOAP", remedy='Use soap="1.1" or soap="1.2".')
     known = {name for name in Message.__dataclass_fields__ if name not in ("body_bytes", "header_bytes")}
     if others.keys() - known:
@@ -60,7 +58,7 @@ def message(
         )
     absent: dict[str, Any] = dict.fromkeys(("message_id", "to", "reply_to", "relates_to"))
     given = {"delivered_at": received_at} | absent | others
-    return Message(
+    made = Message(
         action=action,
         body_bytes=body_bytes(body),
         sequence=sequence,
@@ -71,16 +69,28 @@ def message(
         attempt=attempt,
         **given,
     )
+    check_settings(made)
+    return made
+
+
+def _element(one: object) -> etree._Element:
+    if not isinstance(one, etree._Element):
+        raise EnvelopeError(f"a header must be an lxml element, not {type(one).__name__}")
+    return one
 
 
 def _header_bytes(headers: str | bytes | etree._Element | Iterable[etree._Element]) -> bytes:
     if isinstance(headers, etree._Element):
         headers = [headers]
+    if not isinstance(headers, Iterable) or isinstance(headers, Mapping):
+        raise EnvelopeError(f"headers must be XML or lxml elements, not {type(headers).__name__}")
     if not isinstance(headers, str | bytes):
-        return b"".join(etree.tostring(one, with_tail=False, encoding="utf-8") for one in headers)
-    text = headers.encode() if isinstance(headers, str) else headers
+        return b"".join(etree.tostring(_element(one), with_tail=False, encoding="utf-8") for one in headers)
     try:
+        text = headers.encode() if isinstance(headers, str) else headers
         blocks = parse_element(b"<headers>" + text + b"</headers>")
     except EnvelopeError as error:
         raise EnvelopeError(f"the headers are not valid XML: {error.message}") from None
+    except UnicodeEncodeError as error:
+        raise EnvelopeError(f"the headers are not Unicode text: {error}") from None
     return b"".join(etree.tostring(one, with_tail=False, encoding="utf-8") for one in blocks)

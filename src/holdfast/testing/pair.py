@@ -24,6 +24,7 @@ from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.source import sync
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.source import Source
+from holdfast.endpoint.source.wsdl import check_options
 from holdfast.exceptions import ConfigurationError, NotAcknowledged
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
@@ -197,6 +198,8 @@ class Pair:
         check_seconds("patience", patience, zero=False, endless=False)
         check_class("network", network, Network)
         check_class("store", store, Path)
+        check_options("pair", options)
+        check_class("http", options.get("http"), SourceHTTP)
         if not isinstance(app, Destination):
             raise ConfigurationError(
                 f"{brief_value(app)} is not a holdfast.Destination", remedy="Pass your Destination: pair(app)."

@@ -69,6 +69,8 @@ class RetentionPolicy:
         Raises:
             ConfigurationError: the text contains any other word.
         """
+        if not isinstance(text, str):
+            raise _unfit(text)
         values: dict[str, float | int | None] = {}
         prefix = ""
         words = text.replace(",", " ").split()
@@ -98,7 +100,7 @@ def _quantity(word: str, text: str) -> tuple[str, float | int]:
     raise _unfit(text)
 
 
-def _unfit(text: str) -> ConfigurationError:
+def _unfit(text: object) -> ConfigurationError:
     return ConfigurationError(
         f"{brief_value(text)} is not a retention",
         remedy='Examples: "7d", "12h", "7d 10GB", "none", or "7d readers 30d 50GB".',

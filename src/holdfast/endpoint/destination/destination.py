@@ -17,7 +17,6 @@ from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.endpoint.arguments import (
     check_class,
-    check_store,
     to_assurance,
     to_journal,
     to_retention,
@@ -37,6 +36,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.server.asgi import Buffered
 from holdfast.store import Store, shown
+from holdfast.store.address import check_location
 from holdfast.wire.generated_wsdl import generated_wsdl
 from holdfast.wire.policy.writing import written
 
@@ -89,7 +89,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         wsdl: str | Path | bytes | None = None,
         journal: bool | JournalPolicy = True,
     ):
-        check_store(store)
+        check_location(store)
         check_class("policy", policy, DestinationPolicy)
         check_class("handling", handling, HandlingPolicy)
         check_class("http", http, DestinationHTTP)
@@ -207,6 +207,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         Returns:
             Whether the Sequence existed and had not ended.
         """
+        check_class("identifier", identifier, str, optional=False)
         engine = self.running.engine
         ended = engine.protocol.end_inbound(identifier, engine.clock(), terminate=terminate)
         engine.touch()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.destination.operations import CURRENT, OperationHandler
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
@@ -147,6 +148,7 @@ class HandlerRegistration:
             EnvelopeError: the values do not fit the fault's element, and the message names the element; or the
                 operation of the running handler does not declare the fault.
         """
+        check_class("name", name, str, optional=False)
         contract = self._offered()
         declaring = [one for one in contract.operations.values() if name in one.faults]
         if not declaring:

@@ -243,7 +243,7 @@ def to_processors(given: Iterable[Processor]) -> tuple[Processor, ...]:
     """Return the processors of an argument ``processors``.
 
     Raises:
-        ConfigurationError: It is a single processor, or something else that is no collection.
+        ConfigurationError: It is a single processor, or something else that is no collection of processors.
     """
     if isinstance(given, Processor):
         raise ConfigurationError(
@@ -253,7 +253,14 @@ def to_processors(given: Iterable[Processor]) -> tuple[Processor, ...]:
         raise ConfigurationError(
             f"processors cannot be {brief_value(given)}", remedy="It may be a list: processors=[…]."
         )
-    return tuple(given)
+    processors = tuple(given)
+    for one in processors:
+        if not isinstance(one, Processor):
+            raise ConfigurationError(
+                f"{brief_value(one)} is not a processor",
+                remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
+            )
+    return processors
 
 
 def _name(processor: object) -> str:
@@ -264,12 +271,7 @@ def _has(processor: Processor, method: str) -> bool:
     return getattr(type(processor), method) is not getattr(Processor, method)
 
 
-def _check(processor: object, role: Role) -> None:
-    if not isinstance(processor, Processor):
-        raise ConfigurationError(
-            f"{brief_value(processor)} is not a processor",
-            remedy="Derive a class from holdfast.Processor, and pass an instance of it.",
-        )
+def _check(processor: Processor, role: Role) -> None:
     if role not in processor.roles:
         of_role = "Destination" if role == "destination" else "Source"
         instead = f"Use {processor.counterpart} here, or give" if processor.counterpart else "Give"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Annotated, Self
 
 from lxml import etree
 from msgspec.structs import astuple
@@ -13,10 +13,12 @@ from msgspec.structs import astuple
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.envelopes.attachments import Attachment, decode_attachments, inline_attachments
 from holdfast.endpoint.envelopes.transport_facts import read_facts
 from holdfast.exceptions import DeliveryError, EnvelopeError, HoldfastError, PeerFault, clause
 from holdfast.http.tls import PeerCertificate
+from holdfast.settings import Within
 from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.text import escape
@@ -61,8 +63,8 @@ class Message:
     relates_to: str | None
     soap: str
     header_bytes: bytes
-    received_at: float
-    delivered_at: float
+    received_at: Annotated[float, Within(0)]
+    delivered_at: Annotated[float, Within(0)]
     attempt: int = 1
     http_headers: Mapping[str, str] = field(default_factory=dict)
     peer_certificate: PeerCertificate | None = None
@@ -182,6 +184,7 @@ class ApplicationFault(HoldfastError):
         action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
 
     Raises:
+        ConfigurationError: An argument has the wrong type.
         EnvelopeError: the detail is not one XML element, a code is not a name, ``code`` is neither "Sender" nor
             "Receiver" together with a subcode, or the action is WS-RM's or invalid.
     """
@@ -196,6 +199,9 @@ class ApplicationFault(HoldfastError):
         subcode: str = "",
         action: str = "",
     ) -> None:
+        check_class("sender", sender, bool, optional=False)
+        for argument, text in (("code", code), ("subcode", subcode), ("action", action)):
+            check_class(f"the {argument} of a fault", text, str, optional=False)
         super().__init__(str(reason))
         self.sender = sender
         self.code = code

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, PeerFault
@@ -83,6 +84,7 @@ class OperationCalls:
             ConfigurationError: the source has no WSDL, the WSDL has no such operation, or zeep is not installed.
             NotAcknowledged, DeliveryError, StoreError: as for :meth:`request` and :meth:`send`.
         """
+        check_class("operation", operation, str, optional=False)
         contract = await self._described()
         found = contract.operation(operation)
         try:

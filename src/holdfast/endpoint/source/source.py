@@ -19,7 +19,6 @@ from holdfast.core.versions import Versions, creation_choices
 from holdfast.endpoint.arguments import (
     check_class,
     check_length,
-    check_store,
     check_url,
     check_versions,
     to_assurance,
@@ -54,6 +53,7 @@ from holdfast.exceptions import (
 from holdfast.http.outcome import TransportError
 from holdfast.settings import brief_value, check_callable, check_seconds
 from holdfast.store import Store, store_exists
+from holdfast.store.address import check_location
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -109,7 +109,7 @@ class Source(OperationCalls):
         journal: bool | JournalPolicy = False,
     ):
         check_versions(versions)
-        check_store(store)
+        check_location(store)
         check_class("http", http, SourceHTTP)
         check_class("offer", offer, bool)
         self._http = http or SourceHTTP()
@@ -179,6 +179,10 @@ class Source(OperationCalls):
                 error names each assertion and its line.
         """
         check_options("Source.from_wsdl", options, ("port", "to"))
+        check_class("wsdl", wsdl, (str, Path), optional=False)
+        check_location(store)
+        check_class("port", port, str)
+        check_class("to", to, str)
         options = {**options, "processors": to_processors(options.get("processors") or ())}
         documents = documents_of(wsdl, options.get("http") or SourceHTTP())
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.policy import SourcePolicy
 from holdfast.endpoint.engine.owning_loop import check_process
+from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.message import Body
 from holdfast.endpoint.handling.dispatcher import HandlerT
 from holdfast.endpoint.sending.policies import Policy
@@ -183,6 +184,10 @@ class Source:
 
     def __repr__(self) -> str:
         return repr(self._source)
+
+    @property
+    def _envelopes(self) -> Envelopes:
+        return self._source._envelopes
 
     @property
     def to(self) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 
 from holdfast.core.policy import Assurance, SourcePolicy
 from holdfast.core.versions import Versions
+from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.envelopes.processors import Processor
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
@@ -115,6 +116,10 @@ def documents_of(location: str | Path, http: SourceHTTP, allow: Iterable[str] = 
     Args:
         location, allow: As for :class:`holdfast.wsdl.documents.Documents`.
         http: Its headers, TLS context, proxy and timeout apply to each request.
+
+    Raises:
+        ConfigurationError: ``http`` has another class.
     """
+    check_class("http", http, SourceHTTP)
     fetch = fetcher(location, http.headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=http.timeout)
     return Documents(location, fetch, allow)

@@ -9,6 +9,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.landing.delta import DeltaTable
 from holdfast.pipeline.landing.layout import nothing
 from holdfast.pipeline.landing.tables import table_of
+from holdfast.settings import NonEmpty, SecondsOrZero, check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ class Compaction:
     deleted: int
 
 
-def compact(spark: SparkSession, out: str, *, target: int = TARGET, keep: float = KEEP) -> Compaction:
+def compact(spark: SparkSession, out: NonEmpty, *, target: int = TARGET, keep: SecondsOrZero = KEEP) -> Compaction:
     """Merge small files of a table. You can stop the compaction at any time and run it again.
 
     Args:
@@ -47,6 +48,7 @@ def compact(spark: SparkSession, out: str, *, target: int = TARGET, keep: float 
     Raises:
         ConfigurationError: The table has no batch yet, or is a Parquet table.
     """
+    check_arguments(compact, locals())
     table = table_of(spark, out)
     if not table.begun():
         raise nothing(out)

@@ -23,7 +23,7 @@ from holdfast.pipeline.landing.parquet import ParquetTable, listed, only_grows
 from holdfast.pipeline.reader.options import MESSAGES, ReadOptions
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.checkpoints import is_there, origin, reader_of, refuse_foreign_data, refuse_nested
-from holdfast.settings import check_callable, suggestion
+from holdfast.settings import NonEmpty, check_arguments, suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -86,11 +86,11 @@ class _Target:
 
 def land(
     spark: SparkSession,
-    broker: str,
-    queue: str,
-    out: str,
+    broker: NonEmpty,
+    queue: NonEmpty,
+    out: NonEmpty,
     *,
-    checkpoint: str,
+    checkpoint: NonEmpty,
     schema: StructType | str | None = None,
     prefix: str = "",
     reader: str | None = None,
@@ -143,7 +143,7 @@ def land(
             field cannot hold the values of its type in the table, see ``widening``; the existing table is of another
             kind, or has other partitions; or ``out`` is not writable.
     """
-    check_callable("on_batch", on_batch, 1, optional=True)
+    check_arguments(land, locals())
     refuse_nested(spark, out, checkpoint)
 
     def target(name: str, fields: StructType | str | None, of: str) -> _Target:
@@ -313,7 +313,7 @@ def _landed(batch: int, seen: Mapping[str, Any]) -> LandedBatch:
     return LandedBatch(batch, seen["rows"], seen["flagged"], tuple(seen["first"]) if seen["first"] else None)
 
 
-def read_landed(spark: SparkSession, out: str) -> DataFrame:
+def read_landed(spark: SparkSession, out: NonEmpty) -> DataFrame:
     """Return the rows landed so far, with the column ``batch``, and with the day if the table is partitioned by it.
 
     The result excludes a batch that is still being written. If rows were landed with several schemas, the columns are
@@ -322,6 +322,7 @@ def read_landed(spark: SparkSession, out: str) -> DataFrame:
     Raises:
         ConfigurationError: The table has no batch yet.
     """
+    check_arguments(read_landed, locals())
     return table_of(spark, out).read()
 
 
@@ -347,8 +348,8 @@ def replace_table(rows: DataFrame, out: str) -> DataFrame:
 
 def reland(
     spark: SparkSession,
-    landed: str,
-    out: str,
+    landed: NonEmpty,
+    out: NonEmpty,
     *,
     schema: StructType | str | None = None,
     prefix: str = "",
@@ -377,7 +378,7 @@ def reland(
         ConfigurationError: ``landed`` has no batch; ``out`` is the same directory, or contains other batches, or rows
             that were parsed with other arguments; the schema is invalid; or a column of ``also`` was not landed.
     """
-    check_callable("on_batch", on_batch, 1, optional=True)
+    check_arguments(reland, locals())
     parser = BodyColumns(schema_of(schema), prefix, lenient, max_elements, also, element)
     layout = _layout(parser, by_day)
     how = {"of": files.qualified(spark, landed), **json.loads(layout.text()), "prefix": prefix}

@@ -53,6 +53,7 @@ from holdfast.pipeline.reassembly.tables import (
 from holdfast.pipeline.spark.checkpoints import commit_state, is_there, origin, refuse_foreign_data, refuse_nested
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
 from holdfast.pipeline.spark.workers import spare_collections
+from holdfast.settings import NonEmpty, SecondsOrZero, check_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -262,7 +263,7 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def capture_stream(
-    spark: SparkSession, path: str, *, column: str | None = None, max_files: int = MAX_FILES
+    spark: SparkSession, path: NonEmpty, *, column: str | None = None, max_files: int = MAX_FILES
 ) -> DataFrame:
     """Return the files of a directory, existing and future, as a stream of a capture; the oldest first.
 
@@ -275,13 +276,14 @@ def capture_stream(
             :func:`~holdfast.pipeline.reassembly.tables.capture_of`.
         max_files: Maximum files of one micro-batch.
     """
+    check_arguments(capture_stream, locals())
     stream = spark.readStream.option("maxFilesPerTrigger", max_files).option("recursiveFileLookup", "true")
     if column is not None:
         return as_capture(stream.schema(spark.read.parquet(path).schema).parquet(path), column)
     return of_files(stream.format("binaryFile").schema(_FILES).load(path))
 
 
-def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
+def reassembled(capture: DataFrame, *, timeout: SecondsOrZero = TIMEOUT) -> DataFrame:
     """Turn a stream of captured envelopes into a stream of their messages, for your own sink.
 
     It contains each message of a Sequence once, by ascending number, as soon as all lower numbers are there; after
@@ -295,6 +297,7 @@ def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
         timeout: Seconds of silence after which a Sequence is settled: numbers that are missing then stay missing, and
             are refused if they arrive later ("late").
     """
+    check_arguments(reassembled, locals())
     packed = as_capture(capture).mapInArrow(pack_batches, PACKED)
     processor = SequenceReassembly(timeout)
     kept = packed.groupBy("key").transformWithState(processor, PACKED, "append", "processingTime")
@@ -303,11 +306,11 @@ def reassembled(capture: DataFrame, *, timeout: float = TIMEOUT) -> DataFrame:
 
 def reassemble_stream(
     capture: DataFrame,
-    out: str,
+    out: NonEmpty,
     *,
-    checkpoint: str,
-    timeout: float = TIMEOUT,
-    interval: float = 0.0,
+    checkpoint: NonEmpty,
+    timeout: SecondsOrZero = TIMEOUT,
+    interval: SecondsOrZero = 0.0,
 ) -> StreamingQuery:
     """Start a query that reassembles a growing capture below ``out``; ``read_streamed`` reads the results.
 
@@ -326,6 +329,7 @@ def reassemble_stream(
     Raises:
         ConfigurationError: ``out`` and the checkpoint do not belong together, or ``out`` is not writable.
     """
+    check_arguments(reassemble_stream, locals())
     spark = capture.sparkSession
     refuse_nested(spark, out, checkpoint)
     refuse_unless(spark, out, streamed=True)
@@ -350,11 +354,12 @@ def reassemble_stream(
 
 def is_idle(query: StreamingQuery) -> bool:
     """Return whether the newest batch found nothing new: all files that existed at its start are processed."""
+    check_arguments(is_idle, locals())
     newest = query.lastProgress
     return newest is not None and not newest["numInputRows"]
 
 
-def read_streamed(spark: SparkSession, out: str) -> Reassembled:
+def read_streamed(spark: SparkSession, out: NonEmpty) -> Reassembled:
     """Return the results of :func:`reassemble_stream` so far: the tables of ``reassemble``.
 
     ``messages`` excludes messages that wait beyond a gap.
@@ -362,6 +367,7 @@ def read_streamed(spark: SparkSession, out: str) -> Reassembled:
     Raises:
         ConfigurationError: There is no result yet.
     """
+    check_arguments(read_streamed, locals())
     from pyspark.sql import functions as F
 
     table = table_of(spark, out)

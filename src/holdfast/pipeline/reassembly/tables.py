@@ -21,7 +21,7 @@ from holdfast.pipeline.reassembly.rows import CONFLICT, DECODED, MESSAGES, PLACE
 from holdfast.pipeline.reassembly.sequence import Heard, Reassembly
 from holdfast.pipeline.spark import files
 from holdfast.pipeline.spark.ddl import arrow_schema, record_batch
-from holdfast.settings import check_callable, suggestion
+from holdfast.settings import NonEmpty, check_arguments, suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +74,7 @@ def capture_of(spark: SparkSession, *paths: str) -> DataFrame:
         spark: A session.
         paths: Files, directories and patterns, on any file system that Spark supports.
     """
+    check_arguments(capture_of, locals())
     return of_files(spark.read.format("binaryFile").option("recursiveFileLookup", "true").load([*paths]))
 
 
@@ -93,6 +94,7 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
     Raises:
         ConfigurationError: there is no such column.
     """
+    check_arguments(as_capture, locals())
     from pyspark.sql import functions as F
 
     if content not in rows.columns:
@@ -110,7 +112,7 @@ def as_capture(rows: DataFrame, content: str = "content") -> DataFrame:
 
 
 def reassemble(
-    capture: DataFrame, out: str, *, on_step: Callable[[str, int | None], None] | None = None
+    capture: DataFrame, out: NonEmpty, *, on_step: Callable[[str, int | None], None] | None = None
 ) -> Reassembled:
     """Reassemble a capture into Delta tables below ``out``: ``messages``, ``sequences`` and ``unplaced``.
 
@@ -129,9 +131,9 @@ def reassemble(
     Raises:
         ConfigurationError: ``out`` belongs to a stream's reassembly.
     """
+    check_arguments(reassemble, locals())
     from pyspark.sql import functions as F
 
-    check_callable("on_step", on_step, 2, optional=True)
     spark = capture.sparkSession
     refuse_unless(spark, out, streamed=False)
     staged = f"{out}/decoded"
@@ -172,12 +174,13 @@ def reassemble(
     return Reassembled(whole, sequences, rest)
 
 
-def read_reassembled(spark: SparkSession, out: str) -> Reassembled:
+def read_reassembled(spark: SparkSession, out: NonEmpty) -> Reassembled:
     """Return the tables that :func:`reassemble` wrote.
 
     Raises:
         ConfigurationError: The directory contains no tables, or the run did not finish.
     """
+    check_arguments(read_reassembled, locals())
     there = files.names(spark, f"{out}/unplaced")  # the last table to be written
     if LOG in there:
         return Reassembled(*(read_landed(spark, f"{out}/{name}").drop(BATCH) for name in _TABLES))

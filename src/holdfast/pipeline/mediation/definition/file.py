@@ -18,7 +18,7 @@ from holdfast.config.tables import Table, TableReading, Wrong, load_toml, read_f
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.checks import Said, contradictions
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan
-from holdfast.settings import nearest
+from holdfast.settings import check_arguments, nearest
 
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
 
@@ -126,6 +126,7 @@ class Pipeline:
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        check_arguments(Pipeline, locals())
         self._path = path
         self.tables: Table = {}
         self.lines = _CallLines()
@@ -136,6 +137,7 @@ class Pipeline:
 
     def parameter(self, name: str, value: str) -> None:
         """Add a parameter with its default value, which ``--set`` overrides; texts refer to it as ``${name}``."""
+        check_arguments(Pipeline.parameter, locals())
         self._note(("parameters",), {name: value})
 
     def source(self, name: str, **keys: Any) -> str:
@@ -183,6 +185,7 @@ class Pipeline:
         Raises:
             ConfigurationMistakes: It has mistakes; lists all of them.
         """
+        check_arguments(Pipeline.plan, locals())
         name = str(self._path or "the pipeline")
         return plan_of(self.tables, name, self.lines, self._path.parent if self._path else Path(), parameters or {})
 
@@ -208,6 +211,7 @@ class Pipeline:
         told(self)
 
     def _named(self, kind: str, name: str, keys: Table) -> str:
+        check_arguments(Pipeline._named, locals())
         self._note((kind, name), keys)
         return name
 

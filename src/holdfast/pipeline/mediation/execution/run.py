@@ -54,7 +54,7 @@ from holdfast.pipeline.spark.checkpoints import (
     settle,
     where_it_stands,
 )
-from holdfast.settings import check_callable
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +154,7 @@ def run(
         ConfigurationError: A step cannot be computed; a table belongs to another checkpoint; there is nothing to infer
             from.
     """
-    check_callable("on_batch", on_batch, 1, optional=True)
+    check_arguments(run, locals())
     plan = pipeline if isinstance(pipeline, PipelinePlan) else read_pipeline(pipeline, parameters)
     check_kafka(spark, plan)
     inferred = _inferred(spark, plan)

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.reader import NIL, BodyReader
 from holdfast.pipeline.bodies.simple_types import Misfit, converter
+from holdfast.settings import check_arguments
 
 _KINDS: list[T.DataType] = [
     T.BooleanType(),
@@ -42,6 +43,7 @@ def infer_schema(bodies: Iterable[bytes | str]) -> T.StructType:
     Raises:
         ConfigurationError: No body is readable, or they have different elements.
     """
+    check_arguments(infer_schema, locals())
     reader = BodyReader(T.StructType())
     parser = etree.XMLParser(
         encoding="utf-8", resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True, huge_tree=True

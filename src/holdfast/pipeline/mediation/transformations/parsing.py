@@ -18,6 +18,7 @@ from holdfast.pipeline.bodies.reader import BodyReader
 from holdfast.pipeline.bodies.schemas import schema_of
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, so_far, with_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +58,7 @@ def parse_xml(
     Raises:
         ConfigurationError: Not exactly one of ``xsd`` and ``schema``; it is not usable; or there is no such column.
     """
+    check_arguments(parse_xml, locals())
     if (xsd is None) == (schema is None):
         raise ConfigurationError("XML needs either an xsd or a schema", remedy="Give one of the two")
     given = _xsd(xsd)
@@ -148,6 +150,7 @@ def validate(
     Raises:
         ConfigurationError: Neither rules nor an XSD is given, or one of them is not usable.
     """
+    check_arguments(validate, locals())
     from pyspark.sql import functions as F
 
     given = _xsd(xsd)

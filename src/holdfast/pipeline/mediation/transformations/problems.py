@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.columns import arrow_of, parts_of
 from holdfast.pipeline.spark.workers import spare_collections
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,7 @@ def split(rows: DataFrame) -> tuple[DataFrame, DataFrame]:
     Args:
         rows: The result of ``parse_xml``, ``validate`` or ``to_xml``.
     """
+    check_arguments(split, locals())
     from pyspark.sql import functions as F
 
     wrong = F.size(PROBLEMS) > 0

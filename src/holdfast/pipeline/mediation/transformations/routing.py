@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.settings import check_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,6 +44,7 @@ def route(rows: DataFrame, routes: Iterable[Route | tuple[str, str]]) -> dict[st
     Raises:
         ConfigurationError: The list of routes is empty.
     """
+    check_arguments(route, locals())
     made = [one if isinstance(one, Route) else Route((one[0],), one[1]) for one in routes]
     names = dict.fromkeys(name for one in made for name in one.to)
     decided = with_routes(rows, made)

@@ -25,7 +25,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.bodies.reader import NIL
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, with_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
-from holdfast.settings import suggestion
+from holdfast.settings import check_arguments, suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +67,7 @@ def to_xml(
         ConfigurationError: The name is not valid for an element; there is no such zone; or XML, or the XSD, has no
             place for a column's type or name.
     """
+    check_arguments(to_xml, locals())
     from pyspark.sql import functions as F
 
     given = xsd if isinstance(xsd, XSD | None) else XSD.read(xsd)

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.urls import split_url
 from holdfast.pipeline.bodies.reader import MAX_PROBLEMS
+from holdfast.settings import brief_value, check_arguments, check_settings
 
 _XS = "{http://www.w3.org/2001/XMLSchema}"
 _XML = "http://www.w3.org/XML/1998/namespace"
@@ -38,6 +39,9 @@ class XSD:
 
     documents: tuple[tuple[str, bytes], ...]
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
     @classmethod
     def read(cls, file: str | Path) -> XSD:
         """Read a schema's files.
@@ -45,6 +49,7 @@ class XSD:
         Raises:
             ConfigurationError: One of them is missing, is not a schema, has a DTD, or is not a file.
         """
+        check_arguments(XSD.read, locals())
         documents: dict[str, bytes] = {}
         waiting = [os.path.abspath(file)]
         while waiting:
@@ -75,6 +80,7 @@ class XSD:
         Raises:
             ConfigurationError: There is no such element, or more than one.
         """
+        check_arguments(XSD.element, locals())
         from holdfast.pipeline.mediation.transformations.xsd_columns import element_of
 
         return element_of(self.documents, name)
@@ -88,6 +94,7 @@ class XSD:
         Raises:
             ConfigurationError: The element does not exist, or contains itself.
         """
+        check_arguments(XSD.columns, locals())
         from holdfast.pipeline.mediation.transformations.xsd_columns import columns_of
 
         return columns_of(self.documents, name)
@@ -101,6 +108,7 @@ class XSD:
         Raises:
             ConfigurationError: The element does not exist, or contains itself.
         """
+        check_arguments(XSD.required, locals())
         from holdfast.pipeline.mediation.transformations.xsd_columns import required_of
 
         return required_of(self.documents, name)
@@ -114,7 +122,13 @@ class XSD:
         return _validator(self)
 
     def problems(self, root: Any) -> list[str]:
-        """Return an element's violations of the schema, each with its line; the first twenty."""
+        """Return an element's violations of the schema, each with its line; the first twenty.
+
+        Raises:
+            ConfigurationError: ``root`` is not an lxml element or tree.
+        """
+        if not isinstance(root, etree._Element | etree._ElementTree):
+            raise ConfigurationError(f"root cannot be {brief_value(root)}", remedy="It may be an lxml element")
         validator = self.validator()
         if validator.validate(root):
             return []
@@ -128,9 +142,10 @@ class XSD:
 def _content(place: str) -> bytes:
     try:
         return Path(place).read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter for a null character in the name
+        why = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(
-            f"the schema {place} cannot be read: {error.strerror}", remedy="Name an existing file"
+            f"the schema {place} cannot be read: {why}", remedy="Name an existing file"
         ) from error
 
 
