@@ -185,6 +185,10 @@ async def test_any_argument_of_a_method_is_taken_or_refused_in_words(
     monkeypatch.chdir(tmp_path)
     async with OBJECTS[cls]() as made, asyncio.timeout(300):
         await check(getattr(made, method), name, {})
+    for value in (None, "x", -1, math.nan, []) if "close" in method else ():  # a closed one needs no argument
+        async with OBJECTS[cls]() as made:
+            error = await outcome(getattr(made, method), {name: value})
+            assert isinstance(error, HoldfastError) or "Transport" in cls, f"{value!r}: {error!r}"
 
 
 @pytest.mark.parametrize("option", SourceOptions.__annotations__)

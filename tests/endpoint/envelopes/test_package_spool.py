@@ -5,16 +5,14 @@ Covers endpoint/envelopes/package_spool.py.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import hashlib
 import io
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from to_asgi import ToASGI
 from waiting import until
 
 import holdfast
@@ -27,7 +25,6 @@ from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import EnvelopeError, PeerFault
 from holdfast.http.exchange import HTTPLimits
-from holdfast.http.outcome import Done, Response
 from holdfast.store import contents as stored_contents
 from holdfast.testing.ports import free_ports
 
@@ -132,27 +129,6 @@ async def test_a_full_disk_puts_a_message_off_until_there_is_room(
 
 async def test_attachments_of_a_transaction_are_in_the_record() -> None:
     assert not content_name(encode_attachments([ATTACHMENT], FILM.encode()))
-
-
-class ToASGI:
-    """Carries the requests of a source to an ASGI application."""
-
-    def __init__(self, app: Any) -> None:
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app))
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def request(self, method: str, url: str, body: Any, headers: Mapping[str, str], done: Done) -> None:
-        async def send() -> None:
-            content = body if isinstance(body, bytes) else b"".join(body)
-            told = await self._client.request(method, url, content=content, headers=dict(headers))
-            done(Response(told.status_code, dict(told.headers), told.content))
-
-        self._tasks.add(task := asyncio.create_task(send()))
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        await asyncio.gather(*self._tasks)
-        await self._client.aclose()
 
 
 async def test_under_an_asgi_server_large_attachments_go_to_the_store(tmp_path: Path) -> None:

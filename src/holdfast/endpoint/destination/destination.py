@@ -21,11 +21,12 @@ from holdfast.endpoint.arguments import (
     to_journal,
     to_retention,
 )
-from holdfast.endpoint.destination.asgi_application import ASGIApplication
+from holdfast.endpoint.destination.asgi_application import GRACE, ASGIApplication
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.queues import Partitioning, Queues, to_retentions
 from holdfast.endpoint.destination.registration import HandlerRegistration
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
+from holdfast.endpoint.destination.start_signals import StartSignals
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.envelopes.chain import to_processors
 from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
@@ -35,6 +36,7 @@ from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.server.asgi import Buffered
+from holdfast.settings import check_seconds
 from holdfast.store import Store, shown
 from holdfast.store.address import check_location
 from holdfast.wire.generated_wsdl import generated_wsdl
@@ -115,6 +117,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         )
         self._buffered = Buffered(http.limits.max_buffered)
         self._starting = asyncio.Lock()
+        self._start_signals = StartSignals()
         self._opened: RunningDestination | None = None
 
     def __repr__(self) -> str:
@@ -175,14 +178,17 @@ class Destination(HandlerRegistration, ASGIApplication):
             else:
                 self._opened = await RunningDestination.open(self.settings, self.incidents)
 
-    async def close(self, grace: float = 10.0) -> None:
+    async def close(self, grace: float = GRACE) -> None:
         """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store.
 
-        If the event loop that started it has ended, only close the store.
+        Handlers that still run then are cancelled or abandoned, and logged: their messages are not handled, so the next
+        start delivers them again. With at-most-once, they are lost. If the event loop that started it has ended, only
+        close the store.
 
         Raises:
             ConfigurationError: the destination runs in another event loop; then nothing is closed.
         """
+        check_seconds("grace", grace, endless=False)
         if self._is_open:
             await self.running.close(grace)
 

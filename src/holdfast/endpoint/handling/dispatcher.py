@@ -344,6 +344,15 @@ class Dispatcher:
                     await self._change()
         self._is_closed = True
         late = list(self._running)
+        if late:
+            is_lost = self.handling.is_at_most_once
+            log.warning(
+                "handlers.abandoned",
+                running=len(late),
+                seconds=grace,
+                messages="lost, as at-most-once says" if is_lost else "delivered again after the next start",
+                remedy="Give handlers a limit of time, or the stop more seconds",
+            )
         for running in late:
             running.cancel()
         await asyncio.gather(*late, return_exceptions=True)
