@@ -76,6 +76,17 @@ async def test_asynchronous(holdfast_pair):
         await source.send("<n>1</n>", action="urn:a")
     assert seen == ["1"]
 
+def test_two_at_a_time(holdfast_pair, tmp_path):
+    first, second = [], []
+    with holdfast_pair(destination(first)) as one:
+        with holdfast_pair(destination(second)) as other:
+            other.send("<n>2</n>", action="urn:a")
+        one.send("<n>1</n>", action="urn:a")
+    with holdfast_pair(destination(first)) as again:
+        assert again.next_offset() == 1
+    assert (first, second) == (["1"], ["2"])
+    assert {one.name for one in tmp_path.iterdir()} == {"holdfast", "holdfast-2"}
+
 def test_options(holdfast_pair, tmp_path):
     with holdfast_pair(destination([]), store=tmp_path / "mine", assurance="at-least-once", patience=60):
         assert (tmp_path / "mine" / "source").is_dir()
@@ -84,4 +95,4 @@ def test_options(holdfast_pair, tmp_path):
 
 def test_the_fixture_gives_each_source_its_directory_and_takes_every_option(tmp_path: Path) -> None:
     pytest.importorskip("pytest_asyncio")
-    assert "3 passed" in run_pytest(tmp_path, PAIRS)
+    assert "4 passed" in run_pytest(tmp_path, PAIRS)

@@ -31,11 +31,19 @@ def holdfast_pair(tmp_path: Path) -> MakePair:
     """A source and your destination joined without sockets, in virtual time, their stores in the test's own directory.
 
     ``async with holdfast_pair(app) as source``, or ``with holdfast_pair(app) as source`` in a test that is not async.
+    A pair finds the state of an earlier pair of the test; a pair within the block of another has a directory of its
+    own.
     """
+    places: dict[Path, Pair] = {}
 
     def make(app: Destination, *, network: Network | None = None, store: Path | None = None, **options: Any) -> Pair:
         from holdfast.testing import pair
 
-        return pair(app, network=network, store=store or tmp_path / "holdfast", **options)
+        if store is not None:
+            return pair(app, network=network, store=store, **options)
+        names = ("holdfast", *(f"holdfast-{number}" for number in range(2, len(places) + 2)))
+        place = next(one for name in names if (one := tmp_path / name) not in places or not places[one].is_open)
+        places[place] = pair(app, network=network, store=place, **options)
+        return places[place]
 
     return make

@@ -24,6 +24,7 @@ from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.engine.engine import new_identifier
 from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
 from holdfast.endpoint.source import source as asynchronous
+from holdfast.endpoint.source.block_hints import NoAsyncWith, NoWith
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.replies import Reply
@@ -305,7 +306,7 @@ def _check_caller(*, is_async: bool) -> None:
     )
 
 
-class Transport(_Reliable[sync.Sent]):
+class Transport(NoAsyncWith, _Reliable[sync.Sent]):
     """Carries the calls of a ``zeep.Client`` reliably, with the versions and the address of the WSDL and its policy.
 
     A call of a one-way operation returns when the message is durable in the store. Another call returns the reply, and
@@ -396,7 +397,7 @@ class Transport(_Reliable[sync.Sent]):
         return self._answer(reply, call)
 
 
-class AsyncTransport(_Reliable[Sent]):
+class AsyncTransport(NoWith, _Reliable[Sent]):
     """Carries the calls of a ``zeep.AsyncClient`` reliably. It takes the arguments of :class:`Transport`.
 
     The first call opens the source, or :meth:`open`, or entering the transport's ``async with`` block after the client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ import pytest
 from order_service import Orders
 
 import holdfast
+from holdfast.exceptions import StoreLocked
 from holdfast.http.outcome import Done, TransportError
 from holdfast.testing import lossy, pair
 from holdfast.testing.pair import MemoryTransport, VirtualClock
@@ -279,3 +281,48 @@ async def test_the_error_of_a_message_that_is_not_handled_says_why() -> None:
     with pytest.raises(holdfast.NotAcknowledged, match="A handler raised last: the price is wrong"):
         async with pair(app, patience=60) as source:
             await source.send("<a/>", action="urn:a")
+
+
+async def test_while_a_handler_runs_virtual_time_passes_as_real_time_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A jump would end the patience of the pair, and Sequences, for a handler that takes seconds.
+    real = 0.0
+    monkeypatch.setattr(sys.modules["holdfast.testing.pair"], "monotonic", lambda: real)
+    clock = VirtualClock()
+    looks, fired = 0, []
+
+    def running() -> bool:
+        nonlocal looks, real
+        looks += 1
+        real += 0.01
+        return looks < 500
+
+    clock.handling.append(running)
+    for after in (0.5, 1.0, 86_400.0):
+        clock.call_at(clock() + after, lambda: fired.append(looks))
+    moving = asyncio.ensure_future(clock.run())
+    while len(fired) < 3:
+        await asyncio.sleep(0)
+    moving.cancel()
+    assert fired[2] == 500
+    assert 50 <= fired[0] < fired[1] <= 105
+
+
+async def test_two_open_pairs_with_one_directory_say_what_to_do(tmp_path: Path) -> None:
+    async with pair(orders([]), store=tmp_path):
+        with pytest.raises(StoreLocked) as caught:
+            async with pair(orders([]), store=tmp_path):
+                pytest.fail("it runs")
+    assert "Give each pair its own directory" in caught.value.remedy
+
+
+async def test_a_pair_without_its_block_says_how_to_write_it() -> None:
+    made: Any = pair(orders([]))
+    for use in (lambda: made.send("<a/>", action="urn:a"), lambda: made.progress, lambda: made.to):
+        with pytest.raises(holdfast.ConfigurationError, match="the block of the pair gives the source") as caught:
+            use()
+        assert "async with" in caught.value.remedy
+    assert not hasattr(made, "send")
+    async with made:
+        with pytest.raises(holdfast.ConfigurationError, match="is open already"):
+            async with made:
+                pytest.fail("it runs")

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import heapq
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -25,7 +27,7 @@ from holdfast.endpoint.source import sync
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.source import Source
 from holdfast.endpoint.source.wsdl import check_options
-from holdfast.exceptions import ConfigurationError, NotAcknowledged
+from holdfast.exceptions import ConfigurationError, NotAcknowledged, StoreLocked
 from holdfast.http.direct import DirectExchange
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Done, Outcome, Streamed, TransportError
@@ -38,10 +40,6 @@ GIVE_UP = 30.0
 
 _LOOK_EVERY = 0.0005
 """Real seconds between two checks of whether both sides are idle."""
-
-_PATIENCE = 40
-"""Number of checks that may find a handler running before time moves anyway: the handler may itself wait for time to
-pass."""
 
 _SETTLE = 20
 """Turns of the event loop that let pending callbacks finish."""
@@ -73,7 +71,8 @@ class VirtualClock(Clock):
         """Functions that return whether their owner is busy now, for example with a commit. Time waits for that without
         limit."""
         self.handling: list[Callable[[], bool]] = []
-        """Functions that return whether their owner does work that may itself wait for time to pass."""
+        """Functions that return whether their owner does work that takes real time, and may itself wait for virtual
+        time to pass. Meanwhile virtual time passes as fast as real time."""
 
     def __call__(self) -> float:
         return self._now
@@ -92,21 +91,23 @@ class VirtualClock(Clock):
 
     async def run(self) -> None:
         """Advance time until cancelled."""
-        waited = 0
+        ahead: float | None = None
+        """Virtual time minus real time, while something takes real time."""
         while True:
             await asyncio.sleep(_LOOK_EVERY)
             for _ in range(_SETTLE):
                 await asyncio.sleep(0)
             if any(busy() for busy in self.busy):
                 continue
-            waited += 1
-            if waited < _PATIENCE and any(handling() for handling in self.handling):
-                continue
-            waited = 0
-            self._advance()
+            if any(handling() for handling in self.handling):
+                ahead = self._now - monotonic() if ahead is None else ahead
+                self._advance(monotonic() + ahead)
+            else:
+                ahead = None
+                self._advance(math.inf)
 
-    def _advance(self) -> None:
-        while self._calls:
+    def _advance(self, most: float) -> None:
+        while self._calls and self._calls[0].when <= most:
             call = heapq.heappop(self._calls)
             if not call.cancelled:
                 self._now = max(self._now, call.when)
@@ -185,6 +186,10 @@ def _failure(app: Destination) -> str:
     return f". A handler raised last: {failure}" if failure else ""
 
 
+class NotEntered(ConfigurationError, AttributeError):
+    """A pair is used as a source."""
+
+
 class Pair:
     """The result of :func:`pair`: ``async with`` gives a :class:`holdfast.Source`, ``with`` the blocking one.
 
@@ -211,8 +216,20 @@ class Pair:
         self._options = options
         self._running: contextlib.AbstractAsyncContextManager[Source] | None = None
         self._thread: sync.LoopThread | None = None
+        self.is_open = False
+        """Whether its block runs: its stores are open."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"'Pair' object has no attribute {name!r}")
+        raise NotEntered(
+            f"the pair is no source, so it has no {name!r}: the block of the pair gives the source",
+            remedy="Write 'with pair(app) as source:', or 'async with' in an asynchronous test.",
+        )
 
     async def __aenter__(self) -> Source:
+        if self.is_open:
+            raise ConfigurationError("the pair is open already", remedy="Make another with pair(app).")
         self._running = self._run()
         return await self._running.__aenter__()
 
@@ -255,10 +272,11 @@ class Pair:
         clock.busy.append(lambda: source._is_busy)
         moving = asyncio.ensure_future(clock.run())
         try:
-            await app.start()
+            await self._start(app)
             clock.busy.append(lambda: app.running.is_committing)
             clock.handling.append(lambda: app.running.is_busy)
             async with source:
+                self.is_open = True
                 yield source
                 await self._within_patience(
                     clock, source.flush(), lambda: f"{_several(source.progress.outstanding)} not acknowledged"
@@ -267,10 +285,21 @@ class Pair:
                     clock, app.handled(), lambda: f"{_several(app.unhandled)} not handled", partial(_failure, app)
                 )
         finally:
+            self.is_open = False
             await app.close(0.0)
             moving.cancel()
             await asyncio.gather(moving, return_exceptions=True)
             app.settings = before
+
+    async def _start(self, app: Destination) -> None:
+        try:
+            await app.start()
+        except StoreLocked as error:
+            raise StoreLocked(
+                error.message,
+                remedy="Perhaps another pair has its stores there, and is open. Give each pair its own directory: "
+                'pair(app, store=tmp_path / "second").',
+            ) from None
 
     async def _within_patience(
         self,
@@ -324,6 +353,7 @@ def pair(
         network: The faults of the network, e.g. ``lossy(0.3, seed=7)``; a perfect network if None.
         store: A directory for both stores; in memory if None.
         patience: The longest wait at the end of the block, in seconds of virtual time, for each of the two conditions.
+            While a handler runs, virtual time passes as fast as real time.
         options: For the :class:`holdfast.Source`.
 
     Raises:

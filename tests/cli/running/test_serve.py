@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import ssl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,17 @@ def test_a_module_that_is_not_there_is_named_with_where_it_was_looked_for(run: A
 
 
 def test_a_file_name_in_place_of_a_module_is_recognised(run: Any, module: str) -> None:
-    result = run("serve", f"{module}.py:app")
-    assert result.code == 1
-    assert "without .py" in result.err
+    for file, instead in (
+        (f"{module}.py", f"holdfast serve {module}:app"),
+        (f"./{module}.py", f"holdfast serve {module}:app"),
+        ("shops/east/shop.py", "cd shops/east && holdfast serve shop:app"),
+        ("shops/shop", "cd shops && holdfast serve shop:app"),
+        ("my shops/shop.py", "cd 'my shops' && holdfast serve shop:app"),
+    ):
+        result = run("serve", f"{file}:app")
+        assert result.code == 1
+        assert f"Write: {instead}" in result.err
+    assert module not in sys.modules
 
 
 def test_a_wrong_attribute_is_answered_with_the_right_one(run: Any, module: str) -> None:

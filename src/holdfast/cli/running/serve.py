@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from dataclasses import replace
@@ -255,6 +256,13 @@ def load_destination(target: str) -> Destination:
     name, _, attribute = target.partition(":")
     if not name or not attribute:
         raise click.UsageError(f"{target!r} does not have the form MODULE:ATTRIBUTE, such as orders:app.")
+    if name.endswith(".py") or os.sep in name:
+        place, file = os.path.split(name.removesuffix(".py"))
+        where = f"cd {shlex.quote(place)} && " if place not in ("", ".") else ""
+        raise ConfigurationError(
+            f"{name} is a file, but the command takes the name of a module",
+            remedy=f"Write: {where}holdfast serve {shlex.quote(f'{file}:{attribute}')}",
+        )
     module = _import(name)
     value: Any = module
     for part in attribute.split("."):
@@ -280,14 +288,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from error  # the module exists, but imports one that does not
-        hint = (
-            f"Name the module without .py, not the file {name}."
-            if name.endswith(".py") and os.path.exists(name)
-            else ""
-        )
         raise ConfigurationError(
             f"the module {name!r} is neither installed nor in {directory}",
-            remedy=hint or "Run the command in the module's directory, or add that directory to PYTHONPATH.",
+            remedy="Run the command in the module's directory, or add that directory to PYTHONPATH.",
         ) from None
     except Exception as error:
         raise _broken(name, error) from error

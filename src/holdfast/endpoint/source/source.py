@@ -37,6 +37,7 @@ from holdfast.endpoint.handling.handlers import HandlerTable, check_action
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.policies import Policy, SequencePolicies, to_policies
+from holdfast.endpoint.source.block_hints import NoWith, awaited_first
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields, OperationCalls
 from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from holdfast.store.sql.outgoing import DBConnection
 
 
-class Source(OperationCalls):
+class Source(NoWith, OperationCalls):
     """An RM Source: messages for which :meth:`send` has returned are stored, and delivered to ``to`` as the assurance
     promises.
 
@@ -149,6 +150,7 @@ class Source(OperationCalls):
         self._table = HandlerTable({})
 
     @classmethod
+    @awaited_first("Source.from_wsdl(…)")
     async def from_wsdl(
         cls,
         wsdl: str | Path,

@@ -23,6 +23,7 @@ from holdfast.endpoint.handling.dispatcher import HandlerT
 from holdfast.endpoint.sending.policies import Policy
 from holdfast.endpoint.source import sent
 from holdfast.endpoint.source import source as asynchronous
+from holdfast.endpoint.source.block_hints import NoAsyncWith
 from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.pending_sends import Progress
 from holdfast.endpoint.source.sent import Enqueued
@@ -147,7 +148,7 @@ def _in_loop(method: Callable[Concatenate[asynchronous.Source, P], T]) -> Callab
     return call
 
 
-class Source:
+class Source(NoAsyncWith):
     """The blocking :class:`holdfast.Source`, with the same arguments, methods and errors.
 
     Any thread may call it, one call at a time in each thread. It is a context manager; use :meth:`open` and
