@@ -64,7 +64,8 @@ class DestinationPolicy:
         inactivity_timeout: Seconds without a message after which the destination ends the Sequence; None never ends it.
             The default is a day: a durable source may return after a night, but a source that never ends its Sequences
             (CXF does not in 1.1) must not fill the store. The destination discards replies to an address that has
-            acknowledged nothing for this time, if they have no Sequence of requests that is open.
+            acknowledged nothing for this time, if they have no Sequence of requests that is open. It retransmits each
+            reply to an address for this time at most, unless the requester asks for it.
         keep_alive_timeout: The same for the Sequence of a two-way WCF client. Such a client keeps nothing on disk.
             While it runs, it asks for an acknowledgement after every half of its InactivityTimeout (ten minutes unless
             configured). If your clients have an InactivityTimeout above an hour, set more than half of it here. None

@@ -94,6 +94,7 @@ class RMProtocol:
             mailboxes,
             environment.claims,
         )
+        context.reply_patience = self.sequences.reply_patience
         registry = OutboxRegistry(policies.source, context, self.queues, policies.source_for)
         self.replies = Replies(
             self.sequences, registry, self.acknowledging, self.answering, self.commit, self.effects, rules.tell

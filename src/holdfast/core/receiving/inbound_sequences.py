@@ -74,6 +74,10 @@ class InboundSequences:
         self.creations.forget(destination)
         self.offered.pop(destination.offered or "", None)
 
+    def reply_patience(self) -> float | None:
+        """Return the seconds for which a reply without an acknowledgement is retransmitted; None: without end."""
+        return self.policy.inactivity_timeout
+
     def use(self, policy: DestinationPolicy) -> None:
         """Apply a policy to Sequences granted from now on; open ones keep theirs."""
         self.policy = policy

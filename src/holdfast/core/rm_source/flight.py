@@ -99,7 +99,7 @@ class Flight(dict[int, InFlight]):
     is one unnecessary examination.
     """
 
-    __slots__ = ("_due_from", "_leaving", "asking", "bytes", "has_waiting", "missing", "passed_over")
+    __slots__ = ("_due_from", "_leaving", "asking", "bytes", "has_waiting", "left_alone", "missing", "passed_over")
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,6 +111,8 @@ class Flight(dict[int, InFlight]):
         """The lowest due number that waits for its record to be read, or for room; 0: no such number found so far."""
         self.passed_over: set[int] = set()
         """Replies that hold back no other number: see :meth:`pass_over`."""
+        self.left_alone: set[int] = set()
+        """Replies that are not retransmitted before their requester asks for them: see :meth:`leave`."""
         self._due_from = math.inf
         self._leaving: set[int] = set()
         """Numbers that are due now and have not left yet."""
@@ -207,10 +209,24 @@ class Flight(dict[int, InFlight]):
         entry.size = 0
         self._due_from = -math.inf  # another number may have waited for it
 
+    def leave(self, number: int) -> None:
+        """Do not retransmit a reply before its requester asks for it: it was repeated for long enough."""
+        self.park(number)
+        self.left_alone.add(number)
+
+    def demand(self, number: int, at: float) -> None:
+        """Retransmit ``number`` at ``at`` at the latest: the peer has asked for it."""
+        entry = self[number]
+        if number in self.left_alone:
+            self.left_alone.discard(number)
+            entry.is_parked, entry.first_sent_at = False, at
+        self.hurry(entry, at)
+
     def release(self, number: int, now: float) -> None:
         """Retransmit ``number`` now, although it was parked or waits for a lower one."""
         entry = self[number]
         entry.is_parked = False
+        self.left_alone.discard(number)
         entry.waits_for = 0
         self.hurry(entry, now)
 
@@ -250,6 +266,7 @@ class Flight(dict[int, InFlight]):
             self.bytes -= entry.size
         self.asking.discard(number)
         self.passed_over.discard(number)
+        self.left_alone.discard(number)
         self._leaving.discard(number)
         if self.has_waiting:
             self._due_from = -math.inf  # another number may have waited for it

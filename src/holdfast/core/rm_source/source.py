@@ -148,7 +148,7 @@ class RMSource(OutboundSequence):
                 for number in ack.nacks:
                     entry = self.flight.get(number)
                     if entry is not None:
-                        self.flight.hurry(entry, now)
+                        self.flight.demand(number, now)
                         # The destination has just asked for it, whatever it was waiting for.
                         entry.waits_for = 0
             return action, []
@@ -330,7 +330,19 @@ class RMSource(OutboundSequence):
         """
         entry = self.flight.get(number)
         if entry is not None and not entry.exchanges:
-            self.flight.hurry(entry, max(at, entry.sent_at + self.policy.retransmission.floor))
+            self.flight.demand(number, max(at, entry.sent_at + self.policy.retransmission.floor))
+
+    def leave_reply(self, number: int, patience: float | None, now: float) -> InFlight | None:
+        """Stop to retransmit a reply that its requester has not acknowledged for ``patience`` seconds.
+
+        Returns:
+            What is known of it; None if it is retransmitted further.
+        """
+        entry = self.flight.get(number)
+        if entry is None or entry.is_parked or patience is None or now < entry.first_sent_at + patience:
+            return None
+        self.flight.leave(number)
+        return entry
 
     def end_refused(self) -> bool:
         """Count a refused notification of the end, and return whether there were enough of them.

@@ -30,6 +30,10 @@ def _forget_none(_identifier: str, _now: float) -> None:
     pass
 
 
+def _endless() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxHooks:
     """What the opener of an outbox does for it that the sending half cannot.
@@ -90,6 +94,8 @@ class SendingContext:
         self.requests: Requests[RMSource] = Requests()
         """Requests that wait for a reply."""
         self.composer = Composer(local, offered, new_identifier)
+        self.reply_patience: Callable[[], float | None] = _endless
+        """Returns the seconds for which an unacknowledged reply is retransmitted; None: without end."""
         self.deadlines = Deadlines()
         self.ready: dict[str, None] = {}
         """Keys of the outboxes with a turn."""

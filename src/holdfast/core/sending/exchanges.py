@@ -102,6 +102,7 @@ class Exchanges:
             seconds = now - entry.first_sent_at if entry is not None else 0.0
             effect = Unheard(outbox.key, source.identifier or "", sent.number, times, wants_reply, seconds)
             self._context.effects.append(effect)
+        self._leave_reply(outbox, source, sent.number, now)
         outbox.ready()
 
     def failed(
@@ -133,7 +134,23 @@ class Exchanges:
         source.not_delivered(sent.number, now)
         if has_left and not unreachable:
             refused(outbox, source, sent.number, now, not_accepted)
+        self._leave_reply(outbox, source, sent.number, now)
         outbox.ready()
+
+    def _leave_reply(self, outbox: Outbox, source: RMSource, number: int, now: float) -> None:
+        """Retransmit no further a reply that was not acknowledged for the InactivityTimeout (WS-RM Policy 1.0 2.1).
+
+        The specification limits no retransmission, but a requester that exists may never acknowledge a reply, such as
+        that of a call that has failed (CXF). The reply stays stored, for a repeated request and for a Nack.
+        """
+        if not (outbox.is_for_replies or outbox.is_for_address) or outbox.is_polled:
+            return
+        entry = source.leave_reply(number, self._context.reply_patience(), now)
+        if entry is not None:
+            seconds = round(now - entry.first_sent_at)
+            detail: dict[str, object] = {"to": outbox.to, "attempts": entry.attempts, "seconds": seconds}
+            name, identifier = "reply.not_acknowledged", source.identifier or ""
+            self._context.effects.append(Incident(name, identifier, number, level="warning", detail=detail))
 
     def refused_for_acknowledgement(self, sent: Transmit, identifier: str, now: float) -> None:
         """Resend a message that the peer refused with a fault about an inbound Sequence.
