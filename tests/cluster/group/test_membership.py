@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from growth import entries
 
 from holdfast.cluster.group import membership as module
 from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
@@ -692,3 +693,17 @@ def test_a_member_is_read_as_it_describes_itself() -> None:
     pin = pin_client_id("a", 5.5, 3)
     assert pin_of("x", pin) == Pin("x", "a", 5.5, 3)
     assert pin_of("x", pin + "x") is pin_of("x", own) is member_of("x", pin, frozenset()) is None
+
+
+def test_what_a_node_remembers_does_not_grow_with_the_times_that_it_joins() -> None:
+    node, counts, now = GroupMembership("a", "http://a", 4, POLICY, 100.0), [], 100.0
+    for joined in range(1, 41):
+        member = f"a-{joined}"
+        node.assigned(range(4), member, now)
+        found = GroupMember(member, "a", "http://a", 100.0, "", frozenset(range(4)))
+        for _ in range(3):
+            now += POLICY.hold
+            node.looked(GroupPicture((found,), True), now, now)
+        node.lost(range(4))
+        counts.append(entries(node))
+    assert counts[-1] == counts[20]

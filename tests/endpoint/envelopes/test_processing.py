@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +269,17 @@ class WaitingReceived(Waiting):
         return data
 
 
-@pytest.mark.parametrize("kind", [WaitingInbound, WaitingReceived])
-@pytest.mark.parametrize("role", ["source", "destination"])
+class WaitingOutbound(Waiting):
+    """As one that asks a database for the token of a message."""
+
+    def outbound(self, context: MessageContext) -> None:
+        self._wait()
+
+
+@pytest.mark.parametrize(
+    ("role", "kind"),
+    [*product(("source", "destination"), (WaitingInbound, WaitingReceived)), ("source", WaitingOutbound)],
+)
 async def test_a_processor_that_waits_does_not_block_the_event_loop(role: str, kind: type[Waiting]) -> None:
     got: list[str] = []
     here, there = ([kind()] if role == one else [] for one in ("source", "destination"))

@@ -8,18 +8,21 @@ import contextlib
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import conversation_child
 import pytest
+from growth import entries
 from lxml import etree
 from waiting import until
 
 import holdfast
 from holdfast import SecureConversation, Source, Versions
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.security.conversation.source_tokens import SourceTokens
 from holdfast.security.names import FAILED_AUTHENTICATION
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
@@ -334,3 +337,50 @@ async def test_a_source_killed_again_and_again_keeps_its_token_and_its_sequence(
         tokens = {re.findall(rb"Identifier>(urn:uuid[^<]+)</c:", one)[0] for one in shop.requests("CreateSequence")}
         assert len(tokens) == 1
         assert shop.actions[-1] == "Cancel"
+
+
+@each_binding
+async def test_tokens_in_a_database_are_asked_for_outside_the_event_loop(
+    tmp_path: Path, versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that answers slowly would hold up every other message."""
+    assert SecureConversation("alice", "secret", tokens="postgresql://127.0.0.1:1/shop").waits
+    here, there = threading.current_thread(), set()
+    for name in ("find", "keep", "use", "forget"):
+        method = getattr(SourceTokens, name)
+
+        def noted(*arguments: Any, method: Any = method, name: str = name) -> Any:
+            there.add((name, threading.current_thread() is here))
+            return method(*arguments)
+
+        monkeypatch.setattr(SourceTokens, name, noted)
+    async with Shop(tmp_path) as shop:
+        source = source_to(shop, tmp_path, versions)
+        (conversation,) = source._envelopes._chain.processors
+        conversation.waits = True  # as with the URL of a database
+        source._envelopes.process_with([conversation])
+        async with source:
+            await source.send(text_of(1), action="urn:tell")
+            assert (await source.request(text_of(2), action="urn:ask")).body[0].text == "2"
+            await source.end(timeout=240)
+        assert shop.got == ["1", "2"]
+    assert there == {(name, False) for name in ("find", "keep", "use", "forget")}
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_what_is_remembered_of_tokens_does_not_grow_with_their_number(tmp_path: Path, ends: bool) -> None:
+    clock, counts = Clock(), []
+    async with Shop(tmp_path, clock=clock, session=100.0) as shop:
+        source = source_to(shop, tmp_path, WS2007, clock=clock)
+        (conversation,) = source._envelopes._chain.processors
+        async with source:
+            for number in range(8):
+                await source.send(text_of(number), action="urn:tell", sequence_key=str(number))
+                await source.flush(60)
+                conversation._unproven[f"refused-{number}"] = 1, clock() + 50
+                conversation._untried[f"untried-{number}"] = clock() + 50
+                if ends:
+                    await source.end(str(number), timeout=240)
+                clock.now += 150
+                counts.append(entries(conversation))
+    assert counts[-1] == counts[2], (counts[2], counts[-1])

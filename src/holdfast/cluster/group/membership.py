@@ -272,7 +272,10 @@ class GroupMembership:
             self._owners = {partition: one for one in picture.members for partition in one.partitions}
         else:
             self._owners = {partition: one for partition, one in self._owners.items() if one.id in self._members}
-        for member in set(self._member_of.values()) & self._members.keys():
+        own = set(self._member_of.values())
+        # Each time it joins the group again, this node is another member.
+        self._seen = {member: seen for member, seen in self._seen.items() if member in own}
+        for member in own & self._members.keys():
             self._seen[member] = sent
             if self._first_seen is None:
                 self._first_seen = now

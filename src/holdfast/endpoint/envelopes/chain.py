@@ -81,6 +81,8 @@ class Chain:
         """Whether :meth:`received` may wait."""
         self.waits = any(one.waits for one in self._inbound)
         """Whether :meth:`inbound` may wait."""
+        self.writing_waits = any(one.waits for one in self._outbound)
+        """Whether :meth:`outbound` may wait."""
         self._understood = frozenset(name for one in self.processors for name in one.understands)
 
     @property

@@ -364,6 +364,11 @@ class Envelopes:
         """Put a processor before the others, next to the network."""
         self.process_with((processor, *self._chain.processors))
 
+    @property
+    def writing_waits(self) -> bool:
+        """Whether :meth:`write` may wait, so that it must be called :meth:`aside`."""
+        return self._chain.writing_waits
+
     def aside(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do what takes long with an envelope where large ones are read, and make the call with what came of it."""
         self._decoder.aside(work, then)

@@ -50,8 +50,9 @@ class Processor:
             block, the endpoint answers with the fault MustUnderstand, before it calls any processor.
         abilities: The demands of a service's policy that it meets, for :meth:`holdfast.Source.from_wsdl`.
         binds_sequences: Whether a destination with it demands that CreateSequence names the token that signs it.
-        waits: Whether :meth:`received` and :meth:`inbound` may wait, for a database for example. The endpoint then
-            calls them in another thread, still for one message at a time.
+        waits: Whether :meth:`received` and :meth:`inbound` may wait, for a database for example, and :meth:`outbound`
+            for a message that the endpoint sends itself. The endpoint then calls them in another thread, still for one
+            message at a time. For an answer in the HTTP response, :meth:`outbound` must not wait.
         roles: The endpoints that it is for. Another one refuses it: a class that only sends credentials would leave a
             destination open, and one that only checks requests would do nothing at a source.
         counterpart: The name of the class for the other endpoint, for that error.

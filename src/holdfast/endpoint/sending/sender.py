@@ -46,6 +46,8 @@ RETIRED_FOR = 300.0
 """Seconds that a replaced transport has to finish its requests in flight."""
 _CREDENTIAL_FIELDS = ("authorization", "proxy-authorization", "cookie")
 _ASK = "Check the URL, and that reliable messaging is enabled there."
+_Written = tuple[str, bytes | Streamed, Notes | None, ExtraRequest | None]
+"""Media type, "" for the usual one; content; notes for the answer; the request that follows."""
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
 _MOST_CLAIMED = 500
@@ -166,38 +168,48 @@ class Sender:
         Args:
             is_last: Whether a processor has had its request before it, so that another one is of no use.
         """
+        if not sent.number and _kind(sent) in self._followed:
+            return  # its answer is here, and the protocol gets it soon: nothing comes after the request that follows
+        if self._envelopes.writing_waits:
+            self._envelopes.aside(partial(self._write, sent), partial(self._post_written, sent, is_last))
+        else:
+            self._post_written(sent, is_last, self._write(sent))
+
+    def _write(self, sent: Transmit) -> _Written | Exception:
+        """Return a message as it is sent, or what keeps it from being sent."""
+        try:
+            root, notes, following = self._envelopes.write(sent)
+            if sent.envelope.attachments:
+                media, content = pack(sent.envelope, root)
+                return media, content, notes, following
+        except Exception as error:
+            return error
+        return "", root, notes, following
+
+    def _post_written(self, sent: Transmit, is_last: bool, written: _Written | Exception) -> None:
+        if self._is_stopped:
+            return
         # Two nodes that send the same Sequence would give one number to two messages.
         if self._is_trusted is not None and not self._is_trusted():
             self._come(sent, TransportError("another node may have taken over this message", connected=False))
             return
-        if not sent.number and _kind(sent) in self._followed:
-            return  # its answer is here, and the protocol gets it soon: nothing comes after the request that follows
-        media = ""
-        try:
-            root, notes, following = self._envelopes.write(sent)
-            content: bytes | Streamed = root
-            envelope = sent.envelope
-            if envelope.attachments:
-                media, content = pack(envelope, root)
-        except RequestFirst as first:
+        if isinstance(written, RequestFirst):
             if is_last:
-                reason = f"the answer to {first.request.envelope.action} does not have what a processor needs"
+                reason = f"the answer to {written.request.envelope.action} does not have what a processor needs"
                 self._extra_failed(sent, None, reason, False)
             else:
-                self._extra.first(sent, first.request)
+                self._extra.first(sent, written.request)
             return
-        except MessageFlowError as error:
-            self._failed(
-                sent,
-                f"the message to {sent.to} cannot be written now: {error.message}",
-                is_unreachable=False,
-                has_left=False,
-            )
+        if isinstance(written, MessageFlowError):
+            reason = f"the message to {sent.to} cannot be written now: {written.message}"
+            self._failed(sent, reason, is_unreachable=False, has_left=False)
             self._engine.touch()
             return
-        except Exception as error:  # every attempt would fail in the same way
-            self._unsendable(sent, error)
+        if isinstance(written, Exception):  # every attempt would fail in the same way
+            self._unsendable(sent, written)
             return
+        media, content, notes, following = written
+        envelope = sent.envelope
         way = self.ways.get(sent.to, self._usual)
         fields = self._fields_of(envelope, way)
         if media:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +54,7 @@ from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_cr
 from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
+from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP, Ability
 
 if TYPE_CHECKING:
@@ -170,10 +170,12 @@ class SecureConversation(Processor):
         self._life = life
         self._skew = skew
         self._clock = clock
-        self._untried: set[str] = set()
-        """Identifiers of new tokens, under which the service has not accepted anything yet."""
-        self._unproven: Counter[str] = Counter()
-        """Identifier of a token -> number of refusals without its key, since the last answer that counts."""
+        self.waits = is_remote(tokens)
+        self._untried: dict[str, float] = {}
+        """Identifier of a new token, under which the service has not accepted anything yet -> when it expires."""
+        self._unproven: dict[str, tuple[int, float]] = {}
+        """Identifier of a token -> number of refusals without its key, since the last answer that counts; and when the
+        token expires."""
 
     def __repr__(self) -> str:
         return f"SecureConversation({self.name!r}, …)"
@@ -324,7 +326,7 @@ class SecureConversation(Processor):
         if token is None:
             return
         if not _is_refusal(context):
-            self._untried.discard(token.identifier)
+            self._untried.pop(token.identifier, None)
             self._unproven.pop(token.identifier, None)
             return
         is_untried = token.identifier in self._untried
@@ -339,17 +341,21 @@ class SecureConversation(Processor):
         """
         token = _token_of(context)
         if token is not None and _is_refusal(context):
-            self._unproven[token.identifier] += 1
-            if self._unproven[token.identifier] >= MOST_UNPROVEN:
+            count = self._unproven.get(token.identifier, (0, 0.0))[0] + 1
+            self._unproven[token.identifier] = count, token.until
+            if count >= MOST_UNPROVEN:
                 self._lose(context, token)
 
     def _lose(self, context: MessageContext, token: SourceToken) -> None:
         fault = context.envelope.fault
         assert fault is not None
         log.warning("security.token_refused", to=context.to, user=self.name, code=fault.code, token=token.identifier)
-        self._tokens.forget(token.identifier)
-        self._untried.discard(token.identifier)
-        self._unproven.pop(token.identifier, None)
+        self._forget(token.identifier)
+
+    def _forget(self, identifier: str) -> None:
+        self._tokens.forget(identifier)
+        self._untried.pop(identifier, None)
+        self._unproven.pop(identifier, None)
 
     def _take(self, asked: _Asked, envelope: Envelope, now: float) -> None:
         """Take in the answer to a request for a token.
@@ -358,15 +364,17 @@ class SecureConversation(Processor):
             Invalid: It does not grant the request.
         """
         if asked.kind == "Cancel":
-            self._tokens.forget(asked.identifier)
+            self._forget(asked.identifier)
             return
         granted = read_granted(envelope.body, asked.form, asked.entropy)
         if asked.kind == "Renew" and granted.identifier != asked.identifier:
             raise Invalid("the answer renews another token")
         self._tokens.keep(asked.form.trust, granted, now)
         self._tokens.use(asked.use, granted.identifier)
+        self._untried = {one: until for one, until in self._untried.items() if until > now}
+        self._unproven = {one: told for one, told in self._unproven.items() if told[1] > now}
         if asked.kind == "Issue":
-            self._untried.add(granted.identifier)
+            self._untried[granted.identifier] = now + granted.life
 
 
 def is_token_request(context: MessageContext) -> bool:
