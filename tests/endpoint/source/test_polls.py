@@ -25,6 +25,7 @@ from holdfast import (
     Versions,
 )
 from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envelope, Fault, MakeConnection, is_polled
+from holdfast.core.origin import with_secret
 from holdfast.core.policy import PollingPolicy
 from holdfast.core.versions import ALL_VERSIONS
 from holdfast.http.exchange import Exchange
@@ -77,8 +78,13 @@ def slow_shop(store: Any = ":memory:") -> tuple[Destination, asyncio.Event, list
     return app, may_reply, handled
 
 
+EACH_OFFER = pytest.mark.parametrize("offer", [None, False], ids=["offer", "no offer"])
+"""Without an Offer, the destination creates the Sequence of the replies, and the source gets that request by a poll."""
+
+
+@EACH_OFFER
 @EVERY_VERSION
-async def test_replies_that_come_late_arrive_by_polls(serve: Any, versions: Versions) -> None:
+async def test_replies_that_come_late_arrive_by_polls(serve: Any, versions: Versions, offer: bool | None) -> None:
     app, may_reply, handled = slow_shop()
     seen = Seen()
     url = (await serve(app)).url
@@ -86,7 +92,8 @@ async def test_replies_that_come_late_arrive_by_polls(serve: Any, versions: Vers
     policy = SourcePolicy(
         retransmission=RetransmissionPolicy(initial=600.0, floor=600.0, cap=600.0), polling=QUICK.polling
     )
-    async with Source(url, ":memory:", versions=versions, http=POLLING, policy=policy, processors=[seen]) as source:
+    options: dict[str, Any] = {"http": POLLING, "policy": policy, "processors": [seen], "offer": offer}
+    async with Source(url, ":memory:", versions=versions, **options) as source:
         asking = [asyncio.ensure_future(source.request(f"<n>{i}</n>", action=ACTION)) for i in range(3)]
         await until(lambda: handled and seen.polls > 2)
         may_reply.set()
@@ -95,19 +102,31 @@ async def test_replies_that_come_late_arrive_by_polls(serve: Any, versions: Vers
         assert seen.brought >= 3 and len(seen.addresses) == 1 and is_polled(*seen.addresses)
 
 
-async def test_every_reply_arrives_once_through_a_network_that_loses_messages(serve: Any, tmp_path: Path) -> None:
+@EACH_OFFER
+async def test_every_reply_arrives_once_through_a_network_that_loses_messages(
+    serve: Any, tmp_path: Path, offer: bool | None
+) -> None:
     app, may_reply, handled = slow_shop(tmp_path / "inbox")
     may_reply.set()
     url = (await serve(app)).url
     faults = Faults(lose_request=0.2, lose_response=0.2, double=0.1)
     async with (
         LossyProxy(url, faults, seed=5) as proxy,
-        Source(proxy.url, tmp_path / "outbox", http=POLLING, policy=QUICK) as source,
+        Source(proxy.url, tmp_path / "outbox", http=POLLING, policy=QUICK, offer=offer) as source,
     ):
         replies = await asyncio.gather(*(source.request(f"<n>{i}</n>", action=ACTION) for i in range(12)))
         assert [reply.body.text for reply in replies] == [str(i) for i in range(12)]
         await source.flush(60)
     assert sorted(handled, key=int) == [str(i) for i in range(12)]
+
+
+async def test_a_source_that_polls_acknowledges_replies_only_at_the_service_that_it_sends_to(serve: Any) -> None:
+    url = (await serve(Destination(":memory:"))).url
+    async with Source(url, ":memory:", http=POLLING) as source:
+        allows = source._running._is_the_service
+        assert allows(with_secret(url, "s")) and allows(with_secret(url, "t"))
+        for other in (url, f"{url}other?holdfast=s", f"{url}?holdfast=s&a=b", "http://other.test/?holdfast=s", ""):
+            assert not allows(other), other
 
 
 async def test_an_idle_source_without_an_offer_polls_nothing(serve: Any) -> None:

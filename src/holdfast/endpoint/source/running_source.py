@@ -18,6 +18,7 @@ from typing import Self, cast
 from holdfast.core.events import Delivered, Effect, Handle, Incident, Respond, Transmit
 from holdfast.core.handling.handler_cursor import HandlingPolicy
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
+from holdfast.core.origin import secret_in, with_secret
 from holdfast.core.policy import Assurance, DestinationPolicy
 from holdfast.core.protocol_settings import Policies
 from holdfast.core.queues.queue import Queue
@@ -162,7 +163,7 @@ class RunningSource:
             queue,
             further=callbacks.queues,
             policies=Policies(inbound, policies.usual, policies.of),
-            rules=callbacks.rules,
+            rules=replace(callbacks.rules, allows=self._is_the_service) if settings.http.poll else callbacks.rules,
             local=local,
             letters=callbacks.letters,
             handling=callbacks.settings,
@@ -189,6 +190,12 @@ class RunningSource:
             self.collecting = EnqueuedMessages(engine, self.store, self._submit_enqueued)
             await self.collecting.collect()
             engine.check()
+
+    def _is_the_service(self, address: str) -> bool:
+        """Whether an address is the service's own, with a secret: for acknowledgements of replies that it sends without
+        an Offer. Only its answers to polls bring one."""
+        to = self.calls.to or ""
+        return address == with_secret(to, secret_in(address))
 
     async def _listen(self) -> str:
         http = self._settings.http

@@ -144,9 +144,7 @@ def _content(place: str) -> bytes:
         return Path(place).read_bytes()
     except (OSError, ValueError) as error:  # the latter for a null character in the name
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(
-            f"the schema {place} cannot be read: {why}", remedy="Name an existing file"
-        ) from error
+        raise ConfigurationError(f"the schema {place} cannot be read: {why}", remedy="Name an existing file") from error
 
 
 def _tree(place: str, content: bytes, resolver: etree.Resolver | None = None) -> Any:
