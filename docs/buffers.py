@@ -347,6 +347,7 @@ NO_BUFFERS = {
     "broker.xpath_program": {"PIECE": "of a tree, which is counted"},
     "wire.attachments.stored": {"PIECE": "of a connection's buffer"},
     "wire.encoding.outgoing": {"LARGEST_HEADERS": "of a message", "_TOGETHER": "of a message"},
+    "wire.policy.port_policies": {"MOST_COMPARED": "no bytes"},
     "wire.rm": {"_MAX_BUFFER": "no bytes"},
     "wire.tree": {"PIECE": "of a tree, which is counted"},
     "config.tables": {"MAX_FILE": "read once, not held"},

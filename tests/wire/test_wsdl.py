@@ -387,7 +387,11 @@ def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: byt
 
 
 def test_a_wsdl_that_contradicts_itself_is_refused() -> None:
-    assert "cannot be combined" in refused(wsdl(policy=WCF_1_1 + ADDRESSING_2004))
+    told = refused(wsdl(policy=WCF_1_1 + ADDRESSING_2004))
+    assert "WS-ReliableMessaging 1.1 with WS-Addressing 2004/08 over SOAP 1.2, which cannot be combined" in told
+    assert "Holdfast supports 1.1 with 2005/08" in told
+    told = refused(wsdl(policy=early("2004/03", "AtMostOnce") + ADDRESSING_2005))
+    assert "WS-ReliableMessaging 2004/03 with WS-Addressing 2005/08" in told
     assert "refers to itself" in refused(wsdl(policy='<wsp:PolicyReference URI="#p"/>'))
     assert "refers to the policy '#q'" in refused(wsdl(policy=WCF_1_0, on_binding='<wsp:PolicyReference URI="#q"/>'))
     assert "no port for SOAP over HTTP" in refused(wsdl().replace(b"http://host/orders", b"mailto:orders"))

@@ -6,7 +6,7 @@ nothing, but returns the imports of each added document.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lxml import etree
@@ -27,8 +27,9 @@ from holdfast.wire.policy.assertions import (
     Ability,
 )
 from holdfast.wire.policy.attachment import Attachments
-from holdfast.wire.policy.choice import Need, check_excess, choose, has_transport_binding, needs_of
+from holdfast.wire.policy.choice import Need, needs_of
 from holdfast.wire.policy.expressions import POLICY, Alternative, Policy
+from holdfast.wire.policy.port_policies import PortPolicies, is_reliable
 from holdfast.wire.policy.settings import StatedSettings, stated
 
 WSDL = "http://schemas.xmlsoap.org/wsdl/"
@@ -246,27 +247,24 @@ class Description:
             is_https = (to or address).startswith("https://")
             abilities = {*abilities} - {HTTPS} | ({HTTPS, PROTECTED_TOKENS} if is_https else set())
         policies = list(self._policies(port, binding, kind))
-        found = self._choose(name, policies, abilities)
-        check_excess(f"the port {name}", self._policies_of_messages(policies[0], binding, kind), abilities)
+        messages = list(self._policies_of_messages(policies[0], binding, kind))
+        found = PortPolicies(f"the port {name}", policies, messages).alternatives(abilities)
         found.sort(key=lambda one: any(need.ability is POLLS for need in needs_of(one, abilities)))  # only if demanded
         versions = self._versions(found, binding, _soap(style))
         if not versions:
-            raise ConfigurationError(
-                f"the port {name} asks for WS-RM 1.1 with WS-Addressing 2004/08, which cannot be combined",
-                remedy="Set versions instead of using the WSDL.",
-            )
+            raise self._no_versions(name, found, binding, _soap(style))
         best = next((one for one in found if self._versions([one], binding, _soap(style))), found[0])
         needs = [need for need in needs_of(best, abilities) if need.ability is not None]
-        is_reliable = any(_is_reliable(one) for one in found)
+        reliable = any(map(is_reliable, found))
         return Port(
             name,
             address,
             versions,
-            is_reliable,
+            reliable,
             kind.find(f"{{{WSDL}}}operation/{{{WSDL}}}output") is not None,
             stated(best),
             tuple(needs),
-            is_reliable and not any(all(map(_is_reliable, policy)) for policy in policies),
+            reliable and not any(all(map(is_reliable, policy)) for policy in policies),
             all(any(one.name in MTOM_ASSERTIONS for one in alternative) for alternative in found),
         )
 
@@ -276,7 +274,7 @@ class Description:
         kind = None if binding is None else self._find("portType", binding, binding.get("type", ""))
         if binding is None or kind is None:
             return False
-        return any(_is_reliable(one) for policy in self._policies(port, binding, kind) for one in policy)
+        return any(is_reliable(one) for policy in self._policies(port, binding, kind) for one in policy)
 
     def _check_extensions(self, port: str, parts: tuple[etree._Element, ...]) -> None:
         """Raise if a part has an extension that a client must understand (WSDL 1.1, 2.1.3) and Holdfast does not.
@@ -303,18 +301,29 @@ class Description:
         self, alternatives: list[Alternative], binding: etree._Element, soap: SOAP | None
     ) -> frozenset[Versions]:
         """Return the versions that any of the alternatives permits; all of them where it states none."""
-        extensions = [str(one.tag) for one in binding.iterfind("*")]
         found = set[Versions]()
         for alternative in alternatives:
-            names = [*(one.name for one in alternative), *extensions]
-            rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS} or TRIED
-            addressing = {ADDRESSING_ASSERTIONS[one] for one in names if one in ADDRESSING_ASSERTIONS}
+            rm, addressing = _demanded_versions(alternative, binding)
             found |= {
                 one
                 for one in ALL_VERSIONS
-                if one.soap is soap and one.rm in rm and one.addressing in (addressing or set(Addressing))
+                if one.soap is soap and one.rm in (rm or TRIED) and one.addressing in (addressing or set(Addressing))
             }
         return frozenset(found)
+
+    def _no_versions(
+        self, port: str, alternatives: list[Alternative], binding: etree._Element, soap: SOAP | None
+    ) -> ConfigurationError:
+        """Return the error that no alternative states versions which can be combined. It names those of the first."""
+        rm, addressing = _demanded_versions(alternatives[0], binding)
+        found = [one for one in ALL_VERSIONS if one.soap is soap and one.rm in (rm or TRIED)]
+        supported = ", ".join(sorted({f"{one.rm.value} with {one.addressing.value}" for one in found}))
+        over = "" if soap is None else f" over SOAP {soap.value}"
+        return ConfigurationError(
+            f"the port {port} demands WS-ReliableMessaging {_listed(rm or TRIED)} with WS-Addressing "
+            f"{_listed(addressing)}{over}, which cannot be combined. Holdfast supports {supported or 'none'}",
+            remedy="Set versions instead of using the WSDL, or name another port.",
+        )
 
     def _all(self, path: str) -> Iterator[etree._Element]:
         steps = "/".join(f"{{{WSDL}}}{step}" for step in path.split("/"))
@@ -374,22 +383,16 @@ class Description:
                 policies = [attached.of(one) for one in subjects if one is not None]
                 yield f"the {part} of {name}, {attached.place(message)}", [endpoint, *policies]
 
-    def _choose(self, port: str, policies: list[Policy], abilities: Collection[Ability] | None) -> list[Alternative]:
-        """Return the alternatives of the endpoint that can be met; only the reliable ones if there are any.
 
-        An assertion of reliable messaging at a message counts as the endpoint's (WS-RM Policy 1.2, 2.3).
-        """
-        endpoint = choose(policies[0], abilities, f"the port {port}")
-        met: dict[int, list[Alternative]] = {id(policies[0]): endpoint}
-        is_transport = all(map(has_transport_binding, endpoint))
-        for policy in policies[1:]:
-            if id(policy) not in met:
-                met[id(policy)] = choose(policy, abilities, f"the port {port}", is_transport=is_transport)
-        reliable = [one for one in endpoint if _is_reliable(one)]
-        if reliable:
-            return reliable
-        messages = [one for policy in policies[1:] for one in met[id(policy)] if _is_reliable(one)]
-        return [(*one, *messages[0]) for one in endpoint] if messages else endpoint
+def _demanded_versions(alternative: Alternative, binding: etree._Element) -> tuple[set[RM], set[Addressing]]:
+    """Return the versions that an alternative, or a binding itself, states."""
+    names = [*(one.name for one in alternative), *(str(one.tag) for one in binding.iterfind("*"))]
+    rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS}
+    return rm, {ADDRESSING_ASSERTIONS[one] for one in names if one in ADDRESSING_ASSERTIONS}
+
+
+def _listed(versions: Iterable[RM | Addressing]) -> str:
+    return " or ".join(sorted(one.value for one in versions))
 
 
 def full_name(user: etree._Element, qname: str) -> str:
@@ -456,7 +459,3 @@ def _soap_address(port: etree._Element) -> str | None:
             if location.startswith(("http://", "https://")):
                 return location
     return None
-
-
-def _is_reliable(alternative: Alternative) -> bool:
-    return any(one.name in RM_ASSERTIONS for one in alternative)

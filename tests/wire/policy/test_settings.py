@@ -52,6 +52,15 @@ def test_rm_1_0_states_its_timers_and_no_assurance() -> None:
         ("<r:AtMostOnce/>", Assurance(Delivery.AT_MOST_ONCE, False)),
         ("<r:InOrder/>", None),
         ("", None),
+        # Of alternatives, the source uses the strongest.
+        ("<wsp:ExactlyOne><r:AtLeastOnce/><r:ExactlyOnce/></wsp:ExactlyOne>", Assurance(Delivery.EXACTLY_ONCE, False)),
+        (
+            "<wsp:ExactlyOne><r:AtMostOnce/><wsp:All><r:AtLeastOnce/><r:InOrder/></wsp:All></wsp:ExactlyOne>",
+            Assurance(Delivery.AT_LEAST_ONCE, True),
+        ),
+        ('<r:ExactlyOnce/><r:InOrder wsp:Optional="true"/>', Assurance(Delivery.EXACTLY_ONCE, True)),
+        ('<r:ExactlyOnce/><r:AtLeastOnce wsp:Optional="true"/>', Assurance(Delivery.EXACTLY_ONCE, False)),
+        ("<wsp:ExactlyOne><wsp:All/><r:AtLeastOnce/></wsp:ExactlyOne>", Assurance(Delivery.AT_LEAST_ONCE, False)),
     ],
 )
 def test_rm_1_1_states_the_assurance_of_the_destination(delivery: str, assurance: Assurance | None) -> None:

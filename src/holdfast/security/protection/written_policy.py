@@ -9,12 +9,6 @@ from holdfast.security.protection.encryption_settings import Encryption
 from holdfast.security.username_token import SECURITY_POLICY
 from holdfast.wire.names import RM_NS, WSA_NS
 from holdfast.wire.policy.assertions import (
-    AES_128_GCM,
-    AES_256_GCM,
-    BASIC_128,
-    BASIC_128_SHA_256,
-    BASIC_256,
-    BASIC_256_SHA_256,
     CXF_SUITES,
     ENCRYPTED_FIRST,
     ENCRYPTED_SIGNATURES,
@@ -28,6 +22,7 @@ from holdfast.wire.policy.assertions import (
     Ability,
     encrypted_header,
 )
+from holdfast.wire.policy.source_kinds import suite_abilities
 from holdfast.wire.text import escape_attribute
 
 
@@ -97,12 +92,7 @@ def abilities_of(suite: SuiteName, reference: Kind, encrypt: Encryption | None) 
 
 def suites(suite: SuiteName, encrypt: Encryption | None) -> tuple[Ability, ...]:
     """Return the suites of algorithms: without encryption, their ciphers do not count."""
-    of_256 = BASIC_256 if suite == "Basic256" else BASIC_256_SHA_256
-    of_128 = BASIC_128 if suite == "Basic256" else BASIC_128_SHA_256
-    if encrypt is None:
-        return of_256, of_128
-    ciphers = {"aes256-cbc": of_256, "aes128-cbc": of_128, "aes256-gcm": AES_256_GCM, "aes128-gcm": AES_128_GCM}
-    return (ciphers[encrypt.cipher],)
+    return suite_abilities(suite, None if encrypt is None else encrypt.cipher)
 
 
 def _encrypting(encrypt: Encryption | None) -> tuple[Ability, ...]:

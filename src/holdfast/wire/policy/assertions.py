@@ -144,6 +144,10 @@ ENDORSING_REFERENCE = Ability(
     "certificate.",
 )
 DERIVED_KEYS = Ability("keys derived from the key of a message", "Use holdfast.SymmetricBinding(…, derived_keys=True).")
+ENCRYPTED_NAMESPACE = Ability(
+    "encrypted headers that it does not name",
+    "Ask the service's owner for a policy that names each header with its namespace.",
+)
 PROTECTED_TOKENS = Ability(
     "https, or messages with a symmetric key",
     "Use the https URL of the service: Source.from_wsdl(wsdl, to='https://…').",
@@ -327,6 +331,9 @@ def _of_endorsing_certificate(assertion: Assertion, nested: Alternative) -> tupl
     return (ENDORSEMENT,) if is_met else (ENDORSEMENT, ENDORSING_REFERENCE)
 
 
+_ENCRYPTED_HEADER = "the encrypted header "
+
+
 def encrypted_header(name: str) -> Ability:
     """Return what a Source must do if a policy demands that a header block is encrypted.
 
@@ -334,13 +341,18 @@ def encrypted_header(name: str) -> Ability:
         name: Its name, ``"{namespace}local"``.
     """
     remedy = f"Use holdfast.X509(…, encrypt=holdfast.Encryption(headers=[{name!r}]))."
-    return Ability(f"the encrypted header {name}", remedy, f"Remove {name!r} from headers of holdfast.Encryption.")
+    return Ability(f"{_ENCRYPTED_HEADER}{name}", remedy, f"Remove {name!r} from headers of holdfast.Encryption.")
+
+
+def is_header_encryption(ability: Ability) -> bool:
+    """Whether it is an ability of :func:`encrypted_header`."""
+    return ability.words.startswith(_ENCRYPTED_HEADER)
 
 
 def _of_encrypted_header(assertion: Assertion, _nested: Alternative) -> tuple[Ability, ...]:
     """One header, or all of a namespace (SecurityPolicy 1.2, 4.2.1): these would have to be named one by one."""
-    namespace, name = assertion.element.get("Namespace", ""), assertion.element.get("Name", "*")
-    return (encrypted_header(f"{{{namespace}}}{name}"),)
+    namespace, name = assertion.element.get("Namespace", ""), assertion.element.get("Name", "")
+    return (encrypted_header(f"{{{namespace}}}{name}"),) if namespace and name else (ENCRYPTED_NAMESPACE,)
 
 
 _X509_FORMS = rows(

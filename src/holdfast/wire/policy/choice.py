@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.exceptions import ConfigurationError
@@ -177,7 +177,32 @@ def choose(
             remedy="Name another port, or check the WSDL.",
         )
     # The error names what the nearest alternative lacks: that is the shortest way to a fix.
-    raise _unmet(min(lacking, key=demands.weight), len(lacking), owner)
+    raise refusal_of(min(lacking, key=demands.weight), len(lacking), owner)
+
+
+def mentioned(policies: Iterable[Policy]) -> set[Ability]:
+    """Return what the policies may demand of a source, in any alternative."""
+    found: set[Ability] = set()
+    for policy in policies:
+        for assertion in (one for alternative in policy for top in alternative for one in top.walk()):
+            for row in _ROWS.get(assertion.name, ()):
+                for nested in assertion.nested or ((),):
+                    found.update(row.abilities(assertion, nested))
+    return found
+
+
+def _rows_by_name(tables: Iterable[Mapping[str, Row]]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for table in tables:
+        for name, row in table.items():
+            for inner, rows_of in [(name, [row]), *_rows_by_name([row.within]).items()]:
+                known = found.setdefault(inner, [])
+                known.extend(one for one in rows_of if not any(one is other for other in known))
+    return found
+
+
+_ROWS = _rows_by_name([TABLE, WITHOUT_SYMMETRIC_KEY])
+"""The rows of each assertion, wherever it may be."""
 
 
 def check_excess(
@@ -212,23 +237,30 @@ def check_excess(
             )
 
 
-def _unmet(needs: list[Need], alternatives: int, owner: str) -> ConfigurationError:
-    """Return the error about unmet needs. It recommends no X509 beside a class that signs with a symmetric key."""
+def refusal_of(needs: list[Need], alternatives: int, owner: str, told: Sequence[str] = ()) -> ConfigurationError:
+    """Return the error about unmet needs. It recommends no X509 beside a class that signs with a symmetric key.
+
+    Args:
+        needs: What is not met of one alternative.
+        alternatives: The number of alternatives.
+        owner: What the policy belongs to.
+        told: What to do about them; empty: what each says.
+    """
     hopeless = [need for need in needs if need.ability is None]
-    told: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for need in hopeless or needs:
-        told.setdefault((need.words, need.assertion.place), []).append(need.assertion.local_name)
+        found.setdefault((need.words, need.assertion.place), []).append(need.assertion.local_name)
     listed = "; ".join(
-        f"{', '.join(dict.fromkeys(names))} ({words}), {place}" for (words, place), names in told.items()
+        f"{', '.join(dict.fromkeys(names))} ({words}), {place}" for (words, place), names in found.items()
     )
     demanded = {need.ability for need in needs}
     implied: set[Ability | None] = {SIGNATURES, ENCRYPTION, BASIC_256_SHA_256} if SYMMETRIC_KEY in demanded else set()
     if ENDORSEMENT in demanded:
         implied.add(SYMMETRIC_KEY)
-    remedies = dict.fromkeys(need.remedy for need in hopeless or needs if need.ability not in implied)
+    remedies = told or [need.remedy for need in hopeless or needs if need.ability not in implied]
     which = ", which Holdfast does not support" if hopeless else ""
     others = f" None of its {alternatives} alternatives can be met; this is the nearest." if alternatives > 1 else ""
     return ConfigurationError(
         f"{owner} requires {listed}{which}.{others}",
-        remedy=" ".join(remedies),
+        remedy=" ".join(dict.fromkeys(remedies)),
     )

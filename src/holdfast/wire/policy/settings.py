@@ -72,7 +72,7 @@ def stated(alternative: Alternative) -> StatedSettings:
     retransmission += (f"{{{METRO_2006[1]}}}ResendInterval",)
     requests = (f"{{{METRO}}}AckRequestInterval", f"{{{METRO_2006[1]}}}AckRequestInterval")
     return StatedSettings(
-        _assurance(list(of(*DELIVERIES)), any(True for _ in of(f"{{{RMP_1_1}}}InOrder")))
+        _assurance(alternative, next(of(*DELIVERIES), None))
         or _metro_assurance(parts)
         or _early_assurance(list(of(*_in(EARLY, "DeliveryAssurance")))),
         _least(of(*_in(timers, "InactivityTimeout")), _seconds),
@@ -127,13 +127,41 @@ def _in(namespaces: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(f"{{{namespace}}}{name}" for namespace in namespaces)
 
 
-def _assurance(deliveries: list[Assertion], in_order: bool) -> Assurance | None:
-    """Return the delivery assurance of the destination (WS-RM Policy 1.2, 2.4)."""
-    found = {DELIVERIES[one.name] for one in deliveries}
-    if len(found) > 1:
-        names = " and ".join(sorted({one.local_name for one in deliveries}))
-        raise _wrong(deliveries[-1], f"contradicts another delivery assurance: {names}")
-    return Assurance(found.pop(), in_order) if found else None
+_ORDER = f"{{{RMP_1_1}}}InOrder"
+_STRENGTH = (Delivery.AT_MOST_ONCE, Delivery.AT_LEAST_ONCE, Delivery.EXACTLY_ONCE)
+_Words = frozenset[str]
+
+
+def _assurance(alternative: Alternative, first: Assertion | None) -> Assurance | None:
+    """Return the delivery assurance of the destination (WS-RM Policy 1.2, 2.4): the strongest of the alternatives."""
+    if first is None:
+        return None
+    found = _assurances(alternative)
+    single = [words for words in found if len(words - {_ORDER}) == 1]
+    if single:
+        strength = {words: (_STRENGTH.index(_delivery(words)), _ORDER in words) for words in single}
+        best = max(single, key=strength.__getitem__)
+        return Assurance(_delivery(best), _ORDER in best)
+    if all(words - {_ORDER} for words in found):
+        names = " and ".join(sorted(name.rpartition("}")[2] for name in min(found, key=len) - {_ORDER}))
+        raise _wrong(first, f"contradicts another delivery assurance: {names}")
+    return None
+
+
+def _delivery(words: _Words) -> Delivery:
+    (name,) = words - {_ORDER}
+    return DELIVERIES[name]
+
+
+def _assurances(alternative: Alternative) -> set[_Words]:
+    """Return the names of the assurances in each combination of nested alternatives, at most sixteen."""
+    found: set[_Words] = {frozenset()}
+    for assertion in alternative:
+        own = frozenset({assertion.name} & {*DELIVERIES, _ORDER})
+        nested = {one for inner in assertion.nested or ((),) for one in _assurances(inner)}
+        stated = {own | one | other for one in nested for other in _assurances(assertion.parameters)}
+        found = {one | other for one in found for other in stated}
+    return found
 
 
 def _metro_assurance(parts: dict[str, list[Assertion]]) -> Assurance | None:
