@@ -18,7 +18,7 @@ from wcf.destination import contract_app, key_of, text_of
 from wcf.https import certificate_in, context_in, lossy_path, tls_before
 from wcf.live_client import Ledger, LiveWCFClient, needs_the_client
 from wcf.network import LOSS
-from wcf.outage import restart
+from wcf.outage import Outage, restart
 
 import holdfast
 from holdfast.broker.broker import Broker
@@ -284,3 +284,32 @@ async def test_through_a_broker_no_secured_message_is_lost_with_a_fifth_of_all_l
         await until(lambda: len(handled) == 25)
     assert client.failed == []
     assert proxy.counts.lost > 5
+
+
+@pytest.mark.nightly
+@pytest.mark.crash
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(broker="broker", fault="Holdfast killed")
+async def test_no_client_with_a_user_name_notices_that_the_broker_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, binding: str
+) -> None:
+    users = tmp_path / "users"
+    users.write_text("alice:secret\n")
+    users.chmod(0o600)
+    secured = f'[listen.tls]\ncertificate = "{certificate_in(tmp_path)}"\n[security]\nusers = "users"'
+    outage = Outage(tmp_path, monkeypatch, secured)
+    async with outage.running(outage.service, outage.broker):
+        client = client_of(outage.broker.url.replace("http:", "https:"), binding)
+        running = asyncio.create_task(
+            client.run("open; notify 1..5; echo 6..8; sleep 4; notify 9..12; echo 13..15; sleep 4; echo 16..18; close")
+        )
+        for count in (8, 15):
+            await until(lambda count=count: len(outage.handled()) >= count)  # type: ignore[misc]
+            await restart(outage.broker)
+        await running
+        await until(lambda: len(outage.handled()) >= 18)
+        wrong = client_of(outage.broker.url.replace("http:", "https:"), binding, username="alice:wrong")
+        await wrong.run("open; close")
+    assert client.failed == []
+    assert sorted(outage.handled()) == list(range(1, 19))
+    assert wrong.failed[0]["exception"] == "MessageSecurityException"
