@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import processes
 import pytest
+from calling_process import calling_process, written
 from interop_cells import cell
 from java_contract import (
     CLEAN,
@@ -14,8 +16,11 @@ from java_contract import (
     PATIENCE,
     Shop,
     connected,
+    exchange,
+    forwarder_words,
     poll_replies,
     served,
+    source_to,
 )
 from java_peer import JavaPeer
 from java_stacks import sandesha as words
@@ -30,8 +35,11 @@ pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Sandesha2", setup="MakeConn
 
 SOAP11 = holdfast.Versions("1.1", "2005/08", "1.1")
 SOAP12 = holdfast.Versions("1.1", "2005/08", "1.2")
+LOST = Faults(lose_response=0.1)
 SOME = 5
 """Calls. Sandesha2 polls every three seconds."""
+MANY = 12
+"""Calls while Holdfast is killed."""
 each_soap = pytest.mark.parametrize("versions", [SOAP11, SOAP12], ids=["soap1.1", "soap1.2"])
 each_network = pytest.mark.parametrize("faults", [CLEAN, LOSS], ids=["clean", "loss"])
 
@@ -61,19 +69,45 @@ async def test_a_sandesha_client_polls_a_destination_for_its_replies(
 
 
 @pytest.mark.crash
-@cell(role="destination", fault="Holdfast killed", network=Faults(lose_response=0.1), versions=[SOAP11])
-async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(sandesha: JavaPeer, tmp_path: Path) -> None:
-    many = 12
+@cell(role="destination", fault="Holdfast killed", network=LOST)
+@each_soap
+async def test_holdfast_is_killed_while_a_sandesha_client_polls_for_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
     with Served(tmp_path) as service:
-        async with LossyProxy(service.url, Faults(lose_response=0.1), seed=2) as proxy:
-            caller = await connected(sandesha, proxy.url, "echo", addressed=False, **words(SOAP11, polls=True))
-            calling = asyncio.ensure_future(caller.call(1, many))
+        async with LossyProxy(service.url, LOST, seed=2) as proxy:
+            caller = await connected(sandesha, proxy.url, "echo", addressed=False, **words(versions, polls=True))
+            calling = asyncio.ensure_future(caller.call(1, MANY))
             await until(lambda: len(service.delivered()) >= 4, PATIENCE)
             await asyncio.to_thread(service.kill)
             await asyncio.to_thread(service.start)
             await calling
         delivered = service.delivered()
-    assert list(dict.fromkeys(delivered)) == list(range(1, many + 1))
+    assert list(dict.fromkeys(delivered)) == list(range(1, MANY + 1))
+
+
+@pytest.mark.crash
+@each_soap
+@cell(role="destination", broker="broker", fault="Holdfast killed", network=LOST)
+async def test_a_broker_is_killed_while_a_sandesha_client_polls_it_for_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    shop = Shop(tmp_path / "inbox", sleep=0.5)
+    async with running_destination(shop.app) as url:
+        broker = processes.broker(tmp_path, url, timeout="60s")
+        try:
+            await broker.start()
+            async with LossyProxy(broker.url, LOST, seed=2) as proxy:
+                caller = await connected(sandesha, proxy.url, "echo", addressed=False, **words(versions, polls=True))
+                calling = asyncio.ensure_future(caller.call(1, MANY))
+                for due in (3, 8):
+                    await until(lambda due=due: calling.done() or len(shop.numbers) >= due, PATIENCE)  # type: ignore[misc]
+                    await broker.kill()
+                    await broker.start()
+                await calling
+        finally:
+            await broker.kill()
+    assert shop.numbers == list(range(1, MANY + 1))
 
 
 # --- Holdfast's Source, Sandesha2's service ---------------------------------------------------------------------------
@@ -89,3 +123,44 @@ async def test_a_source_polls_a_slow_sandesha_service_for_its_replies(
     async with LossyProxy(service.url, faults, seed=3) as proxy:
         await poll_replies(proxy.url, tmp_path / "outbox", versions, SOME)
     assert service.delivered("echo") == list(range(1, SOME + 1))
+
+
+@pytest.mark.crash
+@each_soap
+@cell(role="source", service="slow", fault="Holdfast killed", network=LOST)
+async def test_a_source_is_killed_while_it_polls_a_sandesha_service_for_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    service = await served(sandesha, tmp_path / "log", **words(versions, polls=True, sleep=1500))
+    async with LossyProxy(service.url, LOST, seed=2) as proxy:
+        for due in (3, 8, MANY):
+            with calling_process(proxy.url, tmp_path, "echo", versions, MANY, poll=True) as process:
+                # Killed when the service has the next request, and its reply has yet to be fetched.
+                await until(lambda due=due: len(service.delivered("echo")) >= due, PATIENCE)  # type: ignore[misc]
+                if due == MANY:
+                    assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+    assert service.delivered("echo") == written(tmp_path / "called") == list(range(1, MANY + 1))
+
+
+@pytest.mark.crash
+@each_soap
+@cell(role="source", broker="broker", service="slow", fault="Holdfast killed", network=LOST)
+async def test_a_broker_is_killed_while_it_polls_a_sandesha_service_for_replies(
+    sandesha: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    service = await served(sandesha, tmp_path / "log", **words(versions, polls=True, sleep=1500))
+    async with LossyProxy(service.url, LOST, seed=2) as proxy:
+        told = [f'{name} = "{value}"' for name, value in forwarder_words(versions).items()]
+        broker = processes.broker(tmp_path, proxy.url, timeout="60s", more="\n".join([*told, "poll = true"]))
+        try:
+            await broker.start()
+            async with source_to(broker.url, tmp_path / "outbox", versions) as source:
+                calling = asyncio.ensure_future(exchange(source, "echo", range(1, MANY + 1)))
+                for due in (3, 8):
+                    await until(lambda due=due: len(service.delivered("echo")) >= due, PATIENCE)  # type: ignore[misc]
+                    await broker.kill()
+                    await broker.start()
+                await calling
+        finally:
+            await broker.kill()
+    assert service.delivered("echo") == list(range(1, MANY + 1))
