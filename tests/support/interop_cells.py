@@ -43,10 +43,12 @@ VALUES: dict[str, tuple[str, ...]] = {
         "user name",
         "user name (text)",
         "user name (digest)",
+        "user name over https",
         "certificates",
         "certificates and encryption",
         "symmetric key and user name",
         "symmetric key and certificate",
+        "symmetric key and secure conversation",
         "secure conversation",
         "SAML 1.1",
         "SAML 2.0",
@@ -68,6 +70,10 @@ SIX = tuple(
 _USUAL = {"broker": "", "setup": "", "service": "", "security": "none", "fault": "", "network": Faults()}
 _PATTERNS = {"notify": "one-way", "echo": "request/reply", "oneway": "one-way", "twoway": "request/reply"}
 _BINDINGS = {"ws": ("1.0", "2005/08", "1.2"), "ws2007": ("1.1", "2005/08", "1.2")}
+_PROOFS = {
+    **dict.fromkeys(("certificate", "unsigned certificate"), "certificate"),
+    **{"user name": "user name", "conversation": "secure conversation"},
+}
 _STACKS = {"cxf": "CXF", "metro": "Metro", "sandesha": "Sandesha2"}
 
 
@@ -103,7 +109,7 @@ _PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "operation": lambda value: {"pattern": _PATTERNS[value]},
     "mode": lambda value: {"pattern": _PATTERNS[value]},
     "secured": lambda value: {"security": value},
-    "proof": lambda value: {"security": f"symmetric key and {'certificate' if 'cert' in value else 'user name'}"},
+    "proof": lambda value: {"security": f"symmetric key and {_PROOFS[value]}"},
     "saml": lambda value: {"security": f"SAML {value}"},
     "kind": lambda value: {"security": f"user name ({value})"},
     "faults": lambda value: {"network": value},
