@@ -12,13 +12,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from wcf.https import certificate_in
+from guides import blocks
+from processes import Process
+from signers import authority, issue
+from waiting import until
+from wcf.https import certificate_in, context_in
 from wcf.live_client import LiveWCFClient, needs_the_client
 from wcf.orders import Orders
 
 import holdfast
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.testing.ports import free_ports
 
 pytestmark = [pytest.mark.interop, pytest.mark.nightly, pytest.mark.timeout(300)]
 
@@ -45,10 +50,10 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
-async def output_of(text: str, place: Path) -> str:
-    """Run a program to its end, and return what it prints."""
+async def output_of(text: str, place: Path, **variables: str) -> str:
+    """Run a program to its end, with further environment variables, and return what it prints."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", text, cwd=place, env=environment(), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", text, cwd=place, env=environment() | variables, stdout=asyncio.subprocess.PIPE
     )
     said, _ = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 0
@@ -100,6 +105,20 @@ async def test_the_guide_on_user_names_sends_to_the_one_that_checks(tmp_path: Pa
         sender = at("user-names.md", "alice = ", "https://partner.example/orders", url)
         await output_of(sender, tmp_path)
         assert await asyncio.wait_for(printed.readline(), 240) == b"alice {urn:shop}order\n"
+
+
+@pytest.mark.parametrize("rm", ["1.1", "1.0"])
+async def test_the_guide_on_user_names_calls_a_service_as_wcf_demands(tmp_path: Path, rm: str) -> None:
+    certificate = certificate_in(tmp_path)
+    serves = program("user-names.md", "message.user")
+    async with served(serves, tmp_path, "--tls-cert", str(certificate)) as (url, printed):
+        address = url.replace("localhost", "127.0.0.1")
+        sender = at("user-names.md", "alice = holdfast.SecureConversation", "https://partner.example/orders", address)
+        assert 'Versions("1.1"' in sender
+        sender = sender.replace('Versions("1.1"', f'Versions("{rm}"')
+        await output_of(sender, tmp_path, SSL_CERT_FILE=str(tmp_path / "ca.pem"))
+        assert await asyncio.wait_for(printed.readline(), 240) == b"alice {urn:shop}order\n"
+    assert list(tmp_path.glob("tokens.db*")), "the source had a token"
 
 
 @needs_the_client
@@ -158,3 +177,54 @@ async def test_the_guide_on_callbacks_prints_what_the_service_sends(tmp_path: Pa
         process.kill()
         await process.wait()
         await service.close(0.0)
+
+
+@pytest.mark.parametrize("senders", ["signed", "local"])
+async def test_the_guide_on_certificates_forwards_to_a_gateway_that_demands_signed_messages(
+    tmp_path: Path, senders: str
+) -> None:
+    """The gateway is a destination that demands signed and encrypted messages over https."""
+    issuer, names = authority(), ("broker", "gateway", "alice")
+    (tmp_path / "authority.pem").write_bytes(issuer.pem)
+    for name in names:
+        files = issue(f"CN={name},O=Example", issuer if name == "alice" else None).files(tmp_path)
+        files.certificate.rename(tmp_path / f"{name}.pem")
+        files.key.rename(tmp_path / f"{name}.key")
+    demands = {"suite": "Basic256Sha256", "encrypt": holdfast.Encryption()}
+    own, trusted = (tmp_path / "gateway.pem", tmp_path / "gateway.key"), tmp_path / "broker.pem"
+    app = holdfast.Destination(":memory:", processors=[holdfast.X509(*own, trusted=trusted, **demands)])
+    got: list[tuple[str, str]] = []
+    app.on("urn:shop/Order")(lambda message: got.append((message.user, str(message.body.tag))))
+    context = context_in(tmp_path)
+    gateway = Service(app, Listeners(port=0, ssl_context=context))
+    await gateway.start()
+    (port,) = free_ports(1)
+    broker = Process(tmp_path, "broker", port, "broker", "--config", "broker.toml")
+    (tmp_path / "broker.toml").write_text(gateway_configuration(gateway.url, broker.url, port, senders))
+    proofs = []
+    if senders == "signed":
+        proofs = [holdfast.X509(tmp_path / "alice.pem", tmp_path / "alice.key", trusted=tmp_path / "broker.pem")]
+    try:
+        await broker.start()
+        async with holdfast.Source(broker.url, ":memory:", processors=proofs) as source:
+            await source.send("<order xmlns='urn:shop'/>", action="urn:shop/Order")
+            await source.flush(120)
+        await until(lambda: len(got) == 1)
+    finally:
+        await broker.kill()
+        await gateway.close(0.0)
+    assert got == [("CN=broker,O=Example", "{urn:shop}order")]
+
+
+def gateway_configuration(gateway: str, broker: str, port: int, senders: str) -> str:
+    """The guide's configuration, with other addresses; for local senders without what checks signatures, as it says."""
+    (text,) = (one for one in blocks("certificates.md", "toml") if "[forwarders.gateway]" in one)
+    for old, new in {"https://gateway.example/orders": gateway, "https://broker.example/rm": broker}.items():
+        assert old in text
+        text = text.replace(old, new)
+    if senders == "local":
+        text = re.sub(r"^\[security\.signature\].*?\n\n", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r'^user = "CN=alice.*\n', "", text, flags=re.MULTILINE)
+        text = text.replace('[[routes]]\nqueues = "other"\n', "")
+        assert "alice" not in text
+    return f'listen.port = {port}\nadmin.enabled = false\n{text}\n[forwarders.gateway.tls]\nca = "ca.pem"\n'
