@@ -241,7 +241,7 @@ async def test_beyond_the_last_connection_a_peer_hears_when_to_return_and_gets_t
             await until(lambda: "503" in source.progress.problem)
             async with Peer(middle.url) as peer:
                 refused = await peer.read()
-                assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+                assert refused.status == 503 and refused.headers["retry-after"] in ("1", "2", "3")
             for holder in holders:
                 holder.writer.close()
             await sent.acknowledged(60)

@@ -125,7 +125,7 @@ async def test_a_spool_without_room_is_answered_503_before_the_end() -> None:
         served.most = 3_000_000
         content = Content(2_000)
         answer = await send(client, served.url, content, LARGE)
-        assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+        assert answer.status == 503 and 10 <= int(answer.headers["retry-after"]) <= 20
         assert content.sent < 2_000 and server.counters.refused["space"] == 1
         assert server.buffered == 0
 

@@ -95,12 +95,14 @@ class Exchange(ABC):
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
         notes: The handler's own data, kept until the exchange is answered.
         is_passed_on: Another process of the same server received the request first, and passed it on.
+        is_relayed: That process waits for the answer, and asks another one instead if the answer is 421.
         is_package: The handler's note that the content of the request has several parts.
     """
 
     request: Request
     closed: bool = False
     is_passed_on: bool = False
+    is_relayed: bool = False
     is_package: bool = False
     on_close: Callable[[], None] | None = None
     notes: Any = None

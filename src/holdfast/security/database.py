@@ -17,11 +17,12 @@ from holdfast.cluster.shared.engines import shared_tables
 from holdfast.cluster.shared.tables import Row, SharedTables, TablesAway
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
+from holdfast.http.retry_after import spread
 from holdfast.store.address import is_kafka, is_sql, shown
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for other processes that use the file."""
-_AGAIN: Final = 5.0
+_AGAIN: Final = 5
 """Seconds after which a message is sent again if the database does not answer."""
 _UNCHECKED: Final = "The service cannot check messages now. Send it again."
 
@@ -89,7 +90,7 @@ class FileDatabase:
             return self._run(schema, statements, values)
         except sqlite3.OperationalError as error:
             log.warning("security.database_away", why=str(error))
-            raise MessageFlowError(self._told, retry_after=_AGAIN) from None
+            raise MessageFlowError(self._told, retry_after=spread(_AGAIN)) from None
 
     def _run(self, schema: str, statements: tuple[str, ...], values: dict[str, Any]) -> list[Row]:
         if schema not in self._made:
@@ -125,7 +126,7 @@ class _ClusterDatabase:
             return self._tables.run(schema, *statements, **values)
         except TablesAway as error:
             log.warning("security.database_away", why=str(error))
-            raise MessageFlowError(self._told, retry_after=_AGAIN) from None
+            raise MessageFlowError(self._told, retry_after=spread(_AGAIN)) from None
 
 
 def _open_file(path: str | Path | None, setting: str) -> sqlite3.Connection:

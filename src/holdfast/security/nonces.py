@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, MessageFlowError
+from holdfast.http.retry_after import spread
 from holdfast.security.database import open_database
 from holdfast.security.times import ordered
 from holdfast.store.address import is_kafka, is_remote
@@ -33,7 +34,7 @@ _MOST_OPEN: Final = 32
 """Maximum number of open files. Tokens of nine minutes are fresh."""
 _RECORD: Final = struct.Struct(">8sd")
 """The first bytes of a nonce's digest, and until when it counts. A record never spans two blocks of a file system."""
-_AGAIN: Final = 5.0
+_AGAIN: Final = 5
 """Seconds after which a peer sends its message again if the nonces cannot be written."""
 
 
@@ -273,7 +274,7 @@ class FileNonces:
 
 def _cannot_store(error: OSError) -> MessageFlowError:
     log.warning("security.nonces_not_stored", why=str(error))
-    return MessageFlowError("The service cannot check messages now. Send it again.", retry_after=_AGAIN)
+    return MessageFlowError("The service cannot check messages now. Send it again.", retry_after=spread(_AGAIN))
 
 
 _SCHEMA: Final = """

@@ -14,6 +14,7 @@ from lxml import etree
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError, MessageFlowError
+from holdfast.http.retry_after import spread
 from holdfast.security.contexts import SecurityContext, SecurityContexts
 from holdfast.security.header import ContextToken, Invalid, Security, Unproven
 from holdfast.security.names import WSSE
@@ -125,7 +126,7 @@ class SecuritySessions:
     def _issue(self, asked: TokenRequest, user: str, now: float) -> str:
         # Forgotten only once it would be refused: see :meth:`check_valid`.
         if not self._contexts.has_room(user, now - self._skew):
-            raise MessageFlowError("There are too many tokens. Cancel those that are not used.", retry_after=60)
+            raise MessageFlowError("There are too many tokens. Cancel those that are not used.", retry_after=spread(60))
         length = asked.key_bits // 8
         # Never less than the key: the client's part may be shorter (ENTROPY_BYTES).
         entropy = secrets.token_bytes(max(32, length))

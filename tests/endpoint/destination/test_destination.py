@@ -40,7 +40,8 @@ from holdfast.core.records import Batch
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, TRIED_VERSIONS, Addressing
 from holdfast.exceptions import StoreFailed
 from holdfast.http.direct import DirectExchange
-from holdfast.http.exchange import HTTPLimits, Request
+from holdfast.http.exchange import Exchange, HTTPLimits, Request
+from holdfast.http.outcome import Response
 from holdfast.store import MemoryStore, open_store
 from holdfast.wire import Limits, content_type, control_action, decode, encode, http_headers
 
@@ -689,6 +690,34 @@ async def test_when_the_store_fails_nothing_is_acknowledged_and_everything_answe
     assert (await caught).status == 503
     assert [number for number, _ in got] == [1]
     assert told.is_set()
+
+
+async def test_a_process_whose_store_fails_leaves_what_others_relay_to_the_present_owner(serve: Any, peer: Any) -> None:
+    store = FailingStore()
+    app, got = collecting(store)
+    service = await serve(app)
+    one = peer(service.url)
+    await one.create()
+    await one.message(1)
+    await until(lambda: len(got) == 1)
+    relayed: list[asyncio.Future[Response]] = []
+    handle = app.running.reception.handle
+
+    def relay(exchange: Exchange, is_elsewhere: Any = None) -> None:
+        """Bring each request as another worker would, and answer as it would at its end."""
+        asked = DirectExchange(exchange.request)
+        asked.is_passed_on = asked.is_relayed = True
+        relayed.append(asked.response)
+        handle(asked)
+        asked.response.add_done_callback(lambda done: exchange.respond(503))
+
+    app.running.reception.handle = relay  # type: ignore[method-assign]
+    store.fails.set()
+    caught = asyncio.ensure_future(one.message(2))  # it waits for its commit, which fails
+    await until(lambda: app.running.engine.failure is not None)
+    await one.message(3)
+    await caught
+    assert [(await answer).status for answer in relayed] == [421, 421]
 
 
 # --- configuration and hosting ----------------------------------------------------------------------------------------

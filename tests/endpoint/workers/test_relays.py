@@ -220,6 +220,20 @@ async def test_a_worker_that_may_not_act_is_asked_again(hosts: tuple[Host, Host]
     assert (await asked).body == b"hello at a"
 
 
+async def test_a_request_to_an_owner_whose_store_failed_goes_to_the_next_owner(hosts: tuple[Host, Host]) -> None:
+    a, b = hosts
+    b.placements.set(HERE)
+    b.answers, b.status = False, MISDIRECTED  # as a destination answers whose store is fenced
+    a.placements.set(Placement(frozenset(), {0: b.url}))
+    asked = asyncio.create_task(a.ask())
+    await until(lambda: b.held)
+    b.answer()
+    await until(lambda: b.held)  # nobody has taken it over: asked again meanwhile
+    a.placements.set(HERE)
+    b.answer()
+    assert (await asked).body == b"hello at a"
+
+
 async def test_a_node_with_another_secret_is_not_believed(tmp_path: Path) -> None:
     async with Host(tmp_path, "a", NodeProof("another secret of other nodes")) as a, Host(tmp_path, "b") as b:
         b.placements.set(HERE)

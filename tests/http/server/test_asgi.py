@@ -259,7 +259,7 @@ async def test_all_requests_together_hold_no_more_than_the_limit_and_give_it_bac
     for refused in (second, declared):
         await refused.run(waiting.append, buffered)
         start = refused.sent[0]
-        assert (start["status"], dict(start["headers"])[b"retry-after"]) == (503, b"1")
+        assert start["status"] == 503 and dict(start["headers"])[b"retry-after"] in (b"1", b"2", b"3")
     assert (len(waiting), buffered.held) == (1, 600)
     waiting[0].respond(200)
     await serving

@@ -464,7 +464,7 @@ async def test_all_contents_together_are_bounded() -> None:
             await until(lambda: len(waiting) == 1)
             second.send(post(b"x" * 200))
             status, headers, _ = await second.answer()
-            assert (status, headers["retry-after"]) == (503, "1")
+            assert status == 503 and headers["retry-after"] in ("1", "2", "3")
             waiting.pop().respond(202)
             assert (await first.answer())[0] == 202
             first.send(post(b"x" * 900))  # there is room again
@@ -482,7 +482,8 @@ async def test_too_many_connections_are_told_to_come_back() -> None:
             await until(lambda: len(waiting) == 2)
             async with connected(server) as third:
                 status, headers, _ = await third.answer()
-                assert (status, headers["retry-after"], headers["connection"]) == (503, "1", "close")
+                assert (status, headers["connection"]) == (503, "close")
+                assert headers["retry-after"] in ("1", "2", "3")
                 assert await third.ended()
             waiting[0].respond(200)
             assert (await first.answer())[0] == 200

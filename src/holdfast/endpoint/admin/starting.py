@@ -13,6 +13,7 @@ from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.http.exchange import Exchange
+from holdfast.http.retry_after import retry_after
 
 STARTING: Final = "The server is starting: it is recovering its store, or waiting for its database."
 REMEDY: Final = "Wait until the server is ready; its log shows what it is waiting for."
@@ -39,5 +40,4 @@ class StartingAdmin:
         elif is_read and path == "/metrics":
             exchange.respond(200, b"", CONTENT_TYPE_LATEST.encode())
         else:
-            headers = ((b"Retry-After", str(RETRY_AFTER).encode()),)
-            json_answer(exchange, 503, {"error": STARTING, "remedy": REMEDY}, headers)
+            json_answer(exchange, 503, {"error": STARTING, "remedy": REMEDY}, retry_after(RETRY_AFTER))

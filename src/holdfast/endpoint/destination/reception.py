@@ -24,6 +24,7 @@ from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.http.exchange import Exchange
+from holdfast.http.retry_after import retry_after
 from holdfast.wire.http import names_other_action
 
 
@@ -79,7 +80,7 @@ class Reception:
         if refuse_unless_soap(exchange):
             return
         if self._engine.failure is not None:
-            refuse_all(exchange)
+            refuse_after_failure(exchange)
             return
         self.envelopes.receive(exchange, self._take, is_elsewhere)
 
@@ -96,11 +97,11 @@ class Reception:
 
     def _take(self, exchange: Exchange, envelope: Envelope, refusal: Fault | None) -> None:
         if self._engine.failure is not None:
-            refuse_all(exchange)
+            refuse_after_failure(exchange)
             return
         # Before it counts as received: not acknowledged, it comes again.
         if self._engine.store.trouble and _is_new(envelope):
-            refuse_all(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
+            refuse(exchange, b"No new messages are accepted for now; stored messages are still processed.\n")
             return
         self._unanswered.add(exchange)
         if refusal is None and envelope.sequence is not None and envelope.control is None:
@@ -116,7 +117,7 @@ class Reception:
 
     def _routed(self, exchange: Exchange, envelope: Envelope, routed: Routed | Fault) -> None:
         if self._engine.failure is not None:
-            refuse_all(exchange)
+            refuse_after_failure(exchange)
             return
         envelope.routed = routed
         if envelope.relates_to is not None or (isinstance(routed, Routed) and routed.is_sent_on):
@@ -169,5 +170,16 @@ def _mismatch(envelope: Envelope, headers: Mapping[bytes, bytes]) -> Fault | Non
     return addressing_fault(ACTION_MISMATCH, reason, header="Action")
 
 
-def refuse_all(exchange: Exchange, why: bytes = b"The store failed; nothing is accepted.\n") -> None:
-    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"5"),))
+def refuse(exchange: Exchange, why: bytes) -> None:
+    exchange.respond(503, why, b"text/plain", retry_after(5))
+
+
+def refuse_after_failure(exchange: Exchange) -> None:
+    """Answer a request that this process cannot process any longer, because its store failed.
+
+    The process that relays it finds the present owner, which knows what the failed one stored.
+    """
+    if exchange.is_relayed:
+        exchange.respond(421)
+    else:
+        refuse(exchange, b"The store failed; nothing is accepted.\n")

@@ -43,7 +43,7 @@ from holdfast.endpoint.destination.allow_list import AllowList
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.destination.queues import Partitioning, Retentions, check_queues
 from holdfast.endpoint.destination.readers import Readers
-from holdfast.endpoint.destination.reception import Reception, Router, refuse_all
+from holdfast.endpoint.destination.reception import Reception, Router, refuse_after_failure
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.unreachable_addresses import UnreachableAddresses
 from holdfast.endpoint.destination.wsdl import ServiceDescription
@@ -379,7 +379,7 @@ class RunningDestination:
             remedy=getattr(error, "remedy", ""),
         )
         for exchange in self.unanswered.take_all():
-            refuse_all(exchange)
+            refuse_after_failure(exchange)
         if self.dispatcher is not None:
             self.dispatcher.store_failed()
         self.settings.on_store_failed(error)

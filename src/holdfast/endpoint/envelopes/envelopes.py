@@ -523,7 +523,7 @@ def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str |
     reason, status = _TOLD_AS_SOAP[refusal]
     text = encode(Envelope(soap, fault=Fault("Sender", reason))).decode()
     status = 500 if soap is SOAP.V1_1 else status
-    return Refusal(status, refusal.reason, text, refusal.headers, CONTENT_TYPES[soap])
+    return Refusal(status, refusal.reason, text, refusal.headers, CONTENT_TYPES[soap], refusal.retry_after)
 
 
 def tell_of_handshake(reason: str, peer: str | None) -> None:

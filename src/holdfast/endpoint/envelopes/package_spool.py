@@ -13,12 +13,13 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, StoreError
 from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.outcome import Streamed
+from holdfast.http.retry_after import spread
 from holdfast.wire import ArrivingPackage, Limits
 
 T = TypeVar("T")
 FLUSH_FROM = 256 << 10
 """Bytes that are written together."""
-RETRY_AFTER = 10.0
+RETRY_AFTER = 10
 """Seconds after which a sender may try again, if a message could not be written."""
 
 
@@ -108,4 +109,6 @@ class PackageSpool:
                     return use(package)
                 except (OSError, StoreError) as error:
                     self._fail(error)
-        raise MessageFlowError("the store cannot write the attachments of the message now", retry_after=RETRY_AFTER)
+        raise MessageFlowError(
+            "the store cannot write the attachments of the message now", retry_after=spread(RETRY_AFTER)
+        )

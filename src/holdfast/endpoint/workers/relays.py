@@ -2,7 +2,8 @@
 
 A worker that dies is started again, and one of a cluster's nodes may be taken over by another node. So a request that
 brought no answer is sent again, and one to a worker that has moved meanwhile is sent to its new place without waiting
-for the old one: what a worker stored it knows, so asking again does no harm. While no process serves a worker, its
+for the old one: what a worker stored it knows, so asking again does no harm. The same is true of a request to a worker
+whose store has failed, as it does when another node takes its work over. While no process serves a worker, its
 requests wait for a moment. After that, the answer asks the peer to send again later. It never says that the Sequence
 does not exist.
 
@@ -32,6 +33,7 @@ from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIE
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
+from holdfast.http.retry_after import retry_after
 
 LONGEST_WAIT: Final = 2.0
 """Seconds that a request waits for a worker that no process serves, or that has failed it."""
@@ -279,8 +281,7 @@ def put_off(exchange: Exchange, placement: Placement) -> None:
         why = b"This server is starting; send it again.\n"
     else:
         why = b"The process responsible for this message does not answer; send it again.\n"
-    seconds = b"%d" % random.choice((1, 2, 3))  # so that peers do not come back all at once
-    exchange.respond(503, why, b"text/plain", ((b"Retry-After", seconds),))
+    exchange.respond(503, why, b"text/plain", retry_after(1))
 
 
 def respond(exchange: Exchange, response: Response) -> None:

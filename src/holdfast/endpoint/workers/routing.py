@@ -65,6 +65,7 @@ from holdfast.endpoint.workers.worker_client import STALE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import TransportError
+from holdfast.http.retry_after import retry_after
 from holdfast.http.server.server import HTTPServer
 
 MOST_GIVEN: Final = 128 * 1024
@@ -448,7 +449,7 @@ class Neighbours:
             (self.on_admin or _not_yet)(exchange)
             return
         if what == "knows":
-            exchange.respond(204 if self._app.reception.knows(unquote(name)) else 404)
+            exchange.respond(self._status_of(unquote(name)))
             return
         if what == "heard":
             self._hear(decode_said(exchange.request.body))
@@ -469,6 +470,12 @@ class Neighbours:
             request = decode_request(came.body)
         self._handle(exchange, request)
 
+    def _status_of(self, identifier: str) -> int:
+        """Return 204 if this worker knows a Sequence, 404 if not, and 421 if its present owner has to say it."""
+        if self._app.engine.failure is not None:
+            return MISDIRECTED
+        return 204 if self._app.reception.knows(identifier) else 404
+
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""
         if self._may_act:
@@ -478,7 +485,7 @@ class Neighbours:
 
     def _handle(self, exchange: Exchange, request: Request) -> None:
         exchange.request = request
-        exchange.is_passed_on = True
+        exchange.is_passed_on = exchange.is_relayed = True
         self._app.reception.handle(exchange)
 
     def _adopt(self) -> None:
@@ -512,7 +519,7 @@ def _is_temporary(exchange: Exchange) -> bool:
 
 
 def _not_yet(exchange: Exchange) -> None:
-    json_answer(exchange, 503, {"error": "it is being started", "remedy": "Ask again."}, ((b"Retry-After", b"1"),))
+    json_answer(exchange, 503, {"error": "it is being started", "remedy": "Ask again."}, retry_after(1))
 
 
 def _within(limits: HTTPLimits) -> HTTPLimits:

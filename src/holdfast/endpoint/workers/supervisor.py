@@ -37,6 +37,7 @@ from holdfast.endpoint.workers.placement import AWAY, Loads, Placement, Placemen
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.socket_directory import SocketDirectory
 from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged, clause
+from holdfast.http.retry_after import spread
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -55,7 +56,7 @@ LONGEST_REASON: Final = 1000
 ORPHAN_GRACE: Final = 15.0
 """Seconds that a worker has to stop on its own after its supervisor has died."""
 
-_AGAIN = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+_AGAIN = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: %d\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 @dataclass
@@ -593,4 +594,4 @@ def _refuse_connections(taking: socket.socket) -> None:
         for descriptor in descriptors:
             with socket.socket(fileno=descriptor) as connection, contextlib.suppress(OSError):
                 connection.setblocking(False)
-                connection.send(_AGAIN)
+                connection.send(_AGAIN % spread(1))

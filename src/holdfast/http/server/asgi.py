@@ -387,7 +387,7 @@ async def _refuse(send: Send, refusal: Refusal) -> None:
         (b"content-type", refusal.content_type),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
-        *((name.lower(), value) for name, value in refusal.headers),
+        *((name.lower(), value) for name, value in refusal.all_headers()),
     ]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

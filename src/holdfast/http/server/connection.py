@@ -521,7 +521,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         self._body = b""
         self._spooled.take()
         body = refusal.text.encode() + b"\n"
-        extra = b"".join(b"%b: %b\r\n" % header for header in refusal.headers)
+        extra = b"".join(b"%b: %b\r\n" % header for header in refusal.all_headers())
         head = server.head(refusal.status, refusal.content_type)
         self.transport.write(b"%b%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (head, extra, len(body), body))
         self._phase = LINGER

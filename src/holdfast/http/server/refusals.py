@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.http.outcome import NEEDS_HTTPS
+from holdfast.http.retry_after import retry_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class Refusal:
     text: str
     headers: tuple[tuple[bytes, bytes], ...] = ()
     content_type: bytes = b"text/plain"
+    retry_after: int = 0
+
+    def all_headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Return its headers, with a Retry-After of about its seconds unless they are 0."""
+        return (*self.headers, *retry_after(self.retry_after))
 
 
 Refusing = Callable[[Refusal, Mapping[bytes, bytes], str | None], Refusal]
@@ -33,12 +39,10 @@ For an endpoint with peers that expect answers of another kind.
 CLIENT_HELLO: Final = b"\x16\x03"
 """First octets of a TLS client."""
 
-RETRY: Final = ((b"Retry-After", b"1"),)
-SPACE_RETRY: Final = ((b"Retry-After", b"10"),)
-TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, retry later", RETRY)
-OUT_OF_ROOM: Final = Refusal(503, "memory", "too much data is being received, retry later", RETRY)
-NO_SPACE: Final = Refusal(503, "space", "the disk or database has no room for the content, retry later", SPACE_RETRY)
-TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their responses", RETRY)
+TOO_MANY_CONNECTIONS: Final = Refusal(503, "connections", "too many connections, retry later", retry_after=1)
+OUT_OF_ROOM: Final = Refusal(503, "memory", "too much data is being received, retry later", retry_after=1)
+NO_SPACE: Final = Refusal(503, "space", "the disk or database has no room for the content, retry later", retry_after=10)
+TOO_MANY_PIPELINED: Final = Refusal(503, "pipelined", "too many requests sent ahead of their responses", retry_after=1)
 MALFORMED: Final = Refusal(400, "malformed", "not an HTTP/1.1 request")
 NEEDS_TLS: Final = Refusal(400, "tls", NEEDS_HTTPS)
 NO_TLS: Final = Refusal(400, "malformed", "this port speaks http: change https to http in the URL")

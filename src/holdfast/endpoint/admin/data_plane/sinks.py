@@ -20,6 +20,7 @@ from holdfast.endpoint.admin.shapes.answers import PartTaken, PublishedShown, Si
 from holdfast.endpoint.admin.shapes.requests import Bind, Page, PartQuery, Publish, Tokens
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.retry_after import retry_after
 
 AT_ONCE = 2
 """Parts that are looked at or stored at a time: one of each. What others sent waits as it came."""
@@ -156,9 +157,11 @@ class SinkRoutes:
 
     def _check_store(self) -> None:
         if self._app.store.trouble:
-            retry = ((b"Retry-After", b"5"),)
             raise Refused(
-                503, f"No row was staged. {self._app.store.trouble}", "Published rows still reach their queues.", retry
+                503,
+                f"No row was staged. {self._app.store.trouble}",
+                "Published rows still reach their queues.",
+                retry_after(5),
             )
 
     async def _read(self, data: bytes, queue: str) -> PartRead:

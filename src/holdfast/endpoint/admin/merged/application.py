@@ -31,6 +31,7 @@ from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.exceptions import HoldfastError, clause
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import Response, TransportError
+from holdfast.http.retry_after import retry_after
 
 _NAME = re.compile(r"\{(\w+)(?::[^}]+)?\}")
 RELAYED: Final = 1 << 16
@@ -193,14 +194,14 @@ class JoinedAdmin:
         elif worker not in placement.local:
             why, remedy = "no node has it", "Look why: holdfast cluster status."
         what = f"{self._name(worker)} does not answer: {why}"
-        return Refused(503, what, remedy, ((b"Retry-After", b"1"),))
+        return Refused(503, what, remedy, retry_after(1))
 
     def _misdirected(self, worker: int) -> Refused:
         placement = self._neighbours.place.placements.now
         if placement.trouble:
             return Refused(503, *_no_contact(placement))
         what = f"{self._name(worker)} does not answer: it is moving to another node"
-        return Refused(503, what, "Repeat the request.", ((b"Retry-After", b"1"),))
+        return Refused(503, what, "Repeat the request.", retry_after(1))
 
     async def _ask_all(self, requests: list[_Request]) -> Any:
         """Merge the responses of all workers.
