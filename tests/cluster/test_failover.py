@@ -94,3 +94,14 @@ def test_a_cancelled_wait_for_the_standby_renews_nothing(primary: Primary, stand
             renewed.result(240)
     standby.resume()
     session.close()
+
+
+def test_a_node_that_joins_logs_that_a_failover_can_lose_commits(standby: Standby, location: str) -> None:
+    with ExitStack() as stack:
+        for name, level in (("a", "remote_write"), ("b", "on")):
+            node = Node(f"{location}&options=-csynchronous_commit%3D{level}", name, 6, 3.0)
+            stack.callback(node.kill)
+            node.wait(lambda node=node: node.logged("cluster.joined"))
+            node.wait(lambda node=node: node.view["mine"])
+            reasons = [str(one["reason"]) for one in node.logged("cluster.database_at_risk")]
+            assert [reason.endswith("it is remote_write.") for reason in reasons] == [True] * (level != "on")

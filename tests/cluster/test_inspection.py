@@ -1,5 +1,5 @@
 """What operators see of a cluster, read from the rows of a real one. Covers cluster/operating/status.py and
-cluster/connections.py."""
+cluster/server_warnings.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import ExitStack
 import pytest
 from databases import GUARDED, PASSWORD, PostgreSQL, program
 
-from holdfast.cluster.connections import lack_of_connections
 from holdfast.cluster.inspection import (
     drain_node,
     move_partitions,
@@ -21,6 +20,7 @@ from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.cluster.rows import Claim, Enter, Join, Report, Tell
+from holdfast.cluster.server_warnings import lack_of_connections
 from holdfast.cluster.verification import verify_cluster
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreError
 
@@ -131,13 +131,30 @@ def test_too_few_connections_are_a_warning_of_the_status_and_of_the_node(server:
             session.run(Enter())
             lacks = 0 <= limit < needed
             said = f"may need {needed} connections, but the database allows {limit}: raise its max_connections"
-            assert (said in session.lack, bool(session.lack)) == (lacks, lacks)
+            assert any(said in one for one in session.warnings) == lacks
             assert any(said in one for one in read_status(location).warnings) == lacks
             session.close()
         assert lack_of_connections(97, 24) == ""  # the defaults
     finally:
         server.sql(f"ALTER ROLE {GUARDED} RESET ALL; ALTER ROLE {GUARDED} CONNECTION LIMIT -1")
         server.sql("DROP SCHEMA slots CASCADE")
+
+
+def test_a_commit_level_that_a_failover_may_undo_is_a_warning(server: PostgreSQL, cluster: Cluster) -> None:
+    cluster.join("a", 0)
+    try:
+        server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()")
+        while not cluster.status().warnings[0].startswith("No synchronous standby"):
+            pass
+        for level in ("off", "local", "remote_write", "on", "remote_apply"):
+            warnings = read_status(f"{cluster.location}&options=-csynchronous_commit%3D{level}").warnings
+            # The processes of the partitions set it to on where it is off.
+            at_risk = level in ("local", "remote_write")
+            assert any(one.endswith(f"or remote_apply; it is {level}.") for one in warnings) == at_risk
+    finally:
+        server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()")
+        while cluster.status().warnings[0].startswith("No synchronous standby"):
+            pass
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -348,8 +348,8 @@ class _Agent:
         match request, answer:
             case Join(), _:
                 self._report("info", "cluster.joined", node=node, incarnation=answer)
-                if lack := self._database.lack:
-                    self._report("warning", "cluster.few_connections", node=node, reason=lack)
+                for warning in self._database.warnings:
+                    self._report("warning", "cluster.database_at_risk", node=node, reason=warning)
             case Claim(), dict() if answer:
                 self._report("info", "cluster.claimed", node=node, partitions=sorted(answer))
             case Release(), None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 import psycopg
 
 from holdfast.cluster import tables
-from holdfast.cluster.connections import AVAILABLE, lack_of_connections
 from holdfast.cluster.lease_database import TWO_CLUSTERS, conninfo_of, is_outage
 from holdfast.cluster.operating.status import (
     ClusterStatus,
@@ -25,14 +24,13 @@ from holdfast.cluster.operating.status import (
     status_of,
 )
 from holdfast.cluster.rows import Report
+from holdfast.cluster.server_warnings import read_warnings
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreError, StoreFailed, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import is_refusal, postgresql_remedy
 
 SILENCE: Final = 10.0
 """Seconds after which the database counts as unreachable."""
-OLD_TRANSACTIONS: Final = 500_000_000
-"""Age of the oldest unfrozen transaction above which the database needs a vacuum soon."""
 
 _NODES = """
 SELECT name, url, is_draining, extract(epoch FROM expires_at - clock_timestamp())::float8,
@@ -45,13 +43,6 @@ FROM holdfast_ownership o LEFT JOIN holdfast_node n
     ON n.space = o.space AND n.name = o.owner AND n.incarnation = o.incarnation
 LEFT JOIN holdfast_node w ON w.space = o.space AND w.incarnation = o.wanted
 WHERE o.space = %(space)s ORDER BY o.partition
-"""
-_SERVER = """
-SELECT current_setting('server_version'), current_setting('fsync'), current_setting('full_page_writes'),
-    current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
-    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
-    (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())
 """
 
 
@@ -126,20 +117,19 @@ def read_status(location: str) -> ClusterStatus:
             lost = connection.execute(tables.WENT_BACK.encode(), values).fetchone()
             nodes = connection.execute(_NODES.encode(), values).fetchall()
             ownership = connection.execute(_OWNERSHIP.encode(), values).fetchall()
-        server = connection.execute(_SERVER.encode()).fetchone()
-        available = connection.execute(AVAILABLE.encode()).fetchone()
-    assert cluster is not None and server is not None and available is not None
-    lack = lack_of_connections(available[0], cluster[1])
+        assert cluster is not None
+        warnings = read_warnings(connection, cluster[1])
+        version = connection.info.parameter_status("server_version")
     return status_of(
         place,
         cluster[0],
-        f"PostgreSQL {server[0]}",
+        f"PostgreSQL {version}",
         [
             SeenNode(name, url, draining, lease, age, Report.from_json(report))
             for name, url, draining, lease, age, report in nodes
         ],
         [SeenPartition(*row) for row in ownership],
-        (*_warnings(*server[1:]), *([lack] if lack else [])),
+        warnings,
         _older_copy(lost[0] if lost is not None else ""),
     )
 
@@ -210,23 +200,3 @@ def _older_copy(lost: str) -> tuple[str, ...]:
         f"The database went back to an older copy, as found by {lost}. Restore the newest copy if there is one. "
         "Otherwise start each node once with --restored.",
     )
-
-
-def _warnings(fsync: str, full_pages: str, names: str, standbys: int, hidden: int, age: int) -> tuple[str, ...]:
-    found = [
-        f"A crash of the server can lose acknowledged messages: its {name} is off."
-        for name, value in (("fsync", fsync), ("full_page_writes", full_pages))
-        if value != "on"
-    ]
-    if not names:
-        found.append(
-            "One server has the data. If its disk is lost, acknowledged messages are lost: set "
-            "synchronous_standby_names."
-        )
-    elif not standbys and not hidden:
-        found.append("No synchronous standby is connected: commits wait, and nodes stop when their leases end.")
-    elif not standbys:
-        found.append("Whether a synchronous standby is connected is unknown: grant pg_monitor to the user.")
-    if age > OLD_TRANSACTIONS:
-        found.append(f"The oldest transaction is {age:,} transactions old. Check that autovacuum can finish.")
-    return tuple(found)

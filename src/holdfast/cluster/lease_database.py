@@ -19,7 +19,6 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 from holdfast.cluster import tables
-from holdfast.cluster.connections import AVAILABLE, lack_of_connections
 from holdfast.cluster.lease_policy import MOST_NODES, LeasePolicy
 from holdfast.cluster.memory import Batches, NodeMemory
 from holdfast.cluster.rows import (
@@ -41,6 +40,7 @@ from holdfast.cluster.rows import (
     Request,
     Tell,
 )
+from holdfast.cluster.server_warnings import read_warnings
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import LOCK_KEY, is_refusal, postgresql_remedy
@@ -84,7 +84,7 @@ class LeaseDatabase:
         ConfigurationError: The location is not a URL of PostgreSQL.
 
     Attributes:
-        lack: What the server has too little of, as a sentence; "" if it has enough.
+        warnings: What an operator should change at the server, as sentences.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LeaseDatabase:
         self._settings = _settings(policy.silence)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
-        self.lack = ""
+        self.warnings: tuple[str, ...] = ()
         self._is_unconfirmed = False
         self._memory = memory or NodeMemory(None, node)
         self._is_restored = is_restored
@@ -237,7 +237,7 @@ class LeaseDatabase:
                 )
         if is_standby:
             raise NoAnswer("the server is a standby, or read-only")
-        self.lack = lack_of_connections(self._one(connection, AVAILABLE)[0], self._partitions)
+        self.warnings = read_warnings(connection, self._partitions)
         self._session, self._earlier = (pid, since), self._session
 
     def _end_earlier_session(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:

@@ -1,0 +1,81 @@
+"""What an operator should change at the PostgreSQL server of a cluster: durability, connections and vacuum."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+
+OLD_TRANSACTIONS: Final = 500_000_000
+"""Age of the oldest unfrozen transaction above which the database needs a vacuum soon."""
+
+FOR_EACH_PARTITION: Final = 3
+"""Of its process: for commits, for reads, and for what the nodes share, such as the nonces of users and the Sequences
+that peers created."""
+OTHERS: Final = 6
+"""One for each of a few nodes, and some for commands such as ``holdfast cluster status``."""
+
+_SERVER: Final = """
+SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
+    (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'),
+    (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
+    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
+    (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database()),
+    least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+        - coalesce(nullif(current_setting('reserved_connections', true), '')::int, 0),
+    (SELECT nullif(rolconnlimit, -1) FROM pg_roles WHERE rolname = current_user),
+    (SELECT nullif(datconnlimit, -1) FROM pg_database WHERE datname = current_database()))
+"""
+"""The last value: the connections that the user of this one may have, with all other users of the server.
+``reset_val`` is what the workers' sessions begin with, whatever this session has set."""
+
+
+def read_warnings(connection: psycopg.Connection[tuple[Any, ...]], partitions: int) -> tuple[str, ...]:
+    """Return what the server's settings and state put at risk, each as a sentence with its remedy."""
+    row = connection.execute(_SERVER.encode()).fetchone()
+    assert row is not None
+    fsync, full_pages, names, commit, standbys, hidden, age, available = row
+    found = [
+        f"A crash of the server can lose acknowledged messages: its {name} is off."
+        for name, value in (("fsync", fsync), ("full_page_writes", full_pages))
+        if value != "on"
+    ]
+    found += _of_standbys(names, standbys, hidden)
+    if names and commit in ("local", "remote_write"):
+        found.append(
+            "A failover can lose acknowledged messages: commits do not wait for the standby's disk. Set "
+            f"synchronous_commit to on or remote_apply; it is {commit}."
+        )
+    if age > OLD_TRANSACTIONS:
+        found.append(f"The oldest transaction is {age:,} transactions old. Check that autovacuum can finish.")
+    lack = lack_of_connections(available, partitions)
+    return (*found, *([lack] if lack else []))
+
+
+def _of_standbys(names: str, standbys: int, hidden: int) -> list[str]:
+    if not names:
+        return [
+            "One server has the data. If its disk is lost, acknowledged messages are lost: set "
+            "synchronous_standby_names."
+        ]
+    if standbys:
+        return []
+    if hidden:
+        return ["Whether a synchronous standby is connected is unknown: grant pg_monitor to the user."]
+    return ["No synchronous standby is connected: commits wait, and nodes stop when their leases end."]
+
+
+def needed_for(partitions: int) -> int:
+    """Return how many connections the processes of a cluster may have at a time."""
+    return FOR_EACH_PARTITION * partitions + OTHERS
+
+
+def lack_of_connections(available: int, partitions: int) -> str:
+    """Return a warning, as a sentence, if the server may run out of connections; otherwise ""."""
+    needed = needed_for(partitions)
+    if available >= needed:
+        return ""
+    return (
+        f"A cluster of {partitions} partitions may need {needed} connections, but the database allows {available}: "
+        f"raise its max_connections, or the limit of the user or of the database, by {needed - available} or more."
+    )
