@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast import (
     SourcePolicy,
 )
 from holdfast.endpoint.source import message_ids
+from holdfast.store.memory import MemoryStore
 from holdfast.testing.ports import free_ports
 
 ACTION, ASK = "urn:test:submit", "urn:test:ask"
@@ -202,3 +204,68 @@ async def test_a_later_process_gives_a_kept_reply_to_its_request_alone(
                 await again(body, action)
         assert await again("<a>1</a>") == "1"
     assert seen == ["1"]
+
+
+class SlowStore(MemoryStore):
+    """A store whose reads of the outbox wait for ``gate``."""
+
+    reads_at_once = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read(self, queue: str, partition: int, start: int, end: int) -> Any:
+        if queue.startswith("outbox/"):
+            assert self.gate.wait(60)
+        return super().read(queue, partition, start, end)
+
+
+@pytest.mark.parametrize("confirms", [True, False])
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("arrived", range(5))
+async def test_a_call_that_is_repeated_while_its_reply_arrives_is_asked_once(
+    serve: Any, arrived: int, listens: bool, confirms: bool
+) -> None:
+    """The next process resumes four requests and repeats them. While it looks for their MessageIDs, replies arrive."""
+    held = asyncio.Semaphore(0)
+    http = DestinationHTTP(allow_addresses=["http://127.0.0.1/"])
+    app, seen = Destination(":memory:", http=http), []
+
+    @app.on(ASK)
+    async def ask(message: Any) -> str:
+        seen.append(message.body.text)
+        await held.acquire()
+        return f"<re>{message.body.text}</re>"
+
+    own = SourceHTTP(listen=("127.0.0.1", free_ports(1)[0])) if listens else SourceHTTP()
+    store = SlowStore()
+
+    async def again(number: int) -> str:
+        reply = await source.request(f"<a>{number}</a>", action=ASK, message_id=f"urn:m:{number}")
+        if confirms:
+            reply.done()
+        text: str = reply.body.text
+        return text
+
+    numbers = range(4)
+    source = Source((await serve(app)).url, store, policy=QUICK, http=own)
+    await source.open()
+    asking = [asyncio.ensure_future(again(number)) for number in numbers]
+    await until(lambda: source.progress.stored == 4)
+    await until(lambda: seen)
+    await source.close(timeout=0.0)
+    await asyncio.gather(*asking, return_exceptions=True)
+    async with Source(None, store, policy=QUICK, http=own) as source:
+        store.gate.clear()
+        asking = [asyncio.ensure_future(again(number)) for number in numbers]
+        for _ in range(arrived):
+            held.release()
+        await until(lambda: len(source.unconfirmed()) == arrived)
+        store.gate.set()
+        for _ in numbers:
+            held.release()
+        assert await asyncio.gather(*asking) == ["0", "1", "2", "3"]
+        assert source.progress.stored == 0
+    assert sorted(seen) == ["0", "1", "2", "3"]

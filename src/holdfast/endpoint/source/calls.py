@@ -118,6 +118,26 @@ class Calls:
             lane = self.lanes[key] = Lane(outbox, self._engine)
         return lane
 
+    async def find_same(self, lane: Lane, record: Record) -> int | None:
+        """Return the offset of the stored message with the MessageID of ``record``; None without one.
+
+        A request and its reply change places at one instant: the request is acknowledged when its reply is stored. So
+        the caller must look for the reply after the last wait in here, before it stores the request.
+
+        Raises:
+            EnvelopeError: the stored message is another one.
+        """
+        message_id = record.message_id or ""
+        while (known := await lane.ids.find(message_id)) is not None or self.here.is_reading:
+            if known is None:
+                await self.here.read()  # a stored reply, perhaps to this request
+                continue
+            await lane.check_same(known, record)
+            # Replied, and the reply confirmed by another caller, during the comparison: then it is a new request.
+            if not record.wants_reply or self.here.has(message_id) or not lane.outbox.records.is_acknowledged(known):
+                return known
+        return None
+
     def end(self, lane: Lane) -> asyncio.Future[None]:
         """End the Sequence of a lane once its messages are acknowledged. Returns the future of its end."""
         if lane.ended is None:
@@ -311,3 +331,4 @@ class Calls:
         for lane in self.lanes.values():
             lane.fail_all(error, unstored)
         fail(self.replies.values(), error)
+        self.here.fail_all(error)

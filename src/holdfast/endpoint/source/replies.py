@@ -5,6 +5,7 @@ This module holds the offset of each reply in the source's queue and reads it fr
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -14,6 +15,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Record
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.message import Message
+from holdfast.endpoint.source.pending_sends import fail
 
 
 class Reply(Message):
@@ -83,6 +85,8 @@ class Replies:
         self._given: dict[str, None] = {}
         self._unread: deque[int] = deque()
         """Offsets of replies that must be read to find their requests, the lowest offset first."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """Callers that wait until the requests of all stored replies are known."""
 
     def put(self, request: str, offset: int) -> None:
         """Note the offset of the durable reply to a request."""
@@ -120,6 +124,28 @@ class Replies:
     def _read(self, found: list[tuple[int, Record]], now: float) -> None:
         self._unread.popleft()
         self._came(*found[0])
+        if not self._unread:
+            for one in self._waiting:
+                if not one.done():
+                    one.set_result(None)
+            self._waiting.clear()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether replies are stored whose requests are not known yet."""
+        return bool(self._unread)
+
+    async def read(self) -> None:
+        """Wait until the requests of all stored replies are known."""
+        if self._unread:
+            one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(one)
+            await one
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail every caller that waits for a read, because the store failed or was closed."""
+        fail(self._waiting, error)
+        self._waiting.clear()
 
     @property
     def requests(self) -> list[str]:

@@ -462,11 +462,13 @@ class Source(NoWith, OperationCalls):
         else:
             attach(record, (), None)
         lane = self._running.calls.lane(key)
-        known = await lane.ids.find(given) if given is not None else None
-        lane.check()
-        if known is not None:
-            await lane.check_same(known, record)
+        known = await self._running.calls.find_same(lane, record) if given is not None else None
+        self._check_open()
+        # From here to the submission nothing is awaited: what was found, or not found, still holds when it is stored.
         digest = self._running.calls.given.check(record) if given is not None else b""
+        if wants_reply and self._running.calls.here.has(message_id):
+            return Sent(self._running.calls, lane, -1, message_id)  # its record is deleted, and its reply is stored
+        lane.check()
         if wants_reply:
             # Before the message may leave: its reply may come in the same turn.
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())
