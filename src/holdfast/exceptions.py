@@ -38,7 +38,7 @@ Any other exception that Holdfast raises is a bug in Holdfast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -298,7 +298,13 @@ class PeerFault(HoldfastError):
         code: The fault code's local name ("Sender", "Receiver", or a subcode's).
         detail: The Detail element's content, XML bytes, b"" if none.
         element: The whole Fault element, XML bytes; b"" if Holdfast does not have it.
+
+    Attributes:
+        message_id: The MessageID of the request, if a call of a source raised the fault; otherwise "".
     """
+
+    message_id = ""
+    _tell: Callable[[], None] | None = None
 
     def __init__(
         self, message: str, *, code: str = "", detail: bytes = b"", element: bytes = b"", remedy: str = ""
@@ -307,6 +313,14 @@ class PeerFault(HoldfastError):
         self.code = code
         self.detail = detail
         self.element = element
+
+    def done(self) -> None:
+        """Confirm the stored reply with this fault, as :meth:`holdfast.Reply.done` does.
+
+        It is needed only if you chose the MessageID of the request: otherwise, raising the fault confirms it.
+        """
+        if self._tell is not None:
+            self._tell()
 
 
 class OperationFault(PeerFault):
@@ -339,7 +353,14 @@ class DeliveryError(HoldfastError):
 
 
 class NotAcknowledged(DeliveryError, TimeoutError):
-    """The acknowledgement did not arrive within the caller's timeout. The message stays stored and is retried."""
+    """The acknowledgement or reply did not arrive within the caller's timeout. The message stays stored and is retried.
+
+    Attributes:
+        message_id: The MessageID of the message, with which :meth:`holdfast.Source.reply` returns a later reply; "" if
+            the wait was for several messages.
+    """
+
+    message_id = ""
 
 
 class SequenceLost(DeliveryError):

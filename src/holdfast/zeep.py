@@ -101,11 +101,17 @@ class Call(Generic[SentT]):
         self.timeout = timeout
         self.sent: SentT | None = None
         self.reply: Reply | None = None
+        self._is_chosen = message_id is not None
+        self._fault: PeerFault | None = None
 
     def done(self) -> None:
-        """Confirm the reply, so that the source deletes it. Leaving the block of the call in order does so too."""
-        if self.reply is not None:
-            self.reply.done()
+        """Confirm the reply or fault, so that the source deletes it. Leaving the call's block in order does so too.
+
+        A fault outside a block, or of a call without a MessageID of the program's, is confirmed when it is raised.
+        """
+        for answer in (self.reply, self._fault):
+            if answer is not None:
+                answer.done()
 
 
 class TransportOptions(SourceOptions, total=False):
@@ -284,8 +290,11 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
         body = inlined_body(reply.body_bytes, reply.attachments)
         return self._response(200, self._describe().envelope, reply.header_bytes, body)
 
-    def _fault(self, operation: Operation, fault: PeerFault) -> Fault:
+    def _fault(self, operation: Operation, fault: PeerFault, call: Call[SentT]) -> Fault:
         contract = self._describe()
+        call._fault = fault
+        if call is not _current.get() or not call._is_chosen:
+            call.done()
         declared = contract.fault(operation, fault)
         return Fault(contract.zeep_fault(fault), declared if isinstance(declared, OperationFault) else None)
 
@@ -393,7 +402,7 @@ class Transport(NoAsyncWith, _Reliable[sync.Sent]):
         try:
             reply = source.request(out.body, **out.fields, timeout=call.timeout)
         except PeerFault as fault:
-            raise self._fault(out.operation, fault) from fault
+            raise self._fault(out.operation, fault, call) from fault
         return self._answer(reply, call)
 
 
@@ -467,5 +476,5 @@ class AsyncTransport(NoWith, _Reliable[Sent]):
         try:
             reply = await source.request(out.body, **out.fields, timeout=call.timeout)
         except PeerFault as fault:
-            raise self._fault(out.operation, fault) from fault
+            raise self._fault(out.operation, fault, call) from fault
         return self._answer(reply, call)

@@ -110,6 +110,25 @@ async def test_an_undeclared_fault_is_zeeps_fault_without_values(serve: Any) -> 
     await in_thread(program)
 
 
+@pytest.mark.parametrize(("chosen", "left"), [(None, 0), ("urn:m:1", 1)])
+async def test_a_fault_is_confirmed_like_a_reply(serve: Any, chosen: str | None, left: int) -> None:
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            much = {"customer": "a", "lines": [{"item": "nail", "quantity": 101}]}
+            with pytest.raises(zeep.exceptions.Fault), transport.call(message_id=chosen) as call:
+                client.service.SubmitOrder(**much)
+            assert len(transport.source.unconfirmed()) == left
+            call.done()
+            with pytest.raises(zeep.exceptions.Fault):
+                client.service.SubmitOrder(**much)
+            assert transport.source.unconfirmed() == []
+
+    await in_thread(program)
+
+
 async def test_an_async_client_calls_at_the_same_time(serve: Any, tmp_path: Path) -> None:
     orders = Orders()
     url = await serve(orders.app)

@@ -60,6 +60,23 @@ async def test_a_declared_fault_arrives_with_its_values(serve: Any) -> None:
     assert (caught.value.code, b"Fault" in caught.value.element) == ("Client", True)
 
 
+@pytest.mark.parametrize(("chosen", "left"), [(None, 0), ("urn:m:1", 1)])
+async def test_a_raised_fault_is_confirmed_unless_the_program_can_ask_for_it_again(
+    serve: Any, chosen: str | None, left: int
+) -> None:
+    url = (await serve(Orders().app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(OperationFault) as caught:
+            await source.call(
+                "SubmitOrder", customer="a", lines=[{"item": "nail", "quantity": 101}], _message_id=chosen
+            )
+        assert len(source.unconfirmed()) == left
+        assert caught.value.message_id == (chosen or caught.value.message_id)
+        assert caught.value.message_id
+        caught.value.done()
+        assert source.unconfirmed() == []
+
+
 async def test_a_repeated_call_with_the_same_message_id_reaches_the_service_once(serve: Any, tmp_path: Path) -> None:
     orders = Orders()
     url = (await serve(orders.app)).url

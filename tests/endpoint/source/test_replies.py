@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 
 from holdfast import Destination, NotAcknowledged, PeerFault, Source, SourcePolicy, sync
 from holdfast.endpoint.envelopes.message import ApplicationFault
+from holdfast.endpoint.source import replies
+from holdfast.store.memory import MemoryStore
 
 PRICE = "urn:test:price"
 
@@ -106,14 +110,55 @@ async def test_a_program_that_never_says_so_keeps_no_more_than_the_limit(serve: 
         assert (await source.reply("urn:5", timeout=60)).body.text == "5"
 
 
-async def test_a_fault_is_given_again_too(serve: Any) -> None:
+async def test_a_fault_is_given_again_until_it_is_done(serve: Any) -> None:
     app, asked = shop()
     async with Source((await serve(app)).url, ":memory:") as source:
         with pytest.raises(PeerFault, match="none left"):
             await source.request("<n>unicorn</n>", action=PRICE, message_id="urn:u", timeout=60)
-        with pytest.raises(PeerFault, match="none left"):
+        with pytest.raises(PeerFault, match="none left") as caught:
             await source.reply("urn:u", timeout=60)
+        assert caught.value.message_id == "urn:u"
+        caught.value.done()
+        assert source.unconfirmed() == []
     assert asked == ["unicorn"]
+
+
+async def test_a_fault_counts_as_received_if_the_program_chose_no_message_id(serve: Any) -> None:
+    app, _ = shop()
+    async with Source((await serve(app)).url, ":memory:") as source:
+        with pytest.raises(PeerFault, match="none left"):
+            await source.request("<n>unicorn</n>", action=PRICE, timeout=60)
+        assert source.unconfirmed() == []
+
+
+@pytest.mark.parametrize("seed", range(24))
+async def test_what_is_confirmed_stays_so_whatever_is_not(
+    serve: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replies and faults, confirmed in any order by three processes, each of which leaves some for the next."""
+    app, _ = shop()
+    url = (await serve(app)).url
+    store, expected, chance = MemoryStore(), list[str](), random.Random(seed)
+    monkeypatch.setattr(replies, "BLOCK", chance.choice([1, 2, 256]))
+    for process in range(3):
+        source = Source(url, store)
+        await source.open()
+        assert source.unconfirmed() == expected
+        for number in range(chance.randint(0, 5)):
+            request, body = f"urn:{process}:{number}", f"<n>{chance.choice(['1', 'unicorn'])}</n>"
+            with contextlib.suppress(PeerFault):
+                await source.request(body, action=PRICE, message_id=request, timeout=60)
+            expected.append(request)
+        for request in chance.sample(expected, chance.randint(0, len(expected))):
+            try:
+                (await source.reply(request, timeout=60)).done()
+            except PeerFault as fault:
+                fault.done()
+            expected.remove(request)
+            assert source.unconfirmed() == expected
+        await source.close(timeout=0.0)
+    saved = [name for _, _, name in store.load().cursors if name.startswith(replies.CONFIRMED)]
+    assert len(saved) <= kept(source)  # none of deleted replies
 
 
 async def test_the_blocking_source_says_so_from_its_own_thread(serve: Any) -> None:

@@ -172,7 +172,8 @@ class Calls:
         except NotAcknowledged:
             raise
         except TimeoutError:
-            raise NotAcknowledged(
+            raise _not_acknowledged(
+                message_id or "",
                 f"the message {message_id}{place(lane.outbox, offset)} for {self.to} is not acknowledged after "
                 f"{timeout} s{self.because()}",
                 remedy=f"It is stored and Holdfast keeps retrying. {self.how_it_goes_on('it')}",
@@ -202,7 +203,8 @@ class Calls:
         except NotAcknowledged:
             raise
         except TimeoutError:
-            raise NotAcknowledged(
+            raise _not_acknowledged(
+                message_id,
                 f"no reply to {message_id} within {timeout} s{self.because()}",
                 remedy=STILL_ASKED if message_id in self.asked else PERHAPS_ASKED,
             ) from None
@@ -332,3 +334,9 @@ class Calls:
             lane.fail_all(error, unstored)
         fail(self.replies.values(), error)
         self.here.fail_all(error)
+
+
+def _not_acknowledged(message_id: str, text: str, remedy: str) -> NotAcknowledged:
+    error = NotAcknowledged(text, remedy=remedy)
+    error.message_id = message_id
+    return error

@@ -80,7 +80,7 @@ class OperationCalls:
         Raises:
             EnvelopeError: the values do not fit the WSDL, so nothing is stored; or the reply does not fit it.
             OperationFault: the service answered with a fault that the WSDL declares; it has the values.
-            PeerFault: the service answered with another fault.
+            PeerFault: the service answered with another fault. For both, see :meth:`request`.
             ConfigurationError: the source has no WSDL, the WSDL has no such operation, or zeep is not installed.
             NotAcknowledged, DeliveryError, StoreError: as for :meth:`request` and :meth:`send`.
         """
@@ -108,7 +108,9 @@ class OperationCalls:
         try:
             reply = await self.request(body, **fields, timeout=_timeout)
         except PeerFault as fault:
-            raise contract.fault(found, fault) from None
+            declared = contract.fault(found, fault)
+            declared.message_id, declared._tell = fault.message_id, fault._tell
+            raise declared from None
         value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
         # Without its MessageID, the program cannot ask for the reply again.
         if _message_id is None:

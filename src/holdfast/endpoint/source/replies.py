@@ -12,10 +12,17 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.core.queues.queue import Queue
-from holdfast.core.records import Record
+from holdfast.core.ranges import AcknowledgementRanges, ranges_of
+from holdfast.core.records import Record, Snapshot, State
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.message import Message
 from holdfast.endpoint.source.pending_sends import fail
+from holdfast.exceptions import PeerFault
+
+BLOCK = 256
+"""The confirmations of so many successive replies are saved together, so one costs no more to save than these."""
+CONFIRMED = "confirmed/"
+"""Begins the name under which the confirmations of a block are saved."""
 
 
 class Reply(Message):
@@ -34,6 +41,14 @@ class Reply(Message):
         """
         if self._tell is not None:
             self._tell()
+
+    def raise_for_fault(self) -> None:
+        """Raise the fault if the body is one. The program confirms it with :meth:`PeerFault.done`."""
+        try:
+            super().raise_for_fault()
+        except PeerFault as fault:
+            fault.message_id, fault._tell = self.relates_to or "", self._tell
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +98,8 @@ class Replies:
         self._offsets: dict[str, int] = {}
         """MessageID of the request -> offset of its reply, the lowest offset first."""
         self._given: dict[str, None] = {}
+        self._confirmed: dict[int, AcknowledgementRanges] = {}
+        """Confirmed replies behind one that is not, each offset plus one, by the :data:`BLOCK` of their offsets."""
         self._unread: deque[int] = deque()
         """Offsets of replies that must be read to find their requests, the lowest offset first."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -90,21 +107,27 @@ class Replies:
 
     def put(self, request: str, offset: int) -> None:
         """Note the offset of the durable reply to a request."""
-        self._offsets.pop(request, None)  # the newest counts, in the order of the offsets
+        replaced = self._offsets.pop(request, None)  # the newest counts, in the order of the offsets
         self._offsets[request] = offset
+        if replaced is not None:
+            self._confirm(replaced)
         self._given.pop(request, None)
 
-    async def take_up(self, first: int, end: int) -> None:
+    async def take_up(self, snapshot: Snapshot) -> None:
         """Find the requests of the replies that an earlier process stored. New replies may arrive at the same time.
 
         Raises:
             StoreError: the store cannot be read.
         """
+        first, end = snapshot.bounds.get((self._queue.name, 0), (0, 0))
+        for (queue, _, name), state in snapshot.cursors.items():
+            if queue == self._queue.name and name.startswith(CONFIRMED):
+                self._take_up_confirmed(name, state, end)
         found: dict[str, int] = {}
         while first < end:
             for offset, record in await self._engine.records(self._queue.name, 0, first, end):
                 first = offset + 1
-                if record.relates_to is not None:
+                if record.relates_to is not None and not self._is_confirmed(offset):
                     found.pop(record.relates_to, None)  # as in put
                     found[record.relates_to] = offset
                     self._found(record)
@@ -192,5 +215,30 @@ class Replies:
         end = self._queue.records.ends[0]
         # Up to the first reply that the program has not confirmed, and none that is still to be read.
         needed = min(next(iter(self._offsets.values()), end), self._unread[0] if self._unread else end)
-        self._queue.records.delete_below(0, needed)
+        records = self._queue.records
+        records.delete_below(0, needed)
+        for block in [one for one, confirmed in self._confirmed.items() if confirmed.highest <= needed]:
+            del self._confirmed[block]
+            records.save_cursor(0, f"{CONFIRMED}{block}", None)
+        if offset >= needed:
+            self._confirm(offset)
         self._engine.touch()
+
+    # --- confirmed replies behind one that is not -------------------------------------------------------------------
+
+    def _confirm(self, offset: int) -> None:
+        """Save that a reply is confirmed although an earlier one is not, which keeps both in the store."""
+        confirmed = self._confirmed.setdefault(offset // BLOCK, AcknowledgementRanges())
+        confirmed.add(offset + 1)
+        name = f"{CONFIRMED}{offset // BLOCK}"
+        self._queue.records.save_own(0, name, {"confirmed": confirmed.to_state()})
+
+    def _is_confirmed(self, offset: int) -> bool:
+        return offset + 1 in self._confirmed.get(offset // BLOCK, ())
+
+    def _take_up_confirmed(self, name: str, state: State, end: int) -> None:
+        block, confirmed = name.removeprefix(CONFIRMED), ranges_of(state.get("confirmed"), end)
+        if confirmed is not None and block.isdecimal():
+            self._confirmed[int(block)] = confirmed
+        else:
+            self._queue.records.tell_aside("which replies are confirmed", "they count as unconfirmed", state)

@@ -178,7 +178,7 @@ class RunningSource:
         # Before the outboxes may send: an answer looks for its lane.
         calls.take_up()
         callbacks.begin(engine, inbound.assurance)
-        await calls.here.take_up(*snapshot.bounds.get((SOURCES_QUEUE, 0), (0, 0)))
+        await calls.here.take_up(snapshot)
         for outbox in list(engine.protocol.outbound.outboxes.values()):
             outbox.ready()
         engine.touch()

@@ -49,6 +49,7 @@ from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
 from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of, read_port, source_options
 from holdfast.exceptions import (
     ConfigurationError,
+    HoldfastError,
     NotAcknowledged,
 )
 from holdfast.http.outcome import TransportError
@@ -407,10 +408,12 @@ class Source(NoWith, OperationCalls):
         Raises:
             NotAcknowledged: no reply in that time. The request is still stored and still tried; a reply that comes
                 later is there for :meth:`reply` with the request's MessageID.
-            PeerFault: the service answered with a fault.
+            PeerFault: the service answered with a fault. If you chose the ``message_id``, the source keeps the fault
+                like a reply, until :meth:`PeerFault.done`; otherwise raising it confirms it.
             DeliveryError: see :meth:`Sent.acknowledged`.
         """
         check_seconds("timeout", timeout)
+        is_chosen = message_id is not None
         if not isinstance(message_id, str) or not self._running.calls.here.has(message_id):
             sent = await self._submit(body, action, sequence_key, message_id, headers, attachments, wants_reply=True)
             message_id = sent.message_id
@@ -418,19 +421,29 @@ class Source(NoWith, OperationCalls):
             now = self._running.engine.clock()
             record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=True)
             self._running.calls.given.check(record)
-        return await self.reply(message_id, timeout=timeout)
+        reply = await self._reply(message_id, timeout)
+        try:
+            reply.raise_for_fault()
+        except HoldfastError:
+            # Without its MessageID, the program cannot ask for the reply again.
+            if not is_chosen:
+                reply.done()
+            raise
+        return reply
 
     async def reply(self, message_id: str, timeout: float | None = None) -> Reply:
         """The reply to a request, even one of an earlier process; arguments and errors as for :meth:`request`. It is
         given again until :meth:`Reply.done`."""
         check_seconds("timeout", timeout)
         check_class("message_id", message_id, str, optional=False)
-        self._check_open()
-        message = await self._running.calls.here.kept(message_id)
-        if message is None:
-            message = await self._running.calls.reply(message_id, timeout)
+        message = await self._reply(message_id, timeout)
         message.raise_for_fault()
         return message
+
+    async def _reply(self, message_id: str, timeout: float | None) -> Reply:
+        self._check_open()
+        message = await self._running.calls.here.kept(message_id)
+        return await self._running.calls.reply(message_id, timeout) if message is None else message
 
     def unconfirmed(self) -> list[str]:
         """Return the MessageIDs of the requests whose replies are in the store and not confirmed, the oldest reply
