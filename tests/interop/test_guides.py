@@ -180,7 +180,7 @@ async def test_the_guide_on_callbacks_prints_what_the_service_sends(tmp_path: Pa
 
 
 @pytest.mark.parametrize("senders", ["signed", "local"])
-async def test_the_guide_on_certificates_forwards_to_a_gateway_that_demands_signed_messages(
+async def test_the_guide_on_certificates_forwards_to_a_gateway_that_demands_signatures(
     tmp_path: Path, senders: str
 ) -> None:
     """The gateway is a destination that demands signed and encrypted messages over https."""

@@ -1,6 +1,6 @@
 """A mounted destination that still starts, because its database is away, ends with its process.
 
-Covers endpoint/destination/start_signals.py and asgi_application.py.
+Covers endpoint/destination/start_signals.py and endpoint/destination/asgi_application.py.
 """
 
 from __future__ import annotations

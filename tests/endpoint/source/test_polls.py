@@ -120,7 +120,7 @@ async def test_every_reply_arrives_once_through_a_network_that_loses_messages(
     assert sorted(handled, key=int) == [str(i) for i in range(12)]
 
 
-async def test_a_source_that_polls_acknowledges_replies_only_at_the_service_that_it_sends_to(serve: Any) -> None:
+async def test_polled_replies_are_acknowledged_only_at_the_service_that_it_sends_to(serve: Any) -> None:
     url = (await serve(Destination(":memory:"))).url
     async with Source(url, ":memory:", http=POLLING) as source:
         allows = source._running._is_the_service

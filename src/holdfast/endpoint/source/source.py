@@ -47,11 +47,7 @@ from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.running_source import RunningSource, SourceSettings
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
 from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of, read_port, source_options
-from holdfast.exceptions import (
-    ConfigurationError,
-    HoldfastError,
-    NotAcknowledged,
-)
+from holdfast.exceptions import ConfigurationError, HoldfastError, NotAcknowledged
 from holdfast.http.outcome import TransportError
 from holdfast.settings import brief_value, check_callable, check_seconds
 from holdfast.store import Store, store_exists
