@@ -56,6 +56,7 @@ NOT_MADE = {
     **dict.fromkeys(("SymmetricBindingValidator", "EndorsedSymmetricBinding"), "called by Holdfast"),
     **dict.fromkeys(("EndorsingCertificates", "SecureConversation", "PeerCertificate"), "called by Holdfast"),
     **dict.fromkeys(("Reply", "Sent", "LossyProxy", "Network", "ProxyCounts"), "have no methods with such arguments"),
+    **dict.fromkeys(("Attachment", "Policy"), "have no methods with such arguments"),
 }
 """Documented classes whose methods a program does not call with arguments of its own."""
 

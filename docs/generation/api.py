@@ -23,7 +23,10 @@ API: list[tuple[str, str, list[str]]] = [
     (
         "The two endpoints",
         "holdfast",
-        ["Source", "Sent", "Enqueued", "Progress", "Destination", "Message", "ApplicationFault"],
+        [
+            *("Source", "Sent", "Enqueued", "Progress", "Destination", "Message", "Reply", "ApplicationFault"),
+            *("Attachment", "WithAttachments"),
+        ],
     ),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),
     ("Clients with zeep", "holdfast.zeep", ["Transport", "AsyncTransport", "Call", "Fault"]),
@@ -44,16 +47,16 @@ API: list[tuple[str, str, list[str]]] = [
                 "EndorsedSymmetricBinding",
                 "EndorsingCertificates",
             ),
-            *("X509", "Encryption"),
+            *("X509", "Encryption", "PeerCertificate"),
         ],
     ),
     ("Traces", "holdfast", ["trace"]),
-    ("Versions and assurances", "holdfast", ["Versions", "Assurance"]),
+    ("Versions and assurances", "holdfast", ["Versions", "Assurance", "Policy"]),
     ("Serving a destination from a program", "holdfast.endpoint.serve", ["Service"]),
     ("The store", "holdfast.store", ["open_store"]),
     ("Spark", "holdfast.pipeline", ["session"]),
     ("Watching streams", "holdfast.pipeline.progress", ["watch", "describe", "lag_of"]),
-    ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland", "settle"]),
+    ("Landing", "holdfast.pipeline.landing", ["land", "LandedBatch", "read_landed", "reland"]),
     ("Compaction", "holdfast.pipeline.compaction", ["compact", "Compaction"]),
     (
         "Reassembly",
@@ -66,7 +69,7 @@ API: list[tuple[str, str, list[str]]] = [
         "holdfast.pipeline.reassembly_stream",
         ["capture_stream", "reassemble_stream", "is_idle", "read_streamed", "reassembled"],
     ),
-    ("Tests of your own code", "holdfast.testing", ["pair", "lossy", "Network", "NetworkFaults", "message"]),
+    ("Tests of your own code", "holdfast.testing", ["pair", "Pair", "lossy", "Network", "NetworkFaults", "message"]),
     (
         "A proxy that loses messages",
         "holdfast.testing.proxy",
@@ -74,7 +77,7 @@ API: list[tuple[str, str, list[str]]] = [
     ),
     ("The pytest plugin", "holdfast.pytest_plugin", ["holdfast_pair"]),
 ]
-"""Heading, module that users import from, names. Names that do not exist are omitted."""
+"""Heading, module that users import from, names."""
 
 FILES = {
     "holdfast.sync": ["endpoint/source/sync.py"],
@@ -89,6 +92,7 @@ FILES = {
     "holdfast.pipeline.compaction": ["pipeline/landing/compaction.py"],
     "holdfast.pipeline.mediation": [
         "pipeline/mediation/execution/run.py",
+        "pipeline/mediation/execution/batches.py",
         "pipeline/mediation/definition/file.py",
         *(
             f"pipeline/mediation/transformations/{room}.py"
@@ -98,6 +102,9 @@ FILES = {
     "holdfast.pipeline.reassembly": ["pipeline/reassembly/tables.py"],
     "holdfast.pipeline.reassembly_stream": ["pipeline/reassembly/stream.py"],
 }
+
+GIVEN = ("Sent", "Pair")
+"""Classes that Holdfast makes: how it does so is of no use to applications."""
 
 BASES = {
     "ASGIApplication": "endpoint/destination/asgi_application.py",
@@ -120,13 +127,17 @@ def _files(module: str, name: str) -> list[str]:
     return FILES[module]
 
 
-def find(module: str, name: str) -> Definition | None:
-    """Return the definition of a name that users import from ``module``; None if the name does not exist."""
+def find(module: str, name: str) -> Definition:
+    """Return the definition of a name that users import from ``module``.
+
+    Raises:
+        LookupError: The name does not exist.
+    """
     for file in _files(module, name):
         for node in ast.parse((SOURCES / file).read_text(encoding="utf-8")).body:
             if isinstance(node, Definition) and node.name == name:
                 return node
-    return None
+    raise LookupError(f"{module} has no {name}")
 
 
 def _is_public(node: ast.stmt) -> bool:
@@ -196,7 +207,7 @@ def _class_page(module: str, node: ast.ClassDef) -> Iterator[str]:
     node.body = _derived(module, node)
     initial = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     yield f"### class {module}.{node.name}"
-    if initial:
+    if initial and node.name not in GIVEN:
         arguments = re.sub(r"^self(, )?", "", ast.unparse(_Plain().visit(initial[0].args)))
         yield f"```text\n{_wrapped(f'{node.name}({arguments})')}\n```"
     yield render_docstring(ast.get_docstring(node) or "")
@@ -232,9 +243,7 @@ def api() -> str:
         "Settings are on [a separate page](configuration.md), and errors are at the end of this one.",
     ]
     for title, module, names in API:
-        found = [node for name in names if (node := find(module, name)) is not None]
-        if not found:
-            continue
+        found = [find(module, name) for name in names]
         parts.append(f"## {title}")
         for node in found:
             if isinstance(node, ast.ClassDef):
@@ -244,15 +253,31 @@ def api() -> str:
                 parts.append(render_docstring(ast.get_docstring(node) or ""))
     parts.append("## Errors")
     parts.append(_errors())
+    parts.extend(_attributes_of_errors())
     return "\n\n".join(parts) + "\n"
 
 
-def _errors() -> str:
+def _error_classes() -> Iterator[tuple[str, ast.ClassDef]]:
+    """Each error with the module that users import it from."""
     public = set(importlib.import_module("holdfast").__all__)
-    found = [
-        ast.parse((SOURCES / path).read_text(encoding="utf-8")).body for path in ("exceptions.py", "http/outcome.py")
-    ]
-    nodes = [*found[0], *(node for node in found[1] if getattr(node, "name", "") in public)]
+    for path in ("exceptions.py", "http/outcome.py", "client/errors.py"):
+        for node in ast.parse((SOURCES / path).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and (path != "http/outcome.py" or node.name in public):
+                home = path.removesuffix(".py").replace("/", ".")
+                yield "holdfast" if node.name in public else f"holdfast.{home}", node
+
+
+def _attributes_of_errors() -> Iterator[str]:
+    """Every error that has attributes besides ``message`` and ``remedy``: the arguments that it is made with."""
+    for module, node in _error_classes():
+        entries = split_docstring(ast.get_docstring(node) or "")[1].get("Args", [])
+        lines = [f"- {', '.join(f'`{one}`' for one in name.split(', '))}: {told}" for name, told in entries]
+        if lines:
+            yield f"### class {module}.{node.name}"
+            yield "\n".join(["*Attributes*", "", *lines])
+
+
+def _errors() -> str:
     lines = [
         "Each is a `holdfast.HoldfastError` with a `message` (what happened, and which data is safe) and a `remedy`",
         "(what to do about it).",
@@ -260,10 +285,8 @@ def _errors() -> str:
         "| class | base | meaning |",
         "| --- | --- | --- |",
     ]
-    for node in nodes:
-        if isinstance(node, ast.ClassDef):
-            told = split_docstring(ast.get_docstring(node) or "")[0][0]
-            module = "holdfast" if node.name in public else "holdfast.exceptions"
-            bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
-            lines.append(f"| `{module}.{node.name}` | {bases} | {told} |")
+    for module, node in _error_classes():
+        told = split_docstring(ast.get_docstring(node) or "")[0][0]
+        bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
+        lines.append(f"| `{module}.{node.name}` | {bases} | {told} |")
     return "\n".join(lines)

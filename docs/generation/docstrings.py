@@ -24,7 +24,10 @@ def split_docstring(text: str) -> tuple[list[str], Section]:
         if match is None:
             paragraphs.append(" ".join(line.strip() for line in lines))
         else:
-            sections[match[1]] = _entries(lines[1:])
+            # What is returned has no name: its lines are sentences.
+            is_text = match[1] == "Returns"
+            told = as_markdown(" ".join(line.strip() for line in lines[1:])) if is_text else ""
+            sections[match[1]] = [("", told)] if is_text else _entries(lines[1:])
     return [as_markdown(paragraph) for paragraph in paragraphs], sections
 
 
@@ -50,6 +53,9 @@ def render_docstring(text: str) -> str:
     paragraphs, sections = split_docstring(text)
     parts = ["\n\n".join(paragraphs)]
     for title, entries in sections.items():
+        if title == "Returns":
+            parts.append(f"*Returns*\n\n{entries[0][1]}")
+            continue
         lines = [f"*{title}*", ""]
         for name, told in entries:
             names = ", ".join(f"`{one.strip()}`" for one in name.split(","))

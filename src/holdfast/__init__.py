@@ -49,12 +49,13 @@ if TYPE_CHECKING:
     from holdfast.http.outcome import TransportError
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
+    from holdfast.security.protection.encryption_settings import Encryption
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
     from holdfast.security.symmetric.endorsement import EndorsingCertificates
     from holdfast.security.symmetric.symmetric_binding import EndorsedSymmetricBinding, SymmetricBinding
     from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
-    from holdfast.security.x509 import X509, Encryption
+    from holdfast.security.x509 import X509
 
 __all__ = [
     "X509",
@@ -149,7 +150,7 @@ _HOMES = {
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
     "WithAttachments": "endpoint.envelopes.attachments",
-    "Encryption": "security.x509",
+    "Encryption": "security.protection.encryption_settings",
     "X509": "security.x509",
     "trace": "endpoint.trace",
 }

@@ -123,7 +123,9 @@ class ConfigurationMistakes(ConfigurationError):
 class EnvelopeError(HoldfastError):
     """Bytes that are not an acceptable SOAP message.
 
-    ``soap`` is the version to answer in ("1.1" or "1.2"), "" while it is unknown.
+    Args:
+        message: What is wrong.
+        soap: The version of SOAP to answer in, "1.1" or "1.2"; "" while it is unknown.
     """
 
     def __init__(self, message: str, *, soap: str = "", remedy: str = "") -> None:

@@ -26,7 +26,7 @@ CONFIRMED = "confirmed/"
 
 
 class Reply(Message):
-    """A reply, which the source stores until the program confirms it.
+    """A reply, which the source stores until the program confirms it: a :class:`Message`, with all of its attributes.
 
     Until then, :meth:`Source.reply` returns it again, also in a later process. To confirm it, call :meth:`done`, or
     leave the ``with`` or ``async with`` block of the reply or of its source without an error.
