@@ -62,6 +62,9 @@ HTTP_REFUSES_CREDENTIALS = frozenset({"HTTP 401", "HTTP 403"})
 REFUSES_ACCOUNT = HTTP_REFUSES_CREDENTIALS | {"FailedAuthentication"}
 """Codes of refusals that count against an account: repeated with the same password, they may lock it."""
 
+LOCKS_ACCOUNT = REFUSES_ACCOUNT - {"HTTP 403"}
+"""Those of them that concern all messages with the credentials: 403 may refuse one message alone."""
+
 REFUSES_CREDENTIALS = HTTP_REFUSES_CREDENTIALS | frozenset(
     {
         "BadContextToken",

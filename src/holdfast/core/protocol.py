@@ -93,6 +93,7 @@ class RMProtocol:
             self.acknowledging,
             mailboxes,
             environment.claims,
+            environment.has_credentials,
         )
         context.reply_patience = self.sequences.reply_patience
         registry = OutboxRegistry(policies.source, context, self.queues, policies.source_for)

@@ -35,6 +35,8 @@ class Environment:
         local: The address to which the peer can send; :data:`ANONYMOUS` for a source without a listener.
         claims: The Identifiers that other workers use; None in a server of one process.
         trouble: Returns a reason not to move records within the store, "" without one.
+        has_credentials: Whether messages to an address have credentials, which its account is locked for if they are
+            refused too often.
     """
 
     read: ReadRecords
@@ -43,6 +45,7 @@ class Environment:
     local: str = ANONYMOUS
     claims: IdentifierClaims | None = None
     trouble: Callable[[], str] = str
+    has_credentials: Callable[[str], bool] = lambda _to: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from holdfast import Destination, MessageContext, MessageFlowError, ProcessingEr
 from holdfast.core.messages import TerminateSequence
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.core.sending import accounts
 from holdfast.endpoint.serve import Listeners, Service
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Exchange
@@ -104,7 +105,10 @@ def body(number: int) -> str:
     return f"<m><n>{number}</n></m>"
 
 
-async def test_messages_wait_for_one_request_and_are_then_written_anew(tmp_path: Path) -> None:
+async def test_messages_wait_for_one_request_and_are_then_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accounts, "FIRST_ALONE", 0.0)  # all Sequences begin together
     tickets = Tickets()
     async with Shop(tmp_path / "in") as shop:
         async with Source(shop.service.url, ":memory:", processors=[tickets], versions=RM11, policy=SOON) as source:

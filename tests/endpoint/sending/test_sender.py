@@ -16,9 +16,11 @@ from waiting import until
 from holdfast.core.events import Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
+    MC_ANONYMOUS,
     Acknowledge,
     CreateSequence,
     Envelope,
+    MakeConnection,
     SequenceAcknowledgement,
     TerminateSequence,
 )
@@ -146,7 +148,11 @@ async def test_an_empty_success_is_an_answer_with_nothing_in_it() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("control", [None, CreateSequence(ANONYMOUS_EPR)], ids=["message", "CreateSequence"])
+@pytest.mark.parametrize(
+    "control",
+    [None, CreateSequence(ANONYMOUS_EPR), MakeConnection(f"{MC_ANONYMOUS}1")],
+    ids=["message", "CreateSequence", "poll"],
+)
 async def test_refused_http_credentials_are_a_fault_that_says_that_some_were_given(status: int, control: Any) -> None:
     told, _ = await outcome(lambda e: e.respond(status, b"<html>who</html>", b"text/html"), control)
     assert told.fault.code == f"HTTP {status}" and told.fault.reason.endswith(TO_CREDENTIALS)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.core.events import BackChannel, Declined, FaultReceived, Incident, Transmit
-from holdfast.core.faults import SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
+from holdfast.core.faults import LOCKS_ACCOUNT, SEQUENCE_TERMINATED, UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     Acknowledge,
     CloseSequenceResponse,
@@ -47,6 +47,10 @@ def is_reply(envelope: Envelope, back_channel: BackChannel | None) -> bool:
     return answers and not envelope.fault.is_rm and bool(envelope.acknowledgements)
 
 
+def _refuses_account(envelope: Envelope | None) -> bool:
+    return envelope is not None and envelope.fault is not None and envelope.fault.code in LOCKS_ACCOUNT
+
+
 def _plain_acknowledgement(sent: Transmit, envelope: Envelope | None) -> SequenceAcknowledgement | None:
     """Return an answer's acknowledgement if that is one range and the whole content."""
     if envelope is None or type(envelope.control) is not Acknowledge or not sent.number:
@@ -78,8 +82,11 @@ class PeerAcknowledgements:
         """
         furthest: dict[tuple[str, str], tuple[SequenceAcknowledgement, float]] = {}
         # Any answer shows that the destination is there, so the circuits hear of it first.
-        for sent, _ in answers:
+        accounts = self._outbound.context.accounts
+        for sent, envelope in answers:
             self._outbound.circuits.answered(sent.to, now)
+            if accounts.trying and not _refuses_account(envelope):
+                accounts.answered(sent.to)
         # 1. Of each Sequence, the acknowledgement with the highest range.
         plain = [_plain_acknowledgement(sent, envelope) for sent, envelope in answers]
         for (sent, _), acknowledgement in zip(answers, plain, strict=True):

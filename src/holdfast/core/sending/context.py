@@ -10,6 +10,7 @@ from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect
 from holdfast.core.rm_source.request_index import Requests
 from holdfast.core.rm_source.source import RMSource
+from holdfast.core.sending.accounts import Accounts
 from holdfast.core.sending.circuit import Circuits
 from holdfast.core.sending.composer import Composer, Offered
 from holdfast.core.sending.grants.creation import OutboundCreation
@@ -69,6 +70,7 @@ class SendingContext:
         offered: The Sequences that this endpoint offered for replies.
         mailboxes: Where messages wait for peers that poll.
         claims: The Identifiers that other workers use; None in a server of one process.
+        has_credentials: Whether messages to an address have credentials.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class SendingContext:
         offered: Offered,
         mailboxes: Mailboxes,
         claims: IdentifierClaims | None = None,
+        has_credentials: Callable[[str], bool] = lambda _to: False,
     ):
         self.local = local
         self.commit = commit
@@ -100,6 +103,7 @@ class SendingContext:
         self.ready: dict[str, None] = {}
         """Keys of the outboxes with a turn."""
         self.circuits = Circuits(self.outboxes, self.deadlines, self.ready, effects, jitter)
+        self.accounts = Accounts(self.outboxes, self.deadlines, self.ready, has_credentials)
         self.room = OutboundRoom(self.ready)
         self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
         self.buffers = Buffers()

@@ -113,11 +113,13 @@ class Outbound:
         # Before the circuit: a requester must learn that its request is too old even while the destination is away.
         if outbox.forwarding is not None and self._giving_up is not None and not self._giving_up.turn(outbox, now):
             return
-        if self.circuits.holds(outbox, now):
+        accounts = self.context.accounts
+        if self.circuits.holds(outbox, now) or accounts.holds(outbox, now):
             return
         if outbox.lifecycle.handle(OutboxEvent.TURN) is OutboxAction.SEND:
             told = len(self.effects)
             is_over = outbox.turn(now)
+            accounts.had_turn(outbox, self.effects[told:], now)
             if outbox.forwarding is not None:
                 self.circuits.pumped(outbox, told)
             if is_over:

@@ -140,6 +140,7 @@ class OutboxRegistry:
         """Redirect an outbox that is empty and has no Sequence to another address."""
         self.circuits.leave(outbox)
         self.context.room.leave(outbox.key)
+        self.context.accounts.leave(outbox.to, outbox.key)
         outbox.to = to
         if outbox.forwarding is not None:
             self.circuits.know(to, outbox.forwarding.circuit)
@@ -154,6 +155,7 @@ class OutboxRegistry:
         if outbox.source is not None:
             outbox.drop(now)
         self.context.deadlines.forget(key)
+        self.context.accounts.leave(outbox.to, key)
         self.context.mailboxes.remove_outbox(outbox.to, key)
         self.circuits.leave(outbox)
         self.context.room.leave(key)

@@ -82,6 +82,8 @@ class Engine:
         self._reading: StoreReads | None = None
         self.journal: Collector | None = None
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
+        self.has_credentials: Callable[[str], bool] = lambda _to: False
+        """Whether messages to an address have credentials. Set it before :meth:`start`."""
         self._scheduled = False
         self._heap = Heap()
         self._timer: Cancellable | None = None
@@ -133,6 +135,7 @@ class Engine:
                 local=local,
                 claims=None if worker is None or worker.claims is None else worker.claims(self.store.epoch),
                 trouble=lambda: self.store.trouble,
+                has_credentials=lambda to: self.has_credentials(to),
             ),
             further=further,
             letters=letters,

@@ -104,6 +104,16 @@ class Envelopes:
         self._responding: set[asyncio.Future[None]] = set()
 
     @property
+    def processors(self) -> Sequence[Processor]:
+        """The processors, in the order of the list."""
+        return self._chain.processors
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there are no processors."""
+        return self._is_plain
+
+    @property
     def passes_on(self) -> bool:
         """Whether messages may be forwarded."""
         return self._chain.passes_on

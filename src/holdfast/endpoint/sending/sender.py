@@ -11,7 +11,7 @@ from functools import partial
 
 from holdfast.core.events import Transmit
 from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS
-from holdfast.core.messages import CreateSequence, Envelope, Fault, TerminateSequence, is_polled
+from holdfast.core.messages import CreateSequence, Envelope, Fault, MakeConnection, TerminateSequence, is_polled
 from holdfast.core.origin import without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
@@ -99,6 +99,7 @@ class Sender:
         """Replaced transports that still finish requests."""
         self._retiring = BackgroundTasks()
         self._envelopes = envelopes
+        engine.has_credentials = self._may_have_credentials
         self._extra = ExtraRequests(
             envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
         )
@@ -420,7 +421,8 @@ class Sender:
         code = f"HTTP {response.status}"
         is_creation = isinstance(sent.envelope.control, CreateSequence)
         # A message whose credentials are refused would be refused again, until its account is locked.
-        is_refused = bool(sent.number) and code in HTTP_REFUSES_CREDENTIALS
+        asks = sent.envelope.control is None or isinstance(sent.envelope.control, MakeConnection)
+        is_refused = (bool(sent.number) or asks) and code in HTTP_REFUSES_CREDENTIALS
         if is_refused or (is_creation and response.status not in RETRYABLE_STATUS):
             if code in HTTP_REFUSES_CREDENTIALS and self._has_credentials(sent.to):
                 reason = f"{reason} {TO_CREDENTIALS}"
@@ -432,6 +434,9 @@ class Sender:
             said = f"{clause(said)}. {TOO_LARGE_REMEDY}" if is_too_large else said
             self._failed(sent, said, has_left=has_left, is_too_large=is_too_large)
             self._engine.touch()
+
+    def _may_have_credentials(self, to: str) -> bool:
+        return self._has_credentials(to) or not self._envelopes.is_plain
 
     def _has_credentials(self, to: str) -> bool:
         headers = self.ways.get(to, self._usual).headers

@@ -13,7 +13,7 @@ import pytest
 from sending import NEW, OLD, TO, Sending, numbers
 
 from holdfast.core.events import Delivered, Transmit
-from holdfast.core.faults import ACTION_NOT_SUPPORTED, missing_selection, unsupported_selection
+from holdfast.core.faults import ACTION_NOT_SUPPORTED, REFUSES_ACCOUNT, missing_selection, unsupported_selection
 from holdfast.core.messages import (
     MC_ANONYMOUS,
     Acknowledge,
@@ -458,11 +458,24 @@ def test_a_destination_that_refuses_polls_stops_its_outboxes_until_they_are_resu
     assert client.delivered == 1
 
 
+@pytest.mark.parametrize("code", sorted(REFUSES_ACCOUNT))
+def test_credentials_that_are_refused_for_a_poll_are_not_repeated(code: str) -> None:
+    """Each further poll with a wrong password brings the account nearer to its lock."""
+    client = Client()
+    outbox, offer = client.ask_and_wait("1")
+    client.answer(client.poll(), fault=Fault(code, "no"))
+    assert (outbox.lifecycle.stopped, outbox.lifecycle.stopped_for) == (code, "no")
+    assert not client.polls_within(1000.0)
+    outbox.resume(client.choices, client.now)
+    client.reply(client.poll(), offer)
+    assert client.delivered == 1
+
+
 @pytest.mark.parametrize(
     "fault",
     [
         Fault("Server", "the database is away", sender=False),
-        Fault("FailedAuthentication", "expired", code_namespace="urn:wsse"),
+        Fault("BadContextToken", "expired", code_namespace="urn:wsse"),
     ],
     ids=lambda fault: fault.code,
 )

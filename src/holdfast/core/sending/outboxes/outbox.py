@@ -133,6 +133,7 @@ class Outbox:
         Messages not known to have arrived are sent again, in a new Sequence if the old one is gone.
         """
         self.lifecycle.choices = choices
+        self.context.accounts.resumed(self.to)
         if self.lifecycle.resume() is OutboxAction.GO_ON:
             if self.source is not None:
                 self.happen(self.source, SourceEvent.RESUMED, now)
@@ -181,6 +182,7 @@ class Outbox:
         if self.lifecycle.stop(code, reason, refused, in_doubt if first <= last else None) is OutboxAction.TELL_STOPPED:
             self.save()
             self.ready()  # requesters wait
+            self.context.accounts.refused(self.to, code, reason, self.key)
             self._commit.then(partial(self._tell, Stopped(self.key, code, reason, first, last, refused, in_doubt)))
 
     def _tell(self, effect: Effect, now: float) -> None:
@@ -238,6 +240,8 @@ class Outbox:
     def recover(self, about: State) -> None:
         """Restore the state saved with its cursor."""
         self.lifecycle.restore(about)
+        if self.lifecycle.stopped:
+            self.context.accounts.refused(self.to, self.lifecycle.stopped, self.lifecycle.stopped_for, self.key)
         self.records.restore(about)
         if about.get("doubt") is not None:
             self.doubt = Doubt.from_state(about["doubt"])

@@ -19,7 +19,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
-from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent
+from holdfast.core.states.outbound import DoubtAction, DoubtEvent, SourceAction, SourceEvent, SourceState
 
 _ENDING_FAULTS = (SourceEvent.ENDING_FAULT, SourceEvent.CLOSED_FAULT)
 _REFUSALS = (SourceEvent.MESSAGE_FAULT, SourceEvent.OTHER_FAULT)
@@ -142,9 +142,14 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     if outbox.forwarding is not None and number and event in _REFUSALS and not fault.is_rm:
         if fault.code in REFUSES_ACCOUNT:
             source.not_delivered(number, now)
-            outbox.stop(fault.code, fault.reason, now)
+            if not outbox.lifecycle.stopped:  # those that were on their way are refused as well
+                outbox.stop(fault.code, fault.reason, now)
             return
         outbox.hooks.forwarders.giving_up.refused(outbox, number, fault, now)
+        return
+    # A question about messages that are not acknowledged would be refused again, too.
+    if not number and fault.code in REFUSES_ACCOUNT and source.flight and source.state is SourceState.CREATED:
+        outbox.stop(fault.code, fault.reason, now)
         return
     why = Why(fault.code, fault.reason, number, fault.max_message_number)
     outbox.happen(source, event, now, why)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect, Incident, Respond, Transmit
-from holdfast.core.faults import ACTION_NOT_SUPPORTED, MUST_UNDERSTAND, WSRM_REQUIRED
+from holdfast.core.faults import ACTION_NOT_SUPPORTED, MUST_UNDERSTAND, REFUSES_ACCOUNT, WSRM_REQUIRED
 from holdfast.core.messages import (
     MC_ANONYMOUS,
     MC_NS,
@@ -209,12 +209,14 @@ class Pollers:
             self._happen(poller, PollerEvent.FAILED, now)
 
     def _stop(self, poller: Poller, fault: Fault, now: float) -> None:
-        """Stop the outboxes that a destination without MakeConnection can never answer."""
+        """Stop the outboxes that a destination cannot answer: it has no MakeConnection, or refuses the credentials."""
         detail = {"to": poller.to, "code": fault.code, "reason": fault.reason}
         self._effects.append(Incident("polls.refused", level="warning", detail=detail))
         for local_id in list(poller.sources):
             outbox = self._sequences.by_local_id[local_id]
-            if not outbox.lifecycle.is_held_back:
+            if not outbox.lifecycle.is_held_back and fault.code in REFUSES_ACCOUNT:
+                outbox.stop(fault.code, fault.reason, now)
+            elif not outbox.lifecycle.is_held_back:
                 outbox.stop(NOT_POLLED, f"{fault.code}: {fault.reason}", now)
             self.see(outbox, now)
 
@@ -261,7 +263,7 @@ def _is_of_poll(sent: Transmit, envelope: Envelope, fault: Fault) -> bool:
 def _is_refusal(fault: Fault) -> bool:
     """Whether a destination will never answer polls, as far as its fault tells."""
     # WS-MakeConnection 4.1, 4.2: a receiver that wants another selection. Any other one does not know the message.
-    if fault.code_namespace == MC_NS or fault.code == WSRM_REQUIRED:
+    if fault.code_namespace == MC_NS or fault.code == WSRM_REQUIRED or fault.code in REFUSES_ACCOUNT:
         return True
     return not fault.code_namespace and (fault.sender or fault.is_addressing) and fault.code in _REFUSALS
 
