@@ -715,3 +715,17 @@ def test_an_identifier_that_a_certificate_lacks_cannot_be_written(tmp_path: Path
 def test_its_text_shows_whose_it_is_and_no_key(tmp_path: Path) -> None:
     assert repr(of(ALICE, tmp_path)) == "X509('CN=alice,O=Example', …)"
     assert SECURITY in X509.understands
+
+
+def test_a_source_that_could_accept_no_answer_is_refused_as_in_the_file_of_a_broker(tmp_path: Path) -> None:
+    issuer = issue("CN=authority,O=Example", is_issuer=True, usage="key_cert_sign")
+    (tmp_path / "ca.pem").write_bytes(issuer.pem)
+    own = issue("CN=alice,O=Example", issuer).files(tmp_path)
+    with pytest.raises(ConfigurationError, match="no answer would be accepted: 'trusted' has only issuers") as caught:
+        Source("https://shop.example/", processors=[X509(*own, trusted=tmp_path / "ca.pem")])
+    assert "subjects=" in caught.value.remedy
+    Source(
+        "https://shop.example/",
+        processors=[X509(*own, trusted=tmp_path / "ca.pem", subjects=["CN=shop,O=Example"])],
+    )
+    Destination(":memory:", processors=[X509(*own, trusted=tmp_path / "ca.pem")])

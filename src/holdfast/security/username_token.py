@@ -224,6 +224,7 @@ class UsernameTokenValidator(Processor):
         self._password_of = None if look_up is None else strictly("passwords", look_up, str, None)
         self._authenticate = None if authenticate is None else strictly("authenticate", authenticate, bool, False)
         self.nonces = open_nonces(nonces)
+        self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
         self.sessions = SecuritySessions(nonces, session, skew, self._password_of)
         self._require_digest = require_digest

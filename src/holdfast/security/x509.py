@@ -98,6 +98,7 @@ _NAMED: Final = "holdfast.security.named"
 _NO_SENSE: Final = "it cannot be decrypted with our key, or was changed"
 
 
+_NO_ANSWERS: Final = "no answer would be accepted: 'trusted' has only issuers, whose keys sign no messages"
 _NO_RECEIVER: Final = "The certificate of the receiver is not known, so the message cannot be encrypted."
 _NAME_RECEIVER: Final = (
     "Name it: holdfast.Encryption(certificate=…), or peers={'https://…': …} for each address. "
@@ -214,6 +215,7 @@ class X509(Processor):
         self._reference: Kind = reference
         self._suite: SuiteName = suite
         self._nonces = open_nonces(nonces)
+        self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
         self._life = life
         self._skew = skew
@@ -240,6 +242,11 @@ class X509(Processor):
         return self._subjects is not None or self._trust.has_signer
 
     def _check_service(self, to: str) -> None:
+        if not self.accepts_answers:
+            raise ConfigurationError(
+                _NO_ANSWERS,
+                remedy='Name the service: X509(…, subjects=["CN=…"]), or trust its own certificate.',
+            )
         if not self.has_receiver and to and self._peers.at(to) is None:
             raise ConfigurationError(_NO_RECEIVER, remedy=_NAME_RECEIVER)
 

@@ -77,6 +77,15 @@ def test_a_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
         Directory(tmp_path / "file" / "below")
 
 
+def test_a_line_names_the_user_who_sent_the_message(tmp_path: Path) -> None:
+    one = message(1)
+    one.user = "alice"
+    place = Lines(tmp_path / "got.jsonl")
+    place.take(one)
+    place.close()
+    assert json.loads((tmp_path / "got.jsonl").read_text(encoding="utf-8"))["user"] == "alice"
+
+
 def test_lines_are_json_with_all_that_is_known(tmp_path: Path) -> None:
     place = Lines(tmp_path / "got.jsonl")
     place.take(message(1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -529,6 +530,17 @@ def test_the_outbox_is_the_librarys_own(run: Any, served: Any, tmp_path: Path) -
     result = run("send", "--resume", "--to", served.url)
     assert result.code == 1
     assert "holds messages for http://127.0.0.1:9/" in result.err
+
+
+@pytest.mark.parametrize("what", [(), ("--operation", "Put")], ids=["XML", "values"])
+def test_a_timeout_counts_while_the_wsdl_is_loaded(run: Any, tmp_path: Path, what: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wsdl = f"http://127.0.0.1:{silent.getsockname()[1]}/?wsdl"
+        (tmp_path / "a.json").write_text("{}")
+        store = ("--store", str(tmp_path / "outbox"))
+        result = run("send", "--wsdl", wsdl, "--timeout", "0.5", *store, *what, str(tmp_path / "a.json"))
+    assert result.code == 1
+    assert f"not done within 0.5 s: the WSDL {wsdl} was not loaded, and no message was stored" in result.err
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])

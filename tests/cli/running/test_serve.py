@@ -15,8 +15,19 @@ from typing import Any
 
 import pytest
 import trustme
+from signers import authority, issue
 
 import holdfast
+from holdfast import (
+    X509,
+    ConfigurationError,
+    Destination,
+    Processor,
+    SamlTokenValidator,
+    SymmetricBindingValidator,
+    UsernameTokenValidator,
+)
+from holdfast.cli.running.serve import check_shared_memory
 from holdfast.store.rocksdb.store import RocksDBStore
 
 MODULE = """
@@ -346,3 +357,24 @@ def test_traces_that_cannot_be_sent_are_no_reason_not_to_serve(
         source.send("<n/>", action="urn:a").acknowledged(60)
     server.process.terminate()
     assert server.end().code == 0
+
+
+@pytest.mark.parametrize("name", ["UsernameTokenValidator", "X509", "SamlTokenValidator", "SymmetricBindingValidator"])
+def test_workers_do_not_accept_a_message_once_each(name: str, tmp_path: Path) -> None:
+    """Each remembers nonces and signatures for itself if they are in memory, as the file of a broker says, too."""
+    own, other = (issue(one, authority()).files(tmp_path) for one in ("CN=shop,O=Example", "CN=alice,O=Example"))
+
+    def made(nonces: str | None) -> Processor:
+        users = UsernameTokenValidator({"alice": "secret"}, nonces=nonces)
+        if name == "UsernameTokenValidator":
+            return users
+        if name == "X509":
+            return X509(*own, trusted=other.certificate, nonces=nonces)
+        if name == "SamlTokenValidator":
+            return SamlTokenValidator({"urn:i": other.certificate}, audience=["urn:shop"], nonces=nonces)
+        return SymmetricBindingValidator(*own, users=users)
+
+    with pytest.raises(ConfigurationError, match=f"{name} remembers in memory") as caught:
+        check_shared_memory(Destination(":memory:", processors=[made(None)]))
+    assert 'nonces="nonces.db"' in caught.value.remedy
+    check_shared_memory(Destination(":memory:", processors=[made(str(tmp_path / "nonces.db"))]))

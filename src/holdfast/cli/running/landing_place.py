@@ -92,8 +92,9 @@ def _sync_name(path: Path) -> None:
 class Lines:
     """A line of JSON for each message, appended to one file.
 
-    Each has ``sequence, message_number, message_id, action, received_at`` (seconds since 1970) and ``body``; a message
-    with attachments also has ``attachments``, each with ``content_id``, ``media_type`` and ``base64``.
+    Each has ``sequence, message_number, message_id, action, received_at`` (seconds since 1970) and ``body``; one of an
+    authenticated user also has ``user``, and one with attachments ``attachments``, each with ``content_id``,
+    ``media_type`` and ``base64``.
 
     Args:
         path: The file; what it holds stays, an unfinished last line is cut off.
@@ -162,6 +163,8 @@ class Lines:
             "received_at": message.received_at,
             "body": message.body_bytes.decode(),
         }
+        if message.user:
+            line["user"] = message.user
         with self._writing:
             if message.message_number not in self._numbers(message.sequence):
                 self._append(json_line(line, message.attachments))

@@ -7,12 +7,13 @@ import contextlib
 import json
 import shlex
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from mimetypes import guess_type
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import click
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.source import Source
 
+T = TypeVar("T")
 RESUME = "holdfast send --resume"
 OPTIONS = {
     "headers": "--header",
@@ -92,6 +94,15 @@ class Run:
     """Attached to every message."""
     refused: dict[str, tuple[HoldfastError, list[str]]] = field(default_factory=dict)
     """Sequence key -> why it is stopped, and the messages with that key that were not stored."""
+
+    def __post_init__(self) -> None:
+        self.ends_at = None if self.timeout is None else time.monotonic() + self.timeout
+
+    @property
+    def left(self) -> float:
+        """The seconds until the end of the timeout."""
+        assert self.ends_at is not None
+        return max(0.001, self.ends_at - time.monotonic())
 
     @property
     def messages(self) -> MessageFiles:
@@ -208,11 +219,16 @@ def send(
     options = {"versions": versions, "profile": profile, "assurance": assurance, "http": http}
     options |= _credentials(username, password_file, password_digest)
     try:
+        if run.ends_at is not None:
+            # A thread that loads a document cannot be stopped, so it must end soon after the command.
+            http = replace(http, timeout=min(http.timeout, run.left + 1.0))
+            options["http"] = http
         if operation is not None:
-            run.values = run.answers.values = read_values(str(wsdl), port, operation, http)
+            reading = asyncio.to_thread(read_values, str(wsdl), port, operation, http)
+            run.values = run.answers.values = _loaded(reading, str(wsdl), run)
             run.is_request = not run.values.is_one_way
             run.operation = ("--wsdl", str(wsdl), *(("--port", port) if port else ()), "--operation", operation)
-        run.source = _source(to, wsdl, port, run.store, options)
+        run.source = _source(to, wsdl, port, run, options)
         with _options_of_resume():
             run_interruptible(_send(run.source, run, resume))
     except KeyboardInterrupt:
@@ -227,13 +243,24 @@ def send(
         click.echo(json.dumps(_counts(run.source)))
 
 
-def _source(to: str | None, wsdl: str | None, port: str | None, store: str, options: dict[str, Any]) -> Source:
+def _source(to: str | None, wsdl: str | None, port: str | None, run: Run, options: dict[str, Any]) -> Source:
     from holdfast.endpoint.source.source import Source
 
     if wsdl is None:
         with wrong_usage():
-            return Source(to, store, **options)
-    return run_interruptible(Source.from_wsdl(wsdl, store, port=port, to=to, **options))
+            return Source(to, run.store, **options)
+    return _loaded(Source.from_wsdl(wsdl, run.store, port=port, to=to, **options), wsdl, run)
+
+
+def _loaded(loading: Coroutine[Any, Any, T], wsdl: str, run: Run) -> T:
+    """Return what is loaded with a WSDL."""
+    try:
+        return run_interruptible(asyncio.wait_for(loading, run.left if run.ends_at is not None else None))
+    except TimeoutError:
+        raise NotAcknowledged(
+            f"not done within {run.timeout:g} s: the WSDL {wsdl} was not loaded, and no message was stored",
+            remedy="Run the command again with a longer --timeout, or with --to instead of --wsdl.",
+        ) from None
 
 
 def _check_usage(files: tuple[str, ...], to: str | None, resume: bool) -> None:
@@ -315,7 +342,7 @@ async def _send(source: Source, run: Run, resume: bool) -> None:
     configure_logs("warning" if level in ("error", "critical") else level, json=as_json)
     run.total = run.messages.count()
     try:
-        async with asyncio.timeout(run.timeout):
+        async with asyncio.timeout(run.left if run.ends_at is not None else None):
             async with source:  # its end confirms the replies that are printed, if there is no error
                 run.is_open = True
                 before = source.progress.outstanding

@@ -195,6 +195,8 @@ def make_service(
         raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
     if users is not None:
         settings.envelopes.add_processor(_validator(users, app, post))
+    if post is not None:
+        check_shared_memory(app)
     admin_context = server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca)
     operators = None
     if (address := parse_address(admin)) is not None:
@@ -203,6 +205,20 @@ def make_service(
     limits = HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered)
     context = server_tls("--tls", tls_cert, tls_key, tls_client_ca)
     return Service(app, Listeners(host, port, context, limits, operators), post)
+
+
+def check_shared_memory(app: Destination) -> None:
+    """Check that several workers remember together what was received.
+
+    Raises:
+        ConfigurationError: Each would accept again what another one has accepted.
+    """
+    alone = next((one for one in app.settings.envelopes.processors if one._remembers_alone), None)
+    if alone is not None:
+        raise ConfigurationError(
+            f"{type(alone).__name__} remembers in memory what was received, so each worker would accept it again",
+            remedy='Give it nonces="nonces.db", or the URL of a PostgreSQL database. Or serve with one worker.',
+        )
 
 
 def _validator(file: str, app: Destination, post: Post | None) -> Processor:

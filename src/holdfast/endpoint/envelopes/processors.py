@@ -67,6 +67,8 @@ class Processor:
     roles: Collection[str] = ("source", "destination")
     counterpart: str = ""
     owns: Collection[str] = ()
+    _remembers_alone: bool = False
+    """Whether it remembers in memory what was received: then another process would accept it again."""
 
     def _check_service(self, to: str) -> None:
         """Check that it can write requests to a service, when a source is made.

@@ -235,6 +235,7 @@ class SamlTokenValidator(Processor):
         self._attesters = set() if attesters is None else {one.sha256 for one in read_certificates(attesters)}
         self._authorize = None if authorize is None else strictly("authorize", authorize, bool, False)
         self._nonces = open_nonces(nonces)
+        self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
         self._suite: SuiteName = suite
         self._skew = skew
