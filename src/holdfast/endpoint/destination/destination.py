@@ -189,8 +189,9 @@ class Destination(HandlerRegistration, ASGIApplication):
             ConfigurationError: the destination runs in another event loop; then nothing is closed.
         """
         check_seconds("grace", grace, endless=False)
-        if self._is_open:
-            await self.running.close(grace)
+        async with self._starting:  # a second call waits for the first
+            if self._is_open:
+                await self.running.close(grace)
 
     @property
     def _was_closed(self) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self, cast
 
@@ -308,27 +309,37 @@ class RunningDestination:
         self.owner.check()
         self.is_open = False
         self.store.outlasts = False
-        self.stage = "requests that are being decoded"
-        # First: what is decoded now may still be stored and answered.
-        await self._envelopes.close()
-        self.engine.protocol.stop()
-        self.stage = "handlers to return"
-        if self.dispatcher is not None:
+        steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            # First: what is decoded now may still be stored and answered.
+            ("requests that are being decoded", self._envelopes.close),
             # Before the engine: their results are part of its last batches.
+            ("handlers to return", partial(self._stop_handlers, grace)),
+            ("connections to peers", self.sender.stop),
+            ("the store's last commits and reads", self.engine.stop),
+            ("the journal", self._end_journal),
+            ("the store to be closed", self._close_store),
+        ]
+        # Each step is taken also if one before it fails, or its caller is cancelled: the store must not stay locked.
+        async with contextlib.AsyncExitStack() as remaining:
+            for stage, step in reversed(steps):
+                remaining.push_async_callback(self._take_step, stage, step)
+        log.info("destination.closed")
+
+    async def _take_step(self, stage: str, step: Callable[[], Awaitable[None]]) -> None:
+        self.stage = stage
+        await step()
+
+    async def _stop_handlers(self, grace: float) -> None:
+        self.engine.protocol.stop()
+        if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
-        self.stage = "connections to peers"
-        await self.sender.stop()
-        self.stage = "the store's last commits and reads"
-        await self.engine.stop()
-        self.stage = "the journal"
-        await self._end_journal()
-        self.stage = "the store to be closed"
+
+    async def _close_store(self) -> None:
         try:
             self.store.close()
         except StoreError:
             if self.engine.failure is None:  # else the failure is reported already
                 raise
-        log.info("destination.closed")
 
     def use(
         self,

@@ -7,7 +7,6 @@ The dispatcher knows no HTTP and no cursor.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import signal
@@ -337,11 +336,17 @@ class Dispatcher:
         self._stopping = True
         self.handling.stop()
         self._wake()
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(grace):
                 # At-most-once: still deliver a message that is marked as handled, or it would be lost.
                 while self._running or (self.handling.running and self._engine.failure is None):
                     await self._change()
+        except TimeoutError:
+            pass
+        finally:  # also if the caller is cancelled: nothing of a handler may come to a closed store
+            await self._abandon(grace)
+
+    async def _abandon(self, grace: float) -> None:
         self._is_closed = True
         late = list(self._running)
         if late:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from holdfast.core.versions import ALL_VERSIONS, TRIED_VERSIONS, Versions
+from holdfast.exceptions import ConfigurationError
+from holdfast.settings import brief_value
 
 PROFILES = {
     "wcf": Versions("1.0", "2005/08", "1.2"),
@@ -16,3 +18,25 @@ BY_PREFERENCE = sorted(ALL_VERSIONS, key=lambda one: (one.soap.value, one.addres
 
 PREFERRED = [one for one in BY_PREFERENCE if one in TRIED_VERSIONS]
 """Versions that a source or forwarder tries by default, in order."""
+
+
+def versions_of(profile: object, given: object) -> Versions:
+    """Return the versions of a known peer.
+
+    Args:
+        profile: Its name.
+        given: The versions that are given besides; None without any.
+
+    Raises:
+        ConfigurationError: There is no such profile, or versions are given as well.
+    """
+    if not isinstance(profile, str) or profile not in PROFILES:
+        raise ConfigurationError(
+            f"{brief_value(profile)} is not a profile.", remedy=f"The profiles are {', '.join(PROFILES)}."
+        )
+    if given is not None:
+        raise ConfigurationError(
+            f"The profile {profile!r} sets the versions, but versions are given as well.",
+            remedy="Give only one of the two.",
+        )
+    return PROFILES[profile]

@@ -216,23 +216,26 @@ class RunningSource:
         self.is_open = False
         # A database that is away must not hold up the end.
         self.store.outlasts = False
-        try:
+        # Each step is taken also if one before it fails, or its caller is cancelled: the store must not stay locked.
+        async with contextlib.AsyncExitStack() as remaining:
+            remaining.callback(self._fail_calls)
+            remaining.callback(self.store.close)
+            remaining.push_async_callback(self._end_journal)
+            remaining.push_async_callback(self.engine.stop)
+            remaining.push_async_callback(self._callbacks.stop, timeout)
+            remaining.callback(self.engine.protocol.stop)
+            remaining.push_async_callback(self._settings.envelopes.close)
+            if self.server is not None:
+                remaining.push_async_callback(self.server.close, 1.0)
+            remaining.push_async_callback(self._sender.stop)
+            if self.collecting is not None:
+                remaining.push_async_callback(self.collecting.close)
             if timeout > 0 and self.engine.failure is None:
                 await self._end_finished(timeout)
-        finally:
-            if self.collecting is not None:
-                await self.collecting.close()
-            await self._sender.stop()
-            if self.server is not None:
-                await self.server.close(1.0)
-            await self._settings.envelopes.close()
-            self.engine.protocol.stop()
-            await self._callbacks.stop(timeout)
-            await self.engine.stop()
-            await self._end_journal()
-            self.store.close()
-            closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
-            self.calls.fail_all(closed, closed)
+
+    def _fail_calls(self) -> None:
+        closed = DeliveryError("the source was closed", remedy="Open it again: it sends its stored messages.")
+        self.calls.fail_all(closed, closed)
 
     async def _close_after_loop(self) -> None:
         """Close the store of a source whose loop has ended, and nothing else with it."""
@@ -368,3 +371,18 @@ def _same_place(one: str, other: str) -> bool:
         return parse_url(one) == parse_url(other)
     except ConfigurationError:  # a transport of the user's own has addresses of its own
         return one == other
+
+
+async def end_earlier(opened: RunningSource | None) -> None:
+    """Close what an event loop left open that has ended, or the store would stay locked.
+
+    Raises:
+        ConfigurationError: It is open in a loop that runs.
+    """
+    if opened is None or not opened.is_open:
+        return
+    if not opened.owner.has_ended:
+        raise ConfigurationError(
+            "the source is already open", remedy="Open it once. Any task of its event loop may then use it."
+        )
+    await opened.close(0.0)

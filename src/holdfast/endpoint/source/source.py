@@ -42,14 +42,14 @@ from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import MessageFields, OperationCalls
 from holdfast.endpoint.source.outgoing_record import attach, attach_in_thread, outgoing_record
 from holdfast.endpoint.source.pending_sends import Progress, named
-from holdfast.endpoint.source.profiles import PREFERRED, PROFILES
+from holdfast.endpoint.source.profiles import PREFERRED, versions_of
 from holdfast.endpoint.source.replies import Reply
-from holdfast.endpoint.source.running_source import RunningSource, SourceSettings
+from holdfast.endpoint.source.running_source import RunningSource, SourceSettings, end_earlier
 from holdfast.endpoint.source.sent import Enqueued, Sent, enqueue
 from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of, read_port, source_options
 from holdfast.exceptions import ConfigurationError, HoldfastError, NotAcknowledged
 from holdfast.http.outcome import TransportError
-from holdfast.settings import brief_value, check_callable, check_seconds
+from holdfast.settings import check_callable, check_seconds
 from holdfast.store import Store, store_exists
 from holdfast.store.address import check_location
 
@@ -113,16 +113,7 @@ class Source(NoWith, OperationCalls):
         self._http = http or SourceHTTP()
         self._journal_policy = to_journal(journal)
         if profile is not None:
-            if not isinstance(profile, str) or profile not in PROFILES:
-                raise ConfigurationError(
-                    f"{brief_value(profile)} is not a profile.", remedy=f"The profiles are {', '.join(PROFILES)}."
-                )
-            if versions is not None:
-                raise ConfigurationError(
-                    f"The profile {profile!r} sets the versions, but versions are given as well.",
-                    remedy="Give only one of the two.",
-                )
-            versions = PROFILES[profile]
+            versions = versions_of(profile, versions)
         if to is not None and self._http.transport is None:
             check_url("to", to)
         elif to is not None:
@@ -144,6 +135,7 @@ class Source(NoWith, OperationCalls):
         self._offer = offer
         self._choices = self._make_choices()
         self._opened: RunningSource | None = None
+        self._changing = asyncio.Lock()  # held while it opens or closes
         self._table = HandlerTable({})
 
     @classmethod
@@ -291,26 +283,28 @@ class Source(NoWith, OperationCalls):
 
         Raises:
             StoreError: the store cannot be opened.
-            ConfigurationError: no ``to`` is given and the store names none, or another; the store is a destination's;
-                or it cannot listen where it was told to.
+            ConfigurationError: it is open already; no ``to`` is given and the store names none, or another; the store
+                is a destination's; or it cannot listen where it was told to.
         """
-        if self._opened is not None and self._is_open and self._opened.owner.has_ended:
-            await self._opened.close(0.0)  # or its store would stay locked
-        settings = SourceSettings(
-            to=self.to,
-            location=self._store_location,
-            policies=self._policies,
-            choices=self._choices,
-            http=self._http,
-            journal=self._journal_policy,
-            envelopes=self._envelopes,
-            clock=self.clock,
-            table=self._table,
-            handling=self.handling,
-        )
-        check_reachable(self._table.handlers, listens=self._http.listen is not None, offers=self._offer is not False)
-        self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
-        self.to = self._opened.calls.to
+        async with self._changing:
+            await end_earlier(self._opened)
+            settings = SourceSettings(
+                to=self.to,
+                location=self._store_location,
+                policies=self._policies,
+                choices=self._choices,
+                http=self._http,
+                journal=self._journal_policy,
+                envelopes=self._envelopes,
+                clock=self.clock,
+                table=self._table,
+                handling=self.handling,
+            )
+            check_reachable(
+                self._table.handlers, listens=self._http.listen is not None, offers=self._offer is not False
+            )
+            self._opened = await RunningSource.open(settings, self.progress, self.incidents, self._tell_progress)
+            self.to = self._opened.calls.to
 
     async def close(self, timeout: float = 10.0) -> None:
         """End every Sequence without unacknowledged messages, wait up to ``timeout`` seconds for the destination's
@@ -321,8 +315,9 @@ class Source(NoWith, OperationCalls):
                 runs; then nothing is closed.
         """
         check_seconds("timeout", timeout, endless=False)
-        if self._opened is not None and self._is_open:
-            await self._opened.close(timeout)
+        async with self._changing:  # a second call waits for the first
+            if self._opened is not None and self._is_open:
+                await self._opened.close(timeout)
 
     # --- sending --------------------------------------------------------------------------------------------------
 
