@@ -339,6 +339,30 @@ def test_statements_too_short_for_a_record_are_refused(servers):
         database.sql(f"SET GLOBAL max_allowed_packet = {before}")
 
 
+def test_a_session_ends_when_its_client_falls_silent_in_any_state(servers):
+    database = servers("postgresql")
+    store = SQLStore(database.new_url())
+    with store.engine.connect() as connection:
+        shown = {
+            name: connection.scalar(text(f"SHOW {name}"))
+            for name in ("tcp_user_timeout", "client_connection_check_interval")
+        }
+    # On a Unix socket there is no TCP, and the server shows 0.
+    assert shown == {"tcp_user_timeout": "0", "client_connection_check_interval": "5s"}
+    store.close()
+
+
+def test_tables_whose_rows_are_deleted_are_vacuumed_by_their_dead_rows(servers):
+    database = servers("postgresql")
+    SQLStore(database.new_url()).close()
+    asked = "SELECT relname FROM pg_class WHERE 'autovacuum_vacuum_threshold=20000' = ANY (reloptions)"
+    tuned = set(database.sql(asked).split())
+    names = ("records", "pieces", "contents", "references", "outgoing")
+    tables = {f"holdfast_{name}" for name in names}
+    assert {one for one in tuned if not one.startswith("pg_toast")} == tables
+    assert sum(one.startswith("pg_toast") for one in tuned) == len(tables)
+
+
 def test_commits_are_durable_whatever_is_the_default_of_the_database(servers):
     database = servers("postgresql")
     store = SQLStore(database.new_url() + "&options=-csynchronous_commit%3Doff")

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import URL
@@ -148,6 +148,16 @@ class PostgreSQL:
     # Connection, rollback, resources, shutdown, system, a read-only standby, a lock.
     _PASSING = ("08", "40", "53", "57P", "58", "25006", "55P03")
     _DIVISION_BY_ZERO = "22012"
+    _SESSION: Final = {
+        # A server frees the locks of a client on a lost machine when it detects the loss: within a minute.
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+        "tcp_keepalives_count": "3",
+        # Keepalives do not run while an answer is unacknowledged.
+        "tcp_user_timeout": "60000",
+        # Without it, a statement that waits for a lock outlives its client.
+        "client_connection_check_interval": "5000",
+    }
 
     def __init__(self) -> None:
         self._batches = BatchSender()
@@ -172,12 +182,15 @@ class PostgreSQL:
         return {name: value for name, value in ours.items() if name not in url.query}
 
     def begin(self, connection: Any) -> None:
-        # A server frees the locks of a client on a lost machine when it detects the loss: within a minute.
-        settings = ("tcp_keepalives_idle", "30"), ("tcp_keepalives_interval", "10"), ("tcp_keepalives_count", "3")
         self._batches.watch(connection)
         with connection.cursor() as cursor:
-            for name, value in settings:
-                cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+            for name, value in self._SESSION.items():
+                cursor.execute(
+                    # Version 13 has no client_connection_check_interval, and a server not on Linux may refuse it.
+                    "SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s "
+                    "AND (name <> 'client_connection_check_interval' OR version() LIKE '%%linux%%')",
+                    (value, name),
+                )
             cursor.execute(
                 "SELECT set_config('synchronous_commit', 'on', false) "
                 # Only off would lose acknowledged batches; the other values are the operator's choice.

@@ -45,6 +45,13 @@ SPACE_SHIFT = 40
 """A part's number is its space's number, shifted left by this many bits, plus a number of the part."""
 LONGEST_KEY = 200
 """Bytes of a name that is its own key."""
+VACUUM = (
+    "autovacuum_vacuum_scale_factor = 0",
+    "autovacuum_vacuum_threshold = 20000",
+    "autovacuum_vacuum_cost_delay = 0",
+)
+"""PostgreSQL's settings of the tables whose rows are deleted with the messages. By default, the vacuum of a table waits
+until a fifth of its rows are dead, and takes pauses that let it fall behind."""
 _DIGEST = b"\xff"  # no UTF-8 text contains this byte
 
 _Key = LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb")
@@ -226,6 +233,15 @@ def keys(table: Table) -> list[str]:
     return [column.name for column in table.primary_key]
 
 
+def _tune(connection: Connection) -> None:
+    for table in (records, pieces, contents):  # bodies stay uncompressed: compression costs more than it saves
+        connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
+    for table in (records, pieces, contents, references, outgoing):
+        has_toast = any(isinstance(column.type, LargeBinary) for column in table.columns)
+        settings = [f"{prefix}{one}" for prefix in ("", "toast.")[: 1 + has_toast] for one in VACUUM]
+        connection.execute(text(f"ALTER TABLE {table.name} SET ({', '.join(settings)})"))
+
+
 def prepare(connection: Connection, place: str) -> None:
     """Create the tables, or upgrade them; in the caller's transaction, under the caller's lock.
 
@@ -237,8 +253,7 @@ def prepare(connection: Connection, place: str) -> None:
     if found is None:
         metadata.create_all(connection)
         if connection.dialect.name == "postgresql":
-            for table in (records, pieces, contents):  # bodies stay uncompressed: compression costs more than it saves
-                connection.execute(text(f"ALTER TABLE {table.name} ALTER COLUMN data SET STORAGE EXTERNAL"))
+            _tune(connection)
         connection.execute(delete(versions))
         connection.execute(insert(versions).values(version=SCHEMA))
         return
