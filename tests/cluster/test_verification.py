@@ -6,6 +6,7 @@ Covers cluster/contents.py and cluster/operating/verification.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from databases import PostgreSQL
@@ -16,6 +17,7 @@ from holdfast.cluster.operating.verification import Verification
 from holdfast.cluster.rows import Claim, Enter, Join
 from holdfast.cluster.verification import verify_cluster
 from holdfast.core.records import Batch, Record, with_content
+from holdfast.core.states.inbound import DestinationState
 from holdfast.endpoint.worker import Worker
 from holdfast.store import open_store
 
@@ -104,6 +106,37 @@ def test_a_number_that_occurs_twice_a_broken_body_and_a_wrong_cursor_are_found(l
     ]
     assert found.bodies == 10
     assert verify_cluster(location).problems == ()
+
+
+def test_a_message_that_is_stored_but_not_accepted_or_held_but_not_stored_is_found(location: str) -> None:
+    store = open_store(Worker(1, 9).store_of(location))
+    state: dict[str, Any] = {"role": "destination", "accepted": [1, 4, 7, 9], "held": [7, 8, 10, 10]}
+    state["state"] = DestinationState.CREATED.value
+    held = [("urn:s", number, Record("urn:s", number, "urn:a", b"<x/>", 0.0)) for number in (7, 11)]
+    store.commit(Batch(sequences={"urn:s": state}, holds=held))
+    found = verify_cluster(location, reads_all=True).problems
+    where = "Cluster partition 1"
+    assert found == (
+        f"{where}: message 8 of Sequence urn:s counts as held, but is not stored.",
+        f"{where}: message 11 of Sequence urn:s is held, but not accepted.",
+        f"{where}, queue 'inbox', partition 3: record 4 is message 5 of Sequence urn:s, which is not accepted.",
+    )
+    state |= {"accepted": [1, 5, 7, 11], "state": DestinationState.CLOSED.value}  # what it held may be discarded
+    store.commit(Batch(sequences={"urn:s": state}))
+    assert verify_cluster(location, reads_all=True).problems == ()
+    store.close()
+
+
+def test_an_outbound_sequence_whose_numbers_belong_to_other_records_is_found(location: str) -> None:
+    store = open_store(Worker(1, 9).store_of(location))
+    store.commit(Batch(sequences={"key": {"role": "source", "start": 3}}))
+    before = verify_cluster(location, reads_all=True)
+    assert verify_cluster(location, before, reads_all=True).problems == ()
+    store.commit(Batch(sequences={"key": {"role": "source", "start": 4}}))
+    assert verify_cluster(location, before, reads_all=True).problems == (
+        "Message 1 of outbound Sequence key in cluster partition 1 was record 3 of its outbox, but is 4 now.",
+    )
+    store.close()
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, None], ids=str)

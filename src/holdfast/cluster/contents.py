@@ -6,6 +6,7 @@ read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -13,7 +14,9 @@ from xml.parsers import expat
 
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
+from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, content_name, content_size, hold_of
+from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import StoreDamaged, StoreMissing, clause
 from holdfast.store import Store, open_store
 from holdfast.store.address import beside, is_kafka, with_partition
@@ -31,10 +34,12 @@ class Contents:
     Args:
         problems: The broken rules, each as a sentence.
         bodies: How many records were read.
+        starts: Outbound Sequence -> the offset of its message 1 in its outbox, which never changes.
     """
 
     problems: list[str] = field(default_factory=list)
     bodies: int = 0
+    starts: dict[str, int] = field(default_factory=dict)
 
     def say(self, problem: str) -> None:
         """Add a problem, as long as there are few."""
@@ -59,11 +64,17 @@ def check_contents(location: str, partition: int) -> Contents:
     try:
         snapshot = store.load()
         _cursors(snapshot, partition, found)
+        found.starts = {
+            f"{name} in cluster partition {partition}": int(state["start"])
+            for name, state in snapshot.sequences.items()
+            if state.get("role") == "source"
+        }
+        accepted = _accepted(snapshot, f"Cluster partition {partition}", found)
         for (queue, number), (first, end) in sorted(snapshot.bounds.items()):
             kind = snapshot.queues.get(queue, {}).get("kind")
             if kind not in (OUTBOX, DEAD_LETTERS) and queue != DEAD_LETTERS and not queue.startswith(ASIDE):
                 where = f"Cluster partition {partition}, queue {queue!r}, partition {number}"
-                _records(store, (queue, number), (first, end), where, found)
+                _records(store, (queue, number), (first, end), where, found, accepted)
     finally:
         store.close()
     return found
@@ -84,8 +95,35 @@ def _cursors(snapshot: Snapshot, partition: int, found: Contents) -> None:
             found.say(f"{where}: the cursor {name!r} is at {offset}, but the partition ends at {end}.")
 
 
-def _records(store: Store, where: tuple[str, int], bounds: tuple[int, int], place: str, found: Contents) -> None:
-    """Each record has a body of XML, and each number of a Sequence occurs once."""
+def _accepted(snapshot: Snapshot, place: str, found: Contents) -> dict[str, AcknowledgementRanges]:
+    """Return the accepted numbers of each inbound Sequence. What it holds behind a gap is stored, and accepted."""
+    numbers: dict[str, AcknowledgementRanges] = {}
+    for name, state in sorted(snapshot.sequences.items()):
+        if "accepted" not in state:
+            continue
+        accepted = numbers[name] = AcknowledgementRanges.from_state(state["accepted"])
+        held = snapshot.held.get(name, [])
+        listed = state.get("held", [])
+        lost = set(listed[: len(listed) // 2]) - set(held)  # the numbers, then their sizes
+        if state["state"] != DestinationState.CREATED.value:
+            lost.clear()  # a Sequence that has ended may discard them
+        for number in sorted(lost):
+            found.say(f"{place}: message {number} of Sequence {name} counts as held, but is not stored.")
+        for number in held:
+            if number not in accepted:
+                found.say(f"{place}: message {number} of Sequence {name} is held, but not accepted.")
+    return numbers
+
+
+def _records(
+    store: Store,
+    where: tuple[str, int],
+    bounds: tuple[int, int],
+    place: str,
+    found: Contents,
+    accepted: Mapping[str, AcknowledgementRanges],
+) -> None:
+    """Each record has a body of XML, and each number of a Sequence is accepted, and occurs once."""
     numbers: dict[str, set[int]] = {}
     position, end = bounds
     while position < end and (rows := store.read(*where, position, end)):
@@ -96,6 +134,10 @@ def _records(store: Store, where: tuple[str, int], bounds: tuple[int, int], plac
                 what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
                 found.say(f"{place}: {what}.")
             known.add(record.message_number)
+            numbered = accepted.get(record.sequence)
+            if numbered is not None and 0 < record.message_number not in numbered:
+                what = f"message {record.message_number} of Sequence {record.sequence}"
+                found.say(f"{place}: record {offset} is {what}, which is not accepted.")
             if why := _wrong_body(record):
                 found.say(f"{place}: the body of record {offset} is not XML: {clause(why)}.")
             if content_name(record.attachments) and (size := _stored(record)) != content_size(record.attachments):

@@ -13,7 +13,7 @@ import psycopg
 from holdfast.cluster.contents import check_contents
 from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
-from holdfast.cluster.operating.verification import Verification, fallen
+from holdfast.cluster.operating.verification import Verification, fallen, moved
 from holdfast.cluster.tables import HAS_STORES
 from holdfast.store.sql.schema import SPACE_SHIFT
 
@@ -61,12 +61,15 @@ def verify_cluster(location: str, before: Verification | None = None, *, reads_a
         check.membership()
         check.stores()
     check.problems += fallen(before, check.numbers)
-    bodies = 0
+    bodies, starts = 0, dict[str, int]()
     for partition in range(check.count if reads_all else 0):
         contents = check_contents(location, partition)
         check.problems += contents.problems
         bodies += contents.bodies
-    return Verification(place, tuple(check.problems), check.partitions, check.records, check.numbers, bodies)
+        starts |= contents.starts
+    check.problems += moved(before, starts)
+    problems = tuple(check.problems)
+    return Verification(place, problems, check.partitions, check.records, check.numbers, bodies, starts=starts)
 
 
 class _Check:

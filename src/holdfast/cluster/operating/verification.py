@@ -18,6 +18,7 @@ class Verification:
         numbers: Numbers that never fall: what each belongs to -> its value.
         bodies: How many records were read and decoded.
         caches: How many caches of this machine were compared with their logs.
+        starts: Outbound Sequence -> the offset of its message 1, which never changes.
     """
 
     place: str
@@ -27,6 +28,7 @@ class Verification:
     numbers: Mapping[str, int] = field(default_factory=dict)
     bodies: int = 0
     caches: int = 0
+    starts: Mapping[str, int] = field(default_factory=dict)
 
 
 def fallen(before: Verification | None, numbers: Mapping[str, int]) -> list[str]:
@@ -41,4 +43,13 @@ def fallen(before: Verification | None, numbers: Mapping[str, int]) -> list[str]
         f"The {name} fell from {value} to {numbers[name]}."
         for name, value in found.items()
         if numbers.get(name, value) < value
+    ]
+
+
+def moved(before: Verification | None, starts: Mapping[str, int]) -> list[str]:
+    """Return a sentence for each outbound Sequence whose numbers belong to other records than at an earlier check."""
+    return [
+        f"Message 1 of outbound Sequence {name} was record {known} of its outbox, but is {starts[name]} now."
+        for name, known in (before.starts if before is not None else {}).items()
+        if starts.get(name, known) != known
     ]
