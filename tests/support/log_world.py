@@ -29,10 +29,11 @@ class Broken(AssertionError):
 
 @dataclass
 class Request:
-    """An append on its way: the records, and where those are that have arrived."""
+    """An append on its way: the records, where those are that have arrived, and how many Kafka has judged."""
 
     records: list[bytes]
     offsets: list[int] = field(default_factory=list)
+    judged: int = 0
     is_heard: bool = True
     """Whether its sender still waits for the outcome."""
 
@@ -103,6 +104,8 @@ class Process:
         if request is not None:
             if len(request.offsets) == len(request.records):
                 yield "hear"
+            elif request.judged == len(request.records):
+                yield "hear refusal"
             if world.budget["unknown"]:
                 yield "give up"
         elif owner.reads:
@@ -137,6 +140,8 @@ class Process:
                 self.commit(world)
             case "hear":
                 self.hear(world, self.request.offsets if self.request else None)
+            case "hear refusal":
+                self.hear(world, None)
             case "give up":
                 world.budget["unknown"] -= 1
                 self.hear(world, None)
@@ -195,7 +200,8 @@ class World:
 
     Args:
         payloads: For each process, what it commits.
-        budget: How often each fault may happen: "unknown", "crash", "short end", "never".
+        budget: How often each fault may happen: "unknown", "crash", "short end", "refused" (one record of an append is,
+            and later ones are not), "never".
         fewest: Bytes of the log that need no copy of the content.
         owner, replay: Classes of the processes, which may have a mistake.
     """
@@ -210,7 +216,7 @@ class World:
         process: type[Process] = Process,
     ) -> None:
         self.log = Log()
-        self.budget = {"unknown": 0, "crash": 0, "short end": 0, **(budget or {})}
+        self.budget = {"unknown": 0, "crash": 0, "short end": 0, "refused": 0, **(budget or {})}
         self.fewest, self.owner, self.replay, self.process = fewest, owner, replay, process
         self.requests: list[Request] = []
         self.acknowledged: list[bytes] = []
@@ -233,7 +239,9 @@ class World:
         found = [(at, what) for at, one in enumerate(self.processes) for what in one.steps(self)]
         for at, request in enumerate(self.requests):
             found.append((-1 - at, "arrive"))
-            if not request.is_heard and not request.offsets:
+            if self.budget["refused"]:
+                found.append((-1 - at, "refuse"))
+            if not request.is_heard and not request.judged:
                 found.append((-1 - at, "vanish"))
         return found
 
@@ -260,8 +268,12 @@ class World:
     def move(self, request: Request, what: str) -> None:
         if what == "arrive":
             request.offsets.append(len(self.log.records))
-            self.log.records.append(request.records[len(request.offsets) - 1])
-        if what == "vanish" or len(request.offsets) == len(request.records):
+            self.log.records.append(request.records[request.judged])
+            request.judged += 1
+        elif what == "refuse":
+            self.budget["refused"] -= 1
+            request.judged += 1
+        if what == "vanish" or request.judged == len(request.records):
             self.requests.remove(request)
 
     def replace(self, at: int, *, keeps: bool) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from crew import wait_until
 
 import holdfast
@@ -68,6 +68,15 @@ def url(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> str:
 def elsewhere(url: str, tmp_path: Path) -> str:
     """The same log, as another host sees it."""
     return url.replace(f"{tmp_path}/cache", f"{tmp_path}/other")
+
+
+def change_topic(url: str, name: str, value: str) -> None:
+    address = read_kafka_address(url)
+    change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, address.topic, incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": address.servers})
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(60)
 
 
 @pytest.fixture
@@ -404,6 +413,22 @@ def test_a_store_whose_claim_took_long_is_in_no_trouble_once_it_is_open(
     store = opened(url)
     assert told and store.trouble == ""
     store.close()
+
+
+def test_a_write_of_which_kafka_takes_only_the_last_part_damages_no_log(url: str, content: Content) -> None:
+    """Somebody made the topic's records smaller while the store was open."""
+    store = opened(url)
+    commit(store, 0)
+    change_topic(url, "max.message.bytes", "100000")
+    with pytest.raises(StoreFailed, match="Kafka refuses to store"):
+        store.commit(batch(1, store._log.most + 10_000))
+    store.close()
+    change_topic(url, "max.message.bytes", str(8 << 20))
+    again = opened(url)
+    assert content(again) == content(expected(0))
+    commit(again, 1)
+    assert content(again) == content(expected(0, 1))
+    again.close()
 
 
 @nightly

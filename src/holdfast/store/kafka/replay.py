@@ -1,7 +1,8 @@
 """Replay: what the records of a log mean, one after the other, the same for every reader.
 
 A claim is valid if its epoch is the one after the epoch of the previous valid claim. A part of a write is valid if its
-epoch is that of the previous valid claim; a write is valid if all its parts are. Everything else is void.
+epoch is that of the previous valid claim; a write is valid if it has all its parts, and these are. Everything else is
+void.
 """
 
 from __future__ import annotations
@@ -199,11 +200,17 @@ class Replay:
         if part is None or part.epoch != self.epoch:
             self.voids += 1
             return None
-        if part.part != len(self._parts):
+        if part.serial != self.serial + 1:
+            raise self._damaged(f"record {offset} begins write {part.serial} after write {self.serial}")
+        if part.part < len(self._parts):
             raise self._damaged(f"record {offset} is part {part.part} of a write of which {len(self._parts)} precede")
+        # Kafka may refuse a part, for example because it is too large, and accept a later one. No owner acknowledges
+        # such a write, and each claims the log again before it writes anything else.
+        if part.part > len(self._parts):
+            self.voids += len(self._parts) + 1
+            self._parts = []
+            return None
         if not self._parts:
-            if part.serial != self.serial + 1:
-                raise self._damaged(f"record {offset} begins write {part.serial} after write {self.serial}")
             self._resume = offset
         self._parts.append(part)
         if len(self._parts) < part.parts:
