@@ -29,7 +29,7 @@ def metro(versions: holdfast.Versions, **changed: Any) -> dict[str, Any]:
     A call never returns if a stand-alone AckRequested is answered while its message is lost or repeated.
     """
     told = {"rm": versions.rm.value, "soap": versions.soap.value, "wsdl": _METRO_WSDL.as_uri()}
-    told |= {"polls": False, "mtom": False, "bytes": 0, "policy": "no"}
+    told |= {"polls": False, "mtom": False, "bytes": 0, "policy": "no", "tls": "no"}
     return {**told, "ordered": True, "interval": 500, "asks": 600_000, **changed}
 
 

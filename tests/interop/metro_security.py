@@ -6,11 +6,15 @@ import subprocess
 from pathlib import Path
 from typing import Any, Literal
 
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.x509 import load_pem_x509_certificates
 from java_signers import OURS
 from java_stacks import metro as words
 from process_security import Security
 from signers import Issued, issue
+from wcf.https import certificate_in
 
 import holdfast
 
@@ -58,6 +62,59 @@ _CLIENT = """<sc:CallbackHandlerConfiguration wspp:visibility="private">
   </sc:CallbackHandlerConfiguration>"""
 _SERVER = """<sc:ValidatorConfiguration wspp:visibility="private">
    <sc:Validator name="usernameValidator" classname="peer.Users"/></sc:ValidatorConfiguration>"""
+
+
+_SYMMETRIC = """{binding}
+  <sc:KeyStore wspp:visibility="private" location="{keys}" type="PKCS12" storepass="{password}" alias="own"/>
+  <sc:TrustStore wspp:visibility="private" location="{trust}" type="PKCS12" storepass="{password}" peeralias="peer"/>
+  {private}"""
+
+
+_EITHER_PASSWORD = "<wsp:ExactlyOne><wsp:All/><wsp:All><sp:HashPassword/></wsp:All></wsp:ExactlyOne>"
+"""What Metro's service cannot choose from."""
+SYMMETRIC = ("symmetric key and user name", "symmetric key and secure conversation")
+"""As the matrix names them."""
+
+
+OVER_HTTPS = "user name over https"
+
+
+def users(directory: Path) -> holdfast.UsernameTokenValidator:
+    """Return what a destination demands of messages with a user name and a Timestamp over https."""
+    return holdfast.UsernameTokenValidator({"alice": "secret"}, require_timestamp=True, nonces=directory / "nonces")
+
+
+def tls_of_metro(directory: Path) -> tuple[Path, Path]:
+    """Write the key of a Metro service for https, and return its file and that of its authority."""
+    certificate = certificate_in(directory)
+    key = load_pem_private_key(certificate.read_bytes(), None)
+    assert isinstance(key, (RSAPrivateKey, EllipticCurvePrivateKey))
+    own, *others = load_pem_x509_certificates(certificate.read_bytes())
+    keys = directory / "tls.p12"
+    encryption = BestAvailableEncryption(_PASSWORD.encode())
+    keys.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, own, others, encryption))
+    return keys, directory / "ca.pem"
+
+
+def symmetric(directory: Path, secured: str, *, confirm: bool = False) -> holdfast.SymmetricBindingValidator:
+    """Return what a destination demands of messages with a symmetric key."""
+    users = holdfast.UsernameTokenValidator({"alice": "secret"})
+    has_token = "conversation" in secured
+    return holdfast.SymmetricBindingValidator(
+        *OURS.files(directory), users=users, conversation=has_token, confirm=confirm
+    )
+
+
+def symmetric_client(directory: Path, secured: str) -> holdfast.Processor:
+    """Return what secures the messages to such a service of Metro's.
+
+    Metro's service names the version 1.3 in its policy, whatever its version of RM, and demands that CreateSequence
+    names the token, although its policy does not say it.
+    """
+    certificate = METRO.files(directory).certificate
+    if "conversation" not in secured:
+        return holdfast.SymmetricBinding("alice", "secret", certificate)
+    return holdfast.SecureConversation("alice", "secret", version="1.3", certificate=certificate).bind_sequences()
 
 
 def _stores(directory: Path, own: Issued, peer: Issued) -> tuple[Path, Path]:
@@ -111,6 +168,15 @@ def metro_side(
         namespace = _RM[versions.rm.value]
         told = {"rm": namespace, "keys": keys, "trust": trust, "password": _PASSWORD, "encrypted": encrypted}
         assertions = _CERTIFICATES.format(sp=_SP, **told)
+    elif secured == OVER_HTTPS:
+        private = _CLIENT.format(word=password) if side == "client" else _SERVER
+        assertions = users(directory).policy(is_https=True).replace(_EITHER_PASSWORD, "") + private
+    elif secured in SYMMETRIC:
+        keys, trust = _stores(directory, METRO, trusted)
+        private = _CLIENT.format(word=password) if side == "client" else _SERVER
+        demanded = symmetric(directory, secured, confirm=side == "server").policy(is_https=False)
+        binding = demanded.replace(_EITHER_PASSWORD, "") if side == "server" else demanded
+        assertions = _SYMMETRIC.format(binding=binding, keys=keys, trust=trust, password=_PASSWORD, private=private)
     else:
         private = _CLIENT.format(word=password) if side == "client" else _SERVER
         assertions = _USER.format(sp=_SP, digest="<sp:HashPassword/>" if "digest" in secured else "", private=private)

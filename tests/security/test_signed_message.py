@@ -675,10 +675,12 @@ def test_ids_of_an_application_may_be_repeated(directory: Path) -> None:
     check(directory, signed(directory, plain(b"<a><b id='1'/><c id='1'/></a>")))
 
 
-def test_metro_names_a_part_twice(directory: Path) -> None:
+@pytest.mark.parametrize("more", [1, 2])
+def test_metro_names_a_part_two_or_three_times(directory: Path, more: int) -> None:
     RESIGNERS[:] = [keys(directory)[0]]
     envelope = etree.fromstring(signed(directory, plain()))
-    references(envelope)[0].addnext(deepcopy(references(envelope)[0]))
+    for _ in range(more):
+        references(envelope)[0].addnext(deepcopy(references(envelope)[0]))
     resign(envelope)
     check(directory, etree.tostring(envelope))
 

@@ -48,8 +48,8 @@ from holdfast.wire.text import escape
 
 MAX_REFERENCES: Final = 64
 """Maximum number of parts that a signature may name. Metro names each of its headers twice."""
-MAX_OF_ONE: Final = 2
-"""How often it may name one part."""
+MAX_OF_ONE: Final = 3
+"""How often it may name one part. Metro names an addressing header three times if the policy has several versions."""
 MAX_TOKEN: Final = 32 * 1024
 """Maximum characters of a certificate, an identifier or an issuer's name."""
 MAX_PREFIXES: Final = 64

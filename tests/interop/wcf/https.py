@@ -18,6 +18,7 @@ from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 
 def certificate_in(directory: Path) -> Path:
     """A new certificate of 127.0.0.1 with its key, as a PEM file; its authority is ``ca.pem`` beside it."""
+    directory.mkdir(exist_ok=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
     certificate = directory / "server.pem"
@@ -33,17 +34,35 @@ def context_in(directory: Path) -> ssl.SSLContext:
 @contextlib.asynccontextmanager
 async def tls_before(url: str, context: ssl.SSLContext) -> AsyncIterator[str]:
     """Ends TLS in front of a service that speaks http, as a load balancer does; gives its URL."""
-    host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
+    async with _relaying(url.removeprefix("http://"), before=context) as address:
+        yield f"https://{address}"
+
+
+@contextlib.asynccontextmanager
+async def tls_behind(url: str, authority: Path) -> AsyncIterator[str]:
+    """Speaks http in front of a service with TLS, whose certificate an authority issued; gives its URL."""
+    context = ssl.create_default_context(cafile=str(authority))
+    async with _relaying(url.removeprefix("https://"), behind=context) as address:
+        yield f"http://{address}"
+
+
+@contextlib.asynccontextmanager
+async def _relaying(
+    target: str, before: ssl.SSLContext | None = None, behind: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """Relay connections to a host and port, with TLS on one side; gives the address, with the path of the target."""
+    place, _, path = target.partition("/")
+    host, _, port = place.partition(":")
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+            inner_reader, inner_writer = await asyncio.open_connection(host, int(port), ssl=behind)
             ways = [_copy(reader, inner_writer), _copy(inner_reader, writer)]
             await asyncio.gather(*ways)
 
-    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=before)
     async with server:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}/{path}"
         server.close()
 
 

@@ -13,6 +13,9 @@ final class Caller {
 
     Caller(Arguments arguments) throws Exception {
         key = arguments.text("key");
+        if (!arguments.text("tls").equals("no")) {
+            Tls.trust(arguments.text("tls"));
+        }
         jakarta.xml.ws.Service service = jakarta.xml.ws.Service.create(
             URI.create(arguments.text("wsdl")).toURL(), new QName(Contract.NAMESPACE, "Service"));
         QName port = new QName(Contract.NAMESPACE, Rm.port(arguments));

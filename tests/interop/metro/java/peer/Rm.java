@@ -61,6 +61,10 @@ final class Rm {
                 Endpoint.WSDL_SERVICE, new QName(Contract.NAMESPACE, "Service"),
                 Endpoint.WSDL_PORT, new QName(Contract.NAMESPACE, port(arguments))));
         }
-        endpoint.publish(url);
+        if (arguments.text("tls").equals("no")) {
+            endpoint.publish(url);
+        } else {
+            endpoint.publish(Tls.serve(url, arguments.text("tls")));
+        }
     }
 }
