@@ -550,7 +550,7 @@ def test_tls_is_read_when_the_file_is(tmp_path: Path) -> None:
     config = parse(text, tmp_path)
     assert config.listen.tls is not None
     assert config.listen.tls.certificate == str(tmp_path / "server.pem")
-    assert "certificate and key cannot be read" in only(text.replace("key = 'server.key'", "key = 'ca.pem'"), tmp_path)
+    assert "ca.pem has no private key in PEM" in only(text.replace("key = 'server.key'", "key = 'ca.pem'"), tmp_path)
     assert "'certificate' is missing" in only("[listen.tls]\nclient_ca = 'ca.pem'", tmp_path)
     plain = FORWARDER.replace("https", "http") + "tls.ca = 'ca.pem'\n"
     assert "does not use TLS" in only(plain, tmp_path)

@@ -91,7 +91,7 @@ def test_send_goes_through_the_proxy_it_is_given(start: Any, files: Path) -> Non
     ("options", "code", "what"),
     [
         (("--proxy", "ftp://here:1"), 2, "not the URL of an http proxy"),
-        (("--cert", "ca.pem"), 1, "the certificate and key cannot be read"),
+        (("--cert", "ca.pem"), 1, "ca.pem has no private key in PEM"),
         (("--cert-key", "client.key"), 1, "a key without a certificate"),
         (("--ca", "client.key"), 1, "the authorities' certificates cannot be read"),
         (("--ca", "nothing.pem"), 2, "does not exist"),

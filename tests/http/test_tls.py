@@ -73,9 +73,9 @@ async def test_without_a_certificate_there_is_no_answer_where_one_is_demanded(fi
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (("nothing.pem",), "the certificate and key cannot be read"),
-        (("ca.pem",), "the certificate and key cannot be read"),
-        (("client.pem", "server.pem"), "the certificate and key cannot be read"),
+        (("nothing.pem",), r"cannot read .*nothing\.pem: No such file"),
+        (("ca.pem",), r"ca\.pem has no private key in PEM"),
+        (("client.pem", "server.pem"), r"server\.pem is not the private key of the certificate in .*client\.pem"),
         (("server.pem", None, "client.key"), "the authorities' certificates cannot be read"),
     ],
 )
@@ -85,7 +85,7 @@ def test_files_that_are_something_else_are_named_with_what_they_should_be(
     paths = [str(files / name) if name else None for name in arguments]
     with pytest.raises(ConfigurationError, match=what) as error:
         ServerTLS(*paths).context()  # type: ignore[arg-type]
-    assert "PEM" in error.value.remedy
+    assert error.value.remedy
 
 
 def test_a_key_without_a_certificate_is_refused(files: Path) -> None:

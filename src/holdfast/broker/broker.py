@@ -15,7 +15,7 @@ from dataclasses import replace
 from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes, what_nodes_share
 from holdfast.broker.config_checks import check_config
-from holdfast.broker.config_warnings import public_secrets, unused_policies
+from holdfast.broker.config_warnings import public_secrets, tls_certificates, unused_policies
 from holdfast.broker.forwarders import Forwarders
 from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
@@ -24,7 +24,7 @@ from holdfast.endpoint.destination.destination import Destination
 from holdfast.endpoint.destination.queues import Partitioning, Retentions
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.listener_settings import Listeners
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import log, warn_of_tls
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.workers.node_proof import NodeProof
 from holdfast.endpoint.workers.supervisor import Post
@@ -157,6 +157,7 @@ class Broker:
         if self._is_first:
             for file in public_secrets(self.config):
                 log.warning("secret.public", file=file, remedy=public_remedy(file))
+            warn_of_tls(*tls_certificates(self.config))
             for pattern, why in unused_policies(self.config).items():
                 log.warning("policy.unused", pattern=pattern, why=why, remedy="Correct the pattern, or remove it.")
             expiring = self.config.cluster.expiring_certificates() if self.config.cluster is not None else {}

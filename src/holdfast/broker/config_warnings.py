@@ -82,3 +82,10 @@ def _has_expired(file: str) -> bool:
     except ConfigurationError:  # another program replaces it just now
         return False
     return until is not None and until <= time.time()
+
+
+def tls_certificates(config: BrokerConfig) -> list[str]:
+    """Return the files with the broker's own certificates for TLS. Those between nodes have warnings of their own."""
+    tables = (config.listen.tls, config.admin.tls if config.admin.enabled else None)
+    files = [one.certificate for one in (*tables, *(forwarder.tls for forwarder in config.forwarders)) if one]
+    return list(dict.fromkeys(file for file in files if file is not None))

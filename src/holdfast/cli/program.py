@@ -173,7 +173,11 @@ def server_tls(option: str, certificate: str | None, key: str | None, client_ca:
         if key is not None or client_ca is not None:
             raise click.UsageError(f"{option}-key and {option}-client-ca need {option}-cert.")
         return None
-    return ServerTLS(certificate, key, client_ca).context()
+    from holdfast.endpoint.logs import warn_of_tls
+
+    context = ServerTLS(certificate, key, client_ca).context()
+    warn_of_tls(certificate)
+    return context
 
 
 CLIENT_TLS = {
@@ -231,9 +235,12 @@ def to_peers() -> dict[str, Any]:
         ConfigurationError: A file is not valid.
     """
     from holdfast.endpoint.arguments import check_proxy
+    from holdfast.endpoint.logs import warn_of_tls
 
     given = dict(click.get_current_context().meta[__name__])
     proxy = given.pop("proxy")
     with wrong_usage():
         check_proxy(proxy)
-    return {"ssl_context": ClientTLS(**given).context(), "proxy": proxy}
+    context = ClientTLS(**given).context()
+    warn_of_tls(given.get("certificate"))
+    return {"ssl_context": context, "proxy": proxy}

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from holdfast.core.events import Incident
+from holdfast.http.tls import own_validity
 
 MOST_LINES = 10
 """Lines of one event in ``LINES_WINDOW`` seconds, if other machines can cause any number of them."""
@@ -107,3 +108,37 @@ class LineLimit:
         self._lines += 1
         left_out, self._left_out = self._left_out, 0
         return left_out
+
+
+# --- warnings about own certificates ----------------------------------------------------------------------------------
+
+SECONDS_LEFT = 14 * 86_400.0
+"""A certificate that expires within this time is reported."""
+
+
+def warn_of_validity(file: str, since: float, until: float, now: float, refused: str) -> None:
+    """Log that a certificate is not valid now, or expires soon.
+
+    Args:
+        file: Its file.
+        since, until: When it is valid, in seconds since 1970.
+        now: The time.
+        refused: What peers do with an invalid one, as a sentence.
+    """
+    remedy = f"Renew it, or correct this machine's clock. {refused}"
+    if not since <= now <= until:
+        log.warning("certificate.not_valid", file=file, since=_day(since), until=_day(until), remedy=remedy)
+    elif until - now < SECONDS_LEFT:
+        log.warning("certificate.expires", file=file, until=_day(until), remedy=f"Renew it before that. {refused}")
+
+
+def warn_of_tls(*files: str | None) -> None:
+    """Log which of these files with an own certificate for TLS have one that is not valid, or expires soon."""
+    for file in files:
+        found = None if file is None else own_validity(file)
+        if file is not None and found is not None:
+            warn_of_validity(file, *found, time.time(), "Peers refuse the TLS connection.")
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))

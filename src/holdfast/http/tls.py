@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from holdfast.exceptions import ConfigurationError
@@ -159,11 +162,87 @@ def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> N
         # An encrypted key must not make the process ask for a password at an unattended terminal.
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigurationError(
-            f"the certificate and key cannot be read from {certificate}{(f' and {key}' if key else '')}: {error}",
-            remedy="The certificate's file must be PEM and contain the chain; the key must be PEM, unencrypted, in "
-            "its own file or the same one.",
-        ) from error
+        raise _unusable_chain(certificate, key, error) from error
+
+
+def _unusable_chain(certificate: str, key: str | None, error: Exception) -> ConfigurationError:
+    try:
+        chain, private = (Path(one).read_bytes() for one in (certificate, key or certificate))
+    except OSError as unread:
+        return ConfigurationError(f"cannot read {unread.filename}: {unread.strerror}", remedy="Check the path.")
+    named = key or certificate
+    if b"-----BEGIN CERTIFICATE-----" not in chain:
+        other = " It has a private key: perhaps the two files are exchanged." if _KEY.search(chain) else ""
+        return ConfigurationError(
+            f"{certificate} has no certificate in PEM",
+            remedy=f"Name the file with the certificate and its chain.{other} To convert DER: openssl x509 -inform der "
+            "-in FILE -out server.pem.",
+        )
+    if _KEY.search(private) is None:
+        where = "" if key else " Or name the file of the key."
+        return ConfigurationError(
+            f"{named} has no private key in PEM", remedy=f"Name the file with the certificate's private key.{where}"
+        )
+    if b"ENCRYPTED" in private:
+        return ConfigurationError(
+            f"the private key in {named} is encrypted, and an unattended process has nobody to ask for its password",
+            remedy=f"Decrypt it: openssl pkey -in {named} -out plain.pem, readable only by the endpoint's user.",
+        )
+    if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+        return ConfigurationError(
+            f"{named} is not the private key of the certificate in {certificate}",
+            remedy="Name the key that the certificate is for. In the certificate's file, its own certificate comes "
+            "before those of its issuers.",
+        )
+    return ConfigurationError(
+        f"the certificate and key cannot be read from {certificate}{(f' and {key}' if key else '')}: {error}",
+        remedy="The certificate's file must be PEM and contain the chain; the key must be PEM, unencrypted, in "
+        "its own file or the same one.",
+    )
+
+
+_KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----")
+_FIRST = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+def own_validity(file: str) -> tuple[float, float] | None:
+    """Return since when and until when the first certificate in a file is valid, in seconds since 1970.
+
+    Returns:
+        None if the file has no certificate that can be read.
+    """
+    try:
+        found = _FIRST.search(Path(file).read_text(encoding="ascii", errors="replace"))
+        if found is None:
+            return None
+        certificate = _parts(ssl.PEM_cert_to_DER_cert(found.group()))[0][1]
+        fields = _parts(_parts(certificate)[0][1])
+        # RFC 5280, 4.1: the version, which is tagged, the serial number, the algorithm, the issuer, the validity.
+        validity = _parts(fields[4 if fields[0][0] == 0xA0 else 3][1])
+        since, until = (_seconds(tag, content.decode("ascii")) for tag, content in validity)
+    except (OSError, ValueError, IndexError):
+        return None
+    return since, until
+
+
+def _parts(data: bytes) -> list[tuple[int, bytes]]:
+    """Return the values in data encoded by DER, each with its tag."""
+    found, at = [], 0
+    while at < len(data):
+        tag, size, at = data[at], data[at + 1], at + 2
+        if size & 0x80:
+            count = size & 0x7F
+            size, at = int.from_bytes(data[at : at + count], "big"), at + count
+        found.append((tag, data[at : at + size]))
+        at += size
+    return found
+
+
+def _seconds(tag: int, text: str) -> float:
+    """Return a time (RFC 5280, 4.1.2.5) in seconds since 1970. UTCTime has two digits of the year."""
+    if tag == 0x17:
+        text = ("19" if text[:2] >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def _load_authorities(context: ssl.SSLContext, file: str) -> None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import log, warn_of_validity
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import RSA_SHA1, RSA_SHA256, SHA1, SHA256, Kind
@@ -46,7 +46,6 @@ _ISSUE_V3: Final = (
     "Peers that trust its issuer accept only version 3. Issue it again: openssl x509 -req with -extfile, and there "
     "basicConstraints=CA:FALSE."
 )
-_RENEW: Final = "Renew it, or correct this machine's clock. Peers refuse its signatures."
 _NEW_KEY: Final = "openssl req -newkey rsa:2048 -nodes -keyout KEY -out REQUEST"
 
 _HASHES: Final[dict[str, hashes.HashAlgorithm]] = {
@@ -211,9 +210,8 @@ class Credential:
         found = self.certificate.found
         if found.version is not x509.Version.v3:
             log.warning("certificate.outdated", file=file, version=found.version.name, remedy=_ISSUE_V3)
-        if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
-            since, until = (f"{at:%Y-%m-%d}" for at in (found.not_valid_before_utc, found.not_valid_after_utc))
-            log.warning("certificate.not_valid", file=file, since=since, until=until, remedy=_RENEW)
+        since, until = found.not_valid_before_utc.timestamp(), found.not_valid_after_utc.timestamp()
+        warn_of_validity(file, since, until, now.timestamp(), "Peers refuse its signatures.")
 
     def sign(self, data: bytes, algorithm: str) -> bytes:
         return self._key.sign(data, padding.PKCS1v15(), _HASHES[algorithm])

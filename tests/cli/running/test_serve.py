@@ -319,7 +319,7 @@ def test_a_certificate_that_is_none_is_a_sentence(run: Any, module: str, tmp_pat
     (tmp_path / "server.pem").write_text("not a certificate")
     result = run("serve", f"{module}:app", "--tls-cert", "server.pem")
     assert result.code == 1
-    assert "the certificate and key cannot be read from server.pem" in result.err
+    assert "server.pem has no certificate in PEM" in result.err
     result = run("serve", f"{module}:app", "--tls-key", "server.pem")
     assert result.code == 2
     assert "--tls-cert" in result.err
