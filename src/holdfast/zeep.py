@@ -30,7 +30,7 @@ from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
 from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of
-from holdfast.exceptions import ConfigurationError, OperationFault, PeerFault
+from holdfast.exceptions import ConfigurationError, DeliveryError, OperationFault, PeerFault
 from holdfast.settings import check_seconds, check_texts
 from holdfast.store import Store
 from holdfast.store.address import check_location
@@ -290,7 +290,10 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
         body = inlined_body(reply.body_bytes, reply.attachments)
         return self._response(200, self._describe().envelope, reply.header_bytes, body)
 
-    def _fault(self, operation: Operation, fault: PeerFault, call: Call[SentT]) -> Fault:
+    def _fault(self, operation: Operation, fault: PeerFault, call: Call[SentT]) -> Fault | DeliveryError:
+        # No reply: it stopped the source. The program must not take it for the service's answer to this call.
+        if not fault.message_id:
+            return DeliveryError(fault.message, remedy=fault.remedy)
         contract = self._describe()
         call._fault = fault
         if call is not _current.get() or not call._is_chosen:
@@ -392,6 +395,7 @@ class Transport(NoAsyncWith, _Reliable[sync.Sent]):
                 transport is closed.
             Fault: the service answered with a fault.
             NotAcknowledged: the reply is not here in time; the request stays stored and is repeated.
+            DeliveryError: sending has stopped; says why, whether the request is stored, and what to do.
         """
         _check_caller(is_async=False)
         source = self.open()

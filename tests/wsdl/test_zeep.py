@@ -20,7 +20,15 @@ from order_service import Orders, in_one_document
 from zeep.wsse.username import UsernameToken
 
 import holdfast
-from holdfast import ConfigurationError, Destination, Message, NotAcknowledged, SourceHTTP
+from holdfast import (
+    ConfigurationError,
+    DeliveryError,
+    Destination,
+    Message,
+    NotAcknowledged,
+    PeerFault,
+    SourceHTTP,
+)
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.zeep import AsyncTransport, Transport
 
@@ -127,6 +135,47 @@ async def test_a_fault_is_confirmed_like_a_reply(serve: Any, chosen: str | None,
             assert transport.source.unconfirmed() == []
 
     await in_thread(program)
+
+
+@pytest.mark.parametrize("operation", ["Price", "CancelOrder"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_call_after_a_refused_message_is_no_fault_of_the_service(
+    serve: Any, tmp_path: Path, operation: str, is_async: bool
+) -> None:
+    """The destination refuses the first message: later ones are neither stored nor answered."""
+    app = Destination(":memory:", wsdl=Orders().wsdl)
+
+    @app.on("urn:other")
+    def other(message: Message) -> None: ...
+
+    url = await serve(app)
+    values = {"item": "nail"} if operation == "Price" else {"number": 2}
+    store = tmp_path / "outbox"
+
+    async def calls() -> None:
+        transport = AsyncTransport(store)
+        client = await in_thread(lambda: zeep.AsyncClient(f"{url}?wsdl", transport=transport))
+        async with transport:
+            await client.service.CancelOrder(number=1)
+            with pytest.raises(PeerFault):
+                await transport.source.flush(60)
+            with pytest.raises(DeliveryError, match="not stored, because sending has stopped") as caught:
+                await client.service[operation](**values)
+            assert "discard" in caught.value.remedy
+            assert transport.source.progress.stored == 1
+
+    def program() -> None:
+        with Transport(store) as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            client.service.CancelOrder(number=1)
+            with pytest.raises(PeerFault):
+                transport.source.flush(60)
+            with pytest.raises(DeliveryError, match="not stored, because sending has stopped") as caught:
+                client.service[operation](**values)
+            assert "discard" in caught.value.remedy
+            assert transport.source.progress.stored == 1
+
+    await (calls() if is_async else in_thread(program))
 
 
 async def test_an_async_client_calls_at_the_same_time(serve: Any, tmp_path: Path) -> None:

@@ -814,7 +814,7 @@ async def test_a_stopped_key_fails_no_send_to_another_and_flush_waits_for_these(
             await stuck.acknowledged(60)
         for number in range(3):
             await source.send(f"<n>{number}</n>", action=ACTION, sequence_key="other")
-        with pytest.raises(PeerFault):
+        with pytest.raises(DeliveryError, match=r"not stored, because sending has stopped.*No handler here"):
             await source.send("<n>9</n>", action=ACTION, sequence_key="stuck")
         with pytest.raises(PeerFault):
             await source.flush(60)

@@ -12,7 +12,7 @@ from holdfast.core.records import Record
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.source.message_ids import MessageIds
-from holdfast.exceptions import HoldfastError, PeerFault
+from holdfast.exceptions import DeliveryError, HoldfastError, PeerFault
 
 
 @dataclass
@@ -113,6 +113,19 @@ class Lane:
         """
         if self.stop_error is not None:
             raise self.stop_error
+
+    def check_taking(self) -> None:
+        """Check that a message may be stored, as :meth:`check`.
+
+        Raises:
+            DeliveryError: Sending has stopped. It is no PeerFault: the service never saw this message.
+        """
+        if isinstance(self.stop_error, PeerFault):
+            raise DeliveryError(
+                f"the message is not stored, because sending has stopped: {self.stop_error.message}",
+                remedy=self.stop_error.remedy,
+            )
+        self.check()
 
     def tell_submitted(self, first: int, last: int) -> None:
         """Inform the callers of messages that are durable here."""
