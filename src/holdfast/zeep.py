@@ -50,6 +50,8 @@ __all__ = ["AsyncTransport", "Call", "Fault", "Transport"]
 _ADDRESSING = ("http://www.w3.org/2005/08/addressing", "http://schemas.xmlsoap.org/ws/2004/08/addressing")
 _SECURITY = "wssecurity-secext"
 """Part of the namespace of the Security header."""
+_OWN_HEADERS = ("soapaction", "content-type")
+"""The HTTP headers that zeep itself sets, in lower case. The source writes its own."""
 _ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
 
 _current: ContextVar[Call[Any] | None] = ContextVar("holdfast_zeep_call", default=None)
@@ -238,6 +240,14 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
                 remedy=f"If the address is right, give it to the transport too: Transport(store, to={address!r}). "
                 "Otherwise choose the port of the client with port_name, and that of the transport with port.",
             )
+        further = [name for name in headers if name.lower() not in _OWN_HEADERS]
+        if further:
+            raise ConfigurationError(
+                f"The client sets the HTTP headers {', '.join(further)}, which the transport would not send: it stores "
+                "messages, and HTTP headers belong to one transmission. Nothing was stored.",
+                remedy="Leave them out of extra_http_headers and plugins, and give them to the transport: "
+                "Transport(store, http=holdfast.SourceHTTP(headers={…})).",
+            )
         call = _current.get() or Call(timeout=self._reply_timeout)
         return call, self._outgoing(envelope, headers, call)
 
@@ -391,8 +401,8 @@ class Transport(NoAsyncWith, _Reliable[sync.Sent]):
         """Send an envelope of zeep's, for zeep.
 
         Raises:
-            ConfigurationError: the client is asynchronous, calls another port, or adds a Security header; or the
-                transport is closed.
+            ConfigurationError: the client is asynchronous, calls another port, or adds a Security header or HTTP
+                headers; or the transport is closed.
             Fault: the service answered with a fault.
             NotAcknowledged: the reply is not here in time; the request stays stored and is repeated.
             DeliveryError: sending has stopped; says why, whether the request is stored, and what to do.

@@ -332,6 +332,30 @@ async def test_a_security_header_of_the_client_is_refused_and_nothing_is_stored(
     await in_thread(program)
 
 
+@pytest.mark.parametrize("how", ["settings", "plugin"])
+async def test_http_headers_of_the_client_are_refused_and_nothing_is_stored(serve: Any, how: str) -> None:
+    class Plugin(zeep.Plugin):  # type: ignore[misc]
+        def egress(self, envelope: Any, http_headers: dict[str, str], *_: Any) -> Any:
+            return envelope, http_headers | {"X-Tenant": "7"}
+
+    url = await serve(Orders().app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            plugins = [Plugin()] if how == "plugin" else []
+            extra = {"X-Tenant": "7"} if how == "settings" else None
+            client = zeep.Client(f"{url}?wsdl", transport=transport, plugins=plugins)
+            with (
+                client.settings(extra_http_headers=extra),
+                pytest.raises(ConfigurationError, match="HTTP headers X-Tenant") as caught,
+            ):
+                client.service.Price(item="nail")
+            assert "SourceHTTP(headers=" in caught.value.remedy
+            assert transport.source.progress.stored == 0
+
+    await in_thread(program)
+
+
 async def test_a_closed_transport_refuses_everything(serve: Any, tmp_path: Path) -> None:
     url = await serve(Orders().app)
 
