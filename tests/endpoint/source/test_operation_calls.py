@@ -51,6 +51,20 @@ async def test_a_one_way_operation_returns_the_stored_message(serve: Any) -> Non
     assert orders.cancelled == [7]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "values", "named"),
+    [(("nail",), {"item": "screw"}, "item"), (("nail", "EUR"), {"currency": "USD"}, "currency")],
+)
+async def test_a_field_with_two_values_is_refused(
+    serve: Any, arguments: tuple[str, ...], values: dict[str, str], named: str
+) -> None:
+    url = (await serve(Orders().app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(EnvelopeError, match=f"two values for the field '{named}'"):
+            await source.call("Price", *arguments, **values)
+        assert source.progress.stored == 0
+
+
 async def test_a_declared_fault_arrives_with_its_values(serve: Any) -> None:
     url = (await serve(Orders().app)).url
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:

@@ -7,7 +7,7 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
 from holdfast.endpoint.arguments import check_class
@@ -87,6 +87,7 @@ class OperationCalls:
         check_class("operation", operation, str, optional=False)
         contract = await self._described()
         found = contract.operation(operation)
+        _check_given_once(found, arguments, values)
         try:
             body = contract.request(found, arguments, values)
         except EnvelopeError as error:
@@ -139,6 +140,22 @@ class OperationCalls:
 
         async def request(self, body: bytes, *, timeout: float | None, **fields: Unpack[MessageFields]) -> Any:
             """See :meth:`Source.request`."""
+
+
+def _check_given_once(operation: Operation, arguments: tuple[Any, ...], values: Container[str]) -> None:
+    """Check that no field has a value by position and another one by name.
+
+    Raises:
+        EnvelopeError: one has; names it.
+    """
+    from holdfast.wsdl.contract import fields
+
+    twice = [name for name, _ in zip(fields(operation.input), arguments, strict=False) if name in values]
+    if twice:
+        raise EnvelopeError(
+            f"{operation.name} got two values for the field {twice[0]!r}: one by position and one by name",
+            remedy="Give each field one value. Nothing was stored.",
+        )
 
 
 def _misspelt_options(operation: Operation, values: Iterable[str]) -> str:
