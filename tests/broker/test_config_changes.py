@@ -148,3 +148,14 @@ def test_nodes_compare_no_secret_and_no_place_of_a_file(tmp_path: Path, monkeypa
     (tmp_path / "two-users").write_text("ann:hidden\nbob:hidden\n")
     other = shared("two-users", "password_file = 'one'")
     assert [name for name in one if one[name] != other[name]] == ["security"]
+
+
+def test_the_password_of_the_database_may_be_replaced_in_its_file(tmp_path: Path) -> None:
+    text = b"store = 'postgresql://me@db.example/orders'\nstore_password_file = 'password'\n"
+    (tmp_path / "password").write_text("old")
+    running = parse_config(text, "broker.toml", tmp_path)
+    (tmp_path / "password").write_text("new")
+    assert parse_config(text, "broker.toml", tmp_path, running=running).store_location() == running.store_location()
+    (tmp_path / "other").write_text("new")
+    with pytest.raises(ConfigurationMistakes, match="cannot change while the broker runs"):
+        parse_config(text.replace(b"'password'", b"'other'"), "broker.toml", tmp_path, running=running)

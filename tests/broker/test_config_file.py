@@ -832,8 +832,12 @@ credentials.token_env = "ORDERS_TOKEN"
     )
     assert SECRET not in repr(config)
     assert config.admin.listener().token == SECRET
-    assert config.store_location() == f"postgresql://me:{SECRET}@db.example/orders"
-    assert SECRET not in read_address(config.store_location()).shown
+    assert config.store_location() == f"postgresql://me@db.example/orders?password_file={tmp_path}/password"
+    assert read_address(config.store_location()).password() == SECRET
+    (tmp_path / "password").write_text("another")
+    assert read_address(config.store_location()).password() == "another"
+    (tmp_path / "password").unlink()
+    assert read_address(config.store_location()).password() is None
     first, second = config.forwarders
     assert first.credentials is not None and second.credentials is not None and first.proxy is not None
     assert first.credentials.authorization() == "Basic bWU6Z2VoZWltbmlzLTcyNjE="

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from databases import PostgreSQL
+from databases import GUARDED, PASSWORD, PostgreSQL
 
 from holdfast.cluster.inspection import read_status
 from holdfast.cluster.lease_database import LeaseDatabase, conninfo_of, space_of
@@ -36,7 +36,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError
 from holdfast.store import open_store
-from holdfast.store.address import read_address
+from holdfast.store.address import read_address, with_password_file
 
 PARTITIONS = 8
 Sessions = Callable[..., LeaseDatabase]
@@ -525,3 +525,24 @@ def test_the_spaces_are_those_of_the_workers_stores(location: str) -> None:
 def test_a_url_of_another_database_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="is not the URL of a PostgreSQL database"):
         LeaseDatabase("mysql://u@host/db", "a", "http://a/", PARTITIONS, LeasePolicy())
+
+
+def test_a_node_reads_a_replaced_password_from_its_file(server: PostgreSQL, tmp_path: Path) -> None:
+    server.sql(f"CREATE SCHEMA rotated AUTHORIZATION {GUARDED}; ALTER ROLE {GUARDED} SET search_path TO rotated")
+    (tmp_path / "password").write_text(PASSWORD)
+    location = with_password_file(server.url("rotated", user=GUARDED), str(tmp_path / "password"))
+    session = LeaseDatabase(location, "a", "http://a/", PARTITIONS, LeasePolicy(120.0))
+    try:
+        session.run(Enter())
+        server.sql(f"ALTER ROLE {GUARDED} PASSWORD 'new'")
+        server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{GUARDED}'")
+        with pytest.raises(NoAnswer):
+            session.run(Enter())
+        with pytest.raises(NoAnswer, match=r"store_password_file and ~/\.pgpass again"):
+            session.run(Enter())
+        (tmp_path / "password").write_text("new\n")
+        assert session.run(Enter()) == Entered(True, False)
+        assert read_status(location).partitions
+    finally:
+        session.close()
+        server.sql(f"ALTER ROLE {GUARDED} PASSWORD '{PASSWORD}'; ALTER ROLE {GUARDED} RESET ALL")

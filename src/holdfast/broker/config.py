@@ -54,7 +54,7 @@ from holdfast.http.tls import ClientTLS, ServerTLS
 from holdfast.security.username_token import LIFE, SKEW
 from holdfast.security.users import Users
 from holdfast.settings import MAX_WORKERS, Bytes, Seconds, SecondsOrZero, Within
-from holdfast.store.address import is_kafka
+from holdfast.store.address import is_kafka, is_sql, with_password_file
 from holdfast.wire import Limits
 
 MAX_ROUTES = 1_000
@@ -425,7 +425,7 @@ class BrokerConfig:
 
     Args:
         store: Directory, or URL of a database, of the broker's store.
-        store_password_file: File with the password of the database.
+        store_password_file: File with the password of the database, which is read again for each new connection.
         store_password_env: Environment variable with the password of the database.
         partitions: Number of partitions of each queue for one-way messages. A Sequence stays in one partition, which
             keeps its order. The number is fixed when the store is created: 64 by default.
@@ -477,8 +477,8 @@ class BrokerConfig:
     policies: tuple[PolicyConfig, ...] = ()
 
     def store_location(self) -> str:
-        """The store's location, with the password of a database: a secret. In a URL of Kafka, the name of the node
-        replaces ``{node}``.
+        """The store's location, with the password of a database, or with the file that contains it: a secret. In a URL
+        of Kafka, the name of the node replaces ``{node}``.
 
         Raises:
             ConfigurationError: The environment variable contains no valid name.
@@ -489,6 +489,8 @@ class BrokerConfig:
         password = self.store_password_file or self.store_password_env
         if password is None:
             return store
+        if self.store_password_file is not None and is_sql(store):
+            return with_password_file(store, password.origin)
         parts = urlsplit(store)
         user, _, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{user}:{quote(password.reveal(), '')}@{host}"))

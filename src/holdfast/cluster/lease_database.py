@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -43,7 +44,7 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.server_warnings import read_warnings
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
-from holdfast.store.sql.dialects import LOCK_KEY, is_refusal, postgresql_remedy
+from holdfast.store.sql.dialects import LOCK_KEY, LOGIN_REMEDY, is_refusal, postgresql_remedy, refuses_login
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
 LEAST_VERSION: Final = 14
@@ -110,7 +111,8 @@ class LeaseDatabase:
             "secret": secret,
         }
         self._partitions = partitions
-        self._conninfo = conninfo_of(location, policy.silence, f"holdfast-node {address.space} {node}")
+        self._conninfo = partial(conninfo_of, location, policy.silence, f"holdfast-node {address.space} {node}")
+        self._conninfo()  # is the URL valid?
         self._settings = _settings(policy.silence)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
@@ -193,12 +195,13 @@ class LeaseDatabase:
                     remedy=postgresql_remedy(error.sqlstate or "", said)
                     or "Correct the URL, or grant its user what is missing.",
                 ) from error
-            raise NoAnswer(said) from error
+            remedy = LOGIN_REMEDY if refuses_login(error.sqlstate or "", said) else ""
+            raise NoAnswer(f"{clause(said)}. {remedy}" if remedy else said) from error
 
     def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is not None:
             return self._connection
-        connection = psycopg.connect(self._conninfo, autocommit=True)
+        connection = psycopg.connect(self._conninfo(), autocommit=True)
         self._connection = connection
         connection.add_notice_handler(self._noticed)
         if not self._was_connected:
@@ -361,7 +364,7 @@ class LeaseDatabase:
         """Check that this is a session of the server: a pooler of transactions gives the process that served one
         connection to the next one with a transaction."""
         mine = connection.execute("SELECT pg_backend_pid()").fetchone()
-        with psycopg.connect(self._conninfo) as other:
+        with psycopg.connect(self._conninfo()) as other:
             is_pooled = other.execute("SELECT pg_backend_pid()").fetchone() == mine
             is_pooled = is_pooled or connection.execute("SELECT pg_backend_pid()").fetchone() != mine
         if is_pooled:
@@ -510,7 +513,7 @@ def space_of(space: str, partition: int) -> str:
 
 
 def conninfo_of(location: str, silence: float, application: str) -> str:
-    """Return the connection string of a database for psycopg.
+    """Return the connection string of a database for psycopg, with what the password's file contains now.
 
     Args:
         location: The URL of the database.
@@ -538,6 +541,8 @@ def conninfo_of(location: str, silence: float, application: str) -> str:
         "keepalives_count": seconds,
         "tcp_user_timeout": round(silence * 1000),
     }
+    if (password := address.password()) is not None:
+        given["password"] = password
     return make_conninfo(**{**ours, **given})
 
 

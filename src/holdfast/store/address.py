@@ -6,6 +6,7 @@ installed.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ _NO_PATH = re.compile("[\x00\ud800-\udc7f\udd00-\udfff]")
 _EXAMPLE = "postgresql://user@host/database?space=orders"
 
 
-_OURS = ("space", "patience")
+_OURS = ("space", "patience", "password_file")
 _LIBPQ = """
     application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation
     gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname
@@ -65,6 +66,7 @@ class SQLAddress:
         patience: Seconds for which an opening retries while the database does not answer. The same limit applies to a
             call of a store without a running endpoint.
         shown: The URL without the password, for people.
+        password_file: A file with the password, which is used instead of one in the URL; "": none.
     """
 
     url: str = field(repr=False)
@@ -72,6 +74,15 @@ class SQLAddress:
     space: str
     patience: float
     shown: str
+    password_file: str = ""
+
+    def password(self) -> str | None:
+        """Return what the file contains now, so that a password can be replaced while a server runs; None if there is
+        no file, or if it is unreadable."""
+        try:
+            return Path(self.password_file).read_text("utf-8-sig").strip("\r\n") if self.password_file else None
+        except (OSError, ValueError):
+            return None
 
 
 def is_sql(location: object) -> bool:
@@ -176,7 +187,7 @@ def read_address(location: str) -> SQLAddress:
         )
     others = urlencode([(name, value) for name, value in options if name not in _OURS], safe="/:")
     url = f"{database}+{driver}://{rest}" + (f"?{others}" if others else "")
-    return SQLAddress(url, database, space, patience, shown(location))
+    return SQLAddress(url, database, space, patience, shown(location), _last(options, "password_file", ""))
 
 
 def _check_options(options: list[tuple[str, str]], driver: str, text: str) -> None:
@@ -213,6 +224,11 @@ def beside(location: str, name: str) -> str:
     rest, _, query = location.partition("?")
     options = [(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != "space"]
     return f"{rest}?{urlencode([*options, ('space', space)], safe='/:')}"
+
+
+def with_password_file(location: str, file: str) -> str:
+    """Return the URL of a database with the file that contains the password."""
+    return f"{location}{'&' if '?' in location else '?'}{urlencode({'password_file': os.path.abspath(file)}, safe='/')}"
 
 
 def with_partition(location: str, partition: int) -> str:

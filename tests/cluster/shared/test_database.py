@@ -63,7 +63,7 @@ def test_a_new_connection_creates_nothing_again_and_waits_for_no_vacuum(servers:
     one, two = SharedDatabase(location), SharedDatabase(location)
     schema = SCHEMA + "; CREATE INDEX IF NOT EXISTS shared_test_number ON shared_test (number)"
     assert one.run(schema, ADD, name="a") == [(1,)]
-    with psycopg.connect(one._conninfo) as vacuum:
+    with psycopg.connect(one._conninfo()) as vacuum:
         vacuum.execute("LOCK TABLE shared_test IN SHARE UPDATE EXCLUSIVE MODE")
         assert two.run(schema, COUNT) == [(1,)]
     two.close()

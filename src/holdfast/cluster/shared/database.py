@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Generator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -47,7 +47,8 @@ class SharedDatabase:
 
     def __init__(self, location: str) -> None:
         self.space = read_address(location).space
-        self._conninfo = conninfo_of(location, PATIENCE, f"holdfast-shared {self.space}")
+        self._conninfo = partial(conninfo_of, location, PATIENCE, f"holdfast-shared {self.space}")
+        self._conninfo()  # is the URL valid?
         self._lock = threading.Lock()
         self._connection: _Bounded | None = None
         self._away_until = 0.0
@@ -88,7 +89,7 @@ class SharedDatabase:
 
     def _connected(self) -> _Bounded:
         if self._connection is None:
-            self._connection = _Bounded.connect(self._conninfo, autocommit=True)
+            self._connection = _Bounded.connect(self._conninfo(), autocommit=True)
             self._connection.execute(_SETTINGS, {"limit": str(round(PATIENCE * 1000))})
         return self._connection
 

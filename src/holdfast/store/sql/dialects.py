@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 
-from holdfast.exceptions import StoreFailed
+from holdfast.exceptions import StoreFailed, clause
 from holdfast.store.sql.changes import PIECE_BYTES, Kind, Row, Write
 from holdfast.store.sql.postgresql_batch import BatchSender
 from holdfast.store.sql.schema import columns, keys, spaces
@@ -85,6 +85,10 @@ class Dialect(Protocol):
         """Whether a retry may succeed: the server is away, full, or busy."""
         ...
 
+    def refuses_login(self, error: SQLAlchemyError) -> bool:
+        """Whether the server refuses the user or the password."""
+        ...
+
     def remedy(self, error: SQLAlchemyError) -> str:
         """Return a remedy for the error; "" if none is known."""
         ...
@@ -98,6 +102,17 @@ def said(error: SQLAlchemyError) -> str:
     else:
         text = str(error.args[0]) if error.args else type(error).__name__
     return " ".join(text.split()) or type(error).__name__
+
+
+def may_pass(dialect: Dialect, error: SQLAlchemyError) -> bool:
+    """Whether a retry of a store that has been open may succeed: also with a password that is being replaced."""
+    return dialect.is_passing(error) or dialect.refuses_login(error)
+
+
+def explained(dialect: Dialect, error: SQLAlchemyError) -> str:
+    """Return the message of an error that a store waits out; with a remedy if it does not pass by itself."""
+    remedy = dialect.remedy(error) if dialect.refuses_login(error) else ""
+    return f"{clause(said(error))}. {remedy}" if remedy else said(error)
 
 
 NO_CONNECTION_LEFT = (
@@ -115,6 +130,19 @@ def is_refusal(text: str) -> bool:
     return "FATAL:" in text and not any(words in text for words in _PASSING_WORDS)
 
 
+LOGIN_REMEDY = (
+    "Check the user and the password. Each attempt reads store_password_file and ~/.pgpass again. After a change of "
+    "the URL, of store_password_env or of PGPASSWORD, restart."
+)
+
+
+def refuses_login(state: str, text: str) -> bool:
+    """Whether PostgreSQL refuses the user or the password; the arguments are as in :func:`postgresql_remedy`."""
+    return state.startswith("28") or any(
+        words in text for words in ("authentication failed", "no pg_hba.conf entry", "no password supplied")
+    )
+
+
 def postgresql_remedy(state: str, text: str) -> str:
     """Return a remedy for an error of PostgreSQL; "" if none is known.
 
@@ -122,10 +150,8 @@ def postgresql_remedy(state: str, text: str) -> str:
         state: Its SQLSTATE; "" if there is none, as during the connection.
         text: Its message.
     """
-    if state.startswith("28") or any(
-        words in text for words in ("authentication failed", "no pg_hba.conf entry", "no password supplied")
-    ):
-        return "Check the user and the password: in the URL, in store_password_file, in PGPASSWORD or in ~/.pgpass."
+    if refuses_login(state, text):
+        return LOGIN_REMEDY
     if state == "3D000" or ("database" in text and "does not exist" in text):
         return "Create the database: createdb --owner USER DATABASE."
     if state == "42501":
@@ -239,6 +265,9 @@ class PostgreSQL:
             return False
         return error.connection_invalidated or isinstance(error, OperationalError)
 
+    def refuses_login(self, error: SQLAlchemyError) -> bool:
+        return refuses_login(_sqlstate(error), said(error))
+
     def remedy(self, error: SQLAlchemyError) -> str:
         return postgresql_remedy(_sqlstate(error), said(error))
 
@@ -326,10 +355,13 @@ class MariaDB:
             return False
         return error.connection_invalidated or _code(error) in self._PASSING or 2000 <= _code(error) < 3000
 
+    def refuses_login(self, error: SQLAlchemyError) -> bool:
+        return _code(error) in (1045, 1698)
+
     def remedy(self, error: SQLAlchemyError) -> str:
         match _code(error):
             case 1045 | 1698:
-                return "Check the user and the password in the URL."
+                return "Check the user and the password, in the URL or in store_password_file."
             case 1049:
                 return "Create the database: CREATE DATABASE name."
             case 1044 | 1142:

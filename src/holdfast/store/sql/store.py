@@ -46,7 +46,7 @@ from holdfast.store.sql import schema as schema
 from holdfast.store.sql.changes import EnqueuedRecord, SQLChanges
 from holdfast.store.sql.content import find_content, partition_of, snapshot_of
 from holdfast.store.sql.contents import SQLContents
-from holdfast.store.sql.dialects import Fenced, dialect_of, said
+from holdfast.store.sql.dialects import Fenced, dialect_of, explained, may_pass, said
 from holdfast.store.sql.records import StoredRecords
 from holdfast.store.sql.schema import SPACE_SHIFT
 from holdfast.store.sql.transaction import Transaction
@@ -137,8 +137,13 @@ class SQLStore(Reads):
                 f"{self.place!r} is not the URL of a database.",
                 remedy="Example: postgresql://user@host/database?space=orders",
             ) from error
+        event.listen(engine, "do_connect", self._log_in)
         event.listen(engine, "connect", lambda connection, _record: self._dialect.begin(connection))
         return engine
+
+    def _log_in(self, _dialect: Any, _record: Any, _arguments: Any, options: dict[str, Any]) -> None:
+        if (password := self._address.password()) is not None:
+            options["password"] = password
 
     # --- opening --------------------------------------------------------------------------------------------------
 
@@ -516,11 +521,11 @@ class SQLStore(Reads):
                 result = call()
             except (SQLAlchemyError, _Unsettled, self._raised) as found:
                 error = found if isinstance(found, SQLAlchemyError | _Unsettled) else self._wrapped(found)
-                is_passing = isinstance(error, _Unsettled) or self._dialect.is_passing(error)
+                is_passing = isinstance(error, _Unsettled) or may_pass(self._dialect, error)
                 is_over = time.monotonic() > until and not self.outlasts
                 if not is_passing or is_over or self._closed.is_set():
                     raise self._failed(error, f"could not {what}") from found
-                why = str(error) if isinstance(error, _Unsettled) else said(error)
+                why = str(error) if isinstance(error, _Unsettled) else explained(self._dialect, error)
                 self.trouble = f"The database of the store at {self.place} failed: {why}"
                 # Not a sleep: a close ends it.
                 self._closed.wait(pause)
