@@ -10,6 +10,7 @@ import pytest
 from live_nodes import Node
 from standby import Primary, Standby
 
+from holdfast.cluster.inspection import read_status
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Enter, Join, Look, NoAnswer
@@ -66,13 +67,25 @@ def test_no_partition_moves_when_the_standby_is_promoted(
     assert (before, standby.sql("SELECT timeline FROM holdfast_cluster").strip()) == ("00000001", "00000002")
 
 
-def test_trust_ends_while_the_standby_confirms_nothing(standby: Standby, nodes: tuple[Node, Node]) -> None:
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("pause", "no synchronous standby confirms them"),
+        pytest.param("kill", "no synchronous standby is connected", marks=pytest.mark.crash),
+    ],
+)
+def test_trust_ends_while_the_standby_confirms_nothing(
+    standby: Standby, nodes: tuple[Node, Node], location: str, fault: str, why: str
+) -> None:
     mine = [node.view["mine"] for node in nodes]
-    standby.pause()
+    getattr(standby, fault)()
     for node in nodes:
+        node.wait(lambda node=node: node.logged("cluster.database_away"))
+        assert str(node.logged("cluster.database_away")[0]["reason"]).startswith(f"commits wait, because {why}")
         while max(node.trust()) > 0:
             pass
-    standby.resume()
+    assert read_status(location).problems[0].startswith(f"Commits wait, because {why}")
+    standby.resume() if fault == "pause" else standby.start()
     for node in nodes:
         while sum(seconds > 0 for seconds in node.trust()) < 3:
             pass

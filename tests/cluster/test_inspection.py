@@ -144,7 +144,7 @@ def test_a_commit_level_that_a_failover_may_undo_is_a_warning(server: PostgreSQL
     cluster.join("a", 0)
     try:
         server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'; SELECT pg_reload_conf()")
-        while not cluster.status().warnings[0].startswith("No synchronous standby"):
+        while not any("no synchronous standby is connected" in one for one in cluster.status().problems):
             pass
         for level in ("off", "local", "remote_write", "on", "remote_apply"):
             warnings = read_status(f"{cluster.location}&options=-csynchronous_commit%3D{level}").warnings
@@ -310,3 +310,10 @@ def test_the_status_shows_moved_partitions_until_they_are_released(server: Postg
     assert [one.moved_to for one in cluster.status().partitions] == [None, "b", None, None]
     server.sql("DELETE FROM holdfast_node WHERE name = 'b'")  # its wish ends with it
     assert [one.moved_to for one in cluster.status().partitions] == [None] * 4
+
+
+def test_a_read_only_database_is_the_first_problem(cluster: Cluster) -> None:
+    cluster.join("a", 0, 1, 2, 3)
+    read_only = read_status(f"{cluster.location}&options=-cdefault_transaction_read_only%3Don").problems
+    assert [one[:26] for one in read_only] == ["The database is read-only,"]
+    assert cluster.status().problems == ()

@@ -24,7 +24,7 @@ from holdfast.cluster.operating.status import (
     status_of,
 )
 from holdfast.cluster.rows import Report
-from holdfast.cluster.server_warnings import read_warnings
+from holdfast.cluster.server_warnings import read_problem, read_warnings
 from holdfast.exceptions import ConfigurationError, StoreAway, StoreError, StoreFailed, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import is_refusal, postgresql_remedy
@@ -119,6 +119,7 @@ def read_status(location: str) -> ClusterStatus:
             ownership = connection.execute(_OWNERSHIP.encode(), values).fetchall()
         assert cluster is not None
         warnings = read_warnings(connection, cluster[1])
+        problem = read_problem(connection)
         version = connection.info.parameter_status("server_version")
     return status_of(
         place,
@@ -130,7 +131,7 @@ def read_status(location: str) -> ClusterStatus:
         ],
         [SeenPartition(*row) for row in ownership],
         warnings,
-        _older_copy(lost[0] if lost is not None else ""),
+        (*([problem] if problem else []), *_older_copy(lost[0] if lost is not None else "")),
     )
 
 

@@ -7,8 +7,6 @@ for longer than a trusted node would act. Every error that a later attempt may n
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -41,7 +39,7 @@ from holdfast.cluster.rows import (
     Request,
     Tell,
 )
-from holdfast.cluster.server_warnings import read_warnings
+from holdfast.cluster.server_warnings import read_warnings, shut, why_silent
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
 from holdfast.store.sql.dialects import LOCK_KEY, LOGIN_REMEDY, is_refusal, postgresql_remedy, refuses_login
@@ -117,7 +115,7 @@ class LeaseDatabase:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
         self.warnings: tuple[str, ...] = ()
-        self._is_unconfirmed = False
+        self._is_unconfirmed = self._is_silent = False
         self._memory = memory or NodeMemory(None, node)
         self._is_restored = is_restored
         if is_restored:
@@ -136,6 +134,7 @@ class LeaseDatabase:
             NoAnswer: The connection was lost or refused, or the database cannot run the request now.
             ClusterRefused: The database or the cluster refuses this node.
         """
+        self._is_silent = False
         with self._explaining():
             connection = self._connected()
             answer = self._answer(connection, request)
@@ -161,10 +160,9 @@ class LeaseDatabase:
     def abort(self) -> None:
         """Let a running request fail. The server receives no request to cancel it, after which it would report a
         success that its standby does not have."""
-        connection = self._connection
-        if connection is not None:
-            with contextlib.suppress(OSError, psycopg.Error), _socket_of(connection) as one:
-                one.shutdown(socket.SHUT_RDWR)
+        self._is_silent = True
+        if (connection := self._connection) is not None:
+            shut(connection)
 
     def close(self) -> None:
         """End the session; its lock ends with it."""
@@ -187,6 +185,9 @@ class LeaseDatabase:
             was_connected = self._connection is not None
             self.close()
             said = " ".join(str(error).split()) or type(error).__name__
+            if self._is_silent:  # else the driver would report that this process closed the connection
+                found = clause(why_silent(self._conninfo()))
+                raise NoAnswer(found[:1].lower() + found[1:] or "the database did not answer in time") from error
             if self._memory.cluster and isinstance(error, _MISSING):
                 raise NoAnswer(self._missing) from error
             if _is_final(error, said, was_connected or self._was_connected):
@@ -578,12 +579,3 @@ def _is_final(error: psycopg.Error, said: str, was_connected: bool) -> bool:
     if error.sqlstate:
         return not is_outage(error)
     return not was_connected and is_refusal(said)
-
-
-@contextlib.contextmanager
-def _socket_of(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[socket.socket]:
-    one = socket.socket(fileno=os.dup(connection.fileno()))
-    try:
-        yield one
-    finally:
-        one.close()

@@ -1,7 +1,12 @@
-"""What an operator should change at the PostgreSQL server of a cluster: durability, connections and vacuum."""
+"""What an operator should change at the PostgreSQL server of a cluster: durability, connections and vacuum; and what
+keeps the server from confirming commits."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
+import threading
 from typing import Any, Final
 
 import psycopg
@@ -28,6 +33,63 @@ SELECT current_setting('fsync'), current_setting('full_page_writes'), current_se
 """
 """The last value: the connections that the user of this one may have, with all other users of the server.
 ``reset_val`` is what the workers' sessions begin with, whatever this session has set."""
+
+
+_WRITES: Final = """
+SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+    current_setting('synchronous_standby_names'),
+    (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
+    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
+    (SELECT extract(epoch FROM max(clock_timestamp() - query_start))::float8 FROM pg_stat_activity
+     WHERE wait_event = 'SyncRep')
+"""
+LONG_COMMIT: Final = 1.0
+"""Seconds after which a commit that waits for a standby is a problem."""
+SECONDS: Final = 2.0
+"""Seconds for which :func:`why_silent` waits for an answer."""
+
+
+def read_problem(connection: psycopg.Connection[tuple[Any, ...]]) -> str:
+    """Return why the server confirms no commit now, as a sentence with its remedy; "" if it does, or it is unknown."""
+    row = connection.execute(_WRITES.encode()).fetchone()
+    assert row is not None
+    is_standby, is_read_only, names, standbys, hidden, waited = row
+    if is_standby:
+        return (
+            "The database is a standby, which is read-only, so no node can renew its lease. Promote it, or name the "
+            "primary in the URL."
+        )
+    if is_read_only:
+        return (
+            "The database is read-only, so no node can renew its lease. Set default_transaction_read_only = off for "
+            "the server, the database and the user."
+        )
+    is_lost = names and not standbys and not hidden
+    if is_lost or (waited is not None and waited >= LONG_COMMIT):
+        which = "no synchronous standby is connected" if is_lost else "no synchronous standby confirms them"
+        return (
+            f"Commits wait, because {which}, so no node can renew its lease. Start the standby that "
+            f"synchronous_standby_names = '{names}' names, or change that setting."
+        )
+    return ""
+
+
+def why_silent(conninfo: str) -> str:
+    """Return :func:`read_problem` of a server that did not answer, from a session of its own."""
+    with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
+        timer = threading.Timer(SECONDS, shut, (connection,))
+        timer.start()
+        try:
+            return read_problem(connection)
+        finally:
+            timer.cancel()
+    return ""
+
+
+def shut(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Let a running request fail, from any thread, without a request to cancel it."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as one:
+        one.shutdown(socket.SHUT_RDWR)
 
 
 def read_warnings(connection: psycopg.Connection[tuple[Any, ...]], partitions: int) -> tuple[str, ...]:
@@ -62,7 +124,7 @@ def _of_standbys(names: str, standbys: int, hidden: int) -> list[str]:
         return []
     if hidden:
         return ["Whether a synchronous standby is connected is unknown: grant pg_monitor to the user."]
-    return ["No synchronous standby is connected: commits wait, and nodes stop when their leases end."]
+    return []  # a problem: see read_problem
 
 
 def needed_for(partitions: int) -> int:
