@@ -34,7 +34,7 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import Worker
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreFailed, StoreMissing
 from holdfast.store import open_store
 from holdfast.store.address import read_address, with_password_file
 
@@ -546,3 +546,20 @@ def test_a_node_reads_a_replaced_password_from_its_file(server: PostgreSQL, tmp_
     finally:
         session.close()
         server.sql(f"ALTER ROLE {GUARDED} PASSWORD '{PASSWORD}'; ALTER ROLE {GUARDED} RESET ALL")
+
+
+def test_a_database_without_an_encoding_is_refused(server: PostgreSQL) -> None:
+    server.sql("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    location = server.url().replace("/holdfast?", "/ascii?")
+    session = LeaseDatabase(location, "a", "http://a/", PARTITIONS, LeasePolicy(120.0))
+    try:
+        with pytest.raises(ClusterRefused) as refused:
+            session.run(Enter())
+        assert "ENCODING 'UTF8'" in refused.value.remedy
+        with pytest.raises(StoreFailed, match="has no encoding") as failed:
+            open_store(location)
+        assert "ENCODING 'UTF8'" in failed.value.remedy
+        with pytest.raises(StoreMissing):
+            open_store(location, read_only=True)
+    finally:
+        server.sql("DROP DATABASE ascii WITH (FORCE)")

@@ -42,7 +42,15 @@ from holdfast.cluster.rows import (
 from holdfast.cluster.server_warnings import read_warnings, shut, why_silent
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.store.address import read_address
-from holdfast.store.sql.dialects import LOCK_KEY, LOGIN_REMEDY, is_refusal, postgresql_remedy, refuses_login
+from holdfast.store.sql.dialects import (
+    ENCODING_REMEDY,
+    LOCK_KEY,
+    LOGIN_REMEDY,
+    NO_ENCODING,
+    is_refusal,
+    postgresql_remedy,
+    refuses_login,
+)
 from holdfast.store.sql.postgresql_batch import is_unconfirmed
 
 LEAST_VERSION: Final = 14
@@ -228,6 +236,10 @@ class LeaseDatabase:
         row = connection.execute(tables.SERVER.encode()).fetchone()
         assert row is not None
         version, is_standby, fsync, full_pages, pid, since = row
+        if connection.info.parameter_status("server_encoding") == NO_ENCODING:
+            raise ClusterRefused(
+                f"The database of the cluster at {self.place} has no encoding.", remedy=ENCODING_REMEDY
+            )
         if version < LEAST_VERSION * 10_000:
             raise ClusterRefused(
                 f"The database of the cluster at {self.place} is PostgreSQL {version // 10_000}.",
@@ -535,6 +547,7 @@ def conninfo_of(location: str, silence: float, application: str) -> str:
     seconds = max(2, round(silence))
     ours: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS,
+        "client_encoding": "utf8",  # otherwise a database without an encoding sends texts as bytes
         "application_name": application[:_LONGEST_APPLICATION],
         "keepalives_idle": 1,
         "keepalives_interval": 1,

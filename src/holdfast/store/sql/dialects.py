@@ -163,6 +163,9 @@ def postgresql_remedy(state: str, text: str) -> str:
     return ""
 
 
+NO_ENCODING = "SQL_ASCII"
+ENCODING_REMEDY = "Create the database with ENCODING 'UTF8': createdb --encoding UTF8 --template template0 DATABASE."
+
 LOCK_KEY = "hashtextextended('holdfast ' || coalesce(current_schema(), '') || ' ' || %s, 0)"
 """PostgreSQL's expression for the key of a lock, of its name. The name of a space's lock is the space."""
 
@@ -200,6 +203,7 @@ class PostgreSQL:
         ours = {
             "connect_timeout": CONNECT_SECONDS,
             "application_name": application,
+            "client_encoding": "utf8",  # otherwise a database without an encoding sends texts as bytes
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
@@ -225,6 +229,9 @@ class PostgreSQL:
         connection.commit()
 
     def require_durable(self, connection: Connection, place: str) -> None:
+        own: Any = connection.connection.dbapi_connection
+        if own.info.parameter_status("server_encoding") == NO_ENCODING:
+            raise StoreFailed(f"The database of the store at {place} has no encoding.", remedy=ENCODING_REMEDY)
         if connection.exec_driver_sql("SELECT current_setting('fsync')").scalar() != "on":
             raise StoreFailed(
                 f"The server of the store at {place} does not make commits durable: its fsync is off.",
