@@ -296,12 +296,12 @@ def test_a_purge_names_who_misses_records_and_deletes_none_still_to_be_sent() ->
     losses = steer(relay).would_drop(relay.queue, 0, 8)
     assert losses == [Loss("spark", "reader", 4), Loss("outbound/next", "outbound", 2)]
     assert [one.is_owed for one in losses] == [False, True]
-    steer(relay).purge(relay.queue, 0, 8)
+    steer(relay).purge(relay.queue, {0: 8})
     relay.settle()
     assert relay.kept.start <= 6, "the forwarder has the rest still to send"
     (behind,) = steer(relay).forwarders_behind(relay.queue, 0, 8)
     steer(relay).reset(behind, 8, relay.now)
-    steer(relay).purge(relay.queue, 0, 8)
+    steer(relay).purge(relay.queue, {0: 8})
     relay.settle()
     assert relay.kept == range(8, 10)
     assert relay.queue.description.fingerprint(0, 8), "a reader can still tell this queue from another"
@@ -311,11 +311,30 @@ def test_a_purge_names_who_misses_records_and_deletes_none_still_to_be_sent() ->
 def test_a_queue_that_keeps_for_ever_can_be_purged() -> None:
     relay = Relay()
     relay.come(*names(3))
-    steer(relay).purge(relay.queue, 0, 99)
+    steer(relay).purge(relay.queue, {0: 99})
     relay.settle()
     assert relay.kept == range(3, 3)
     relay.come("m3")
     assert relay.kept == range(3, 4)
+
+
+def test_a_purge_is_one_event_at_the_documented_level_for_all_partitions() -> None:
+    relay = Relay()
+    relay.come(*names(3))
+    relay.settle()
+    protocol = relay.protocol
+    protocol.effects.clear()
+    steer(relay).purge(relay.queue, dict.fromkeys(range(len(relay.queue.records.ends)), 3))
+    (told,) = [one for one in protocol.effects if isinstance(one, Incident)]
+    assert (told.name, told.level, told.detail) == (
+        "queue.purged",
+        "info",
+        {"queue": relay.queue.name, "records": 3, "below": {0: 3}},
+    )
+    relay.settle()
+    protocol.effects.clear()
+    steer(relay).purge(relay.queue, {0: 3})
+    assert not [one for one in protocol.effects if isinstance(one, Incident)]
 
 
 # --- the handlers' cursor -----------------------------------------------------------------------------------------

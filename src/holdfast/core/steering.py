@@ -7,7 +7,7 @@ deletion would lose.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.events import Incident
@@ -61,7 +61,7 @@ class Steering:
         self._commit = protocol.commit
 
     def _tell(self, told: Incident, **detail: object) -> None:
-        told.level, told.detail = "warning", detail
+        told.detail = detail
         self._protocol.effects.append(told)
 
     # --- inbound Sequences ----------------------------------------------------------------------------------------
@@ -364,8 +364,12 @@ class Steering:
             return 0
         return handling.give_up(partition, records, now)
 
-    def purge(self, queue: Queue, partition: int, below: int) -> None:
-        """Delete the records below that offset that no handler or forwarder needs; see :meth:`Queue.purge`."""
-
-        self._tell(Incident("queue.purged"), queue=queue.name, partition=partition, below=below)
-        queue.deletion.purge(partition, below)
+    def purge(self, queue: Queue, below: Mapping[int, int]) -> None:
+        """Delete the records of each partition below its offset that no handler or forwarder needs; see
+        :meth:`Queue.purge`."""
+        full = {one: end for one, end in sorted(below.items()) if end > queue.records.firsts[one]}
+        if full:
+            count = sum(end - queue.records.firsts[one] for one, end in full.items())
+            self._tell(Incident("queue.purged"), queue=queue.name, records=count, below=full)
+        for one, end in below.items():
+            queue.deletion.purge(one, end)

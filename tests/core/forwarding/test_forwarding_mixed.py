@@ -217,7 +217,7 @@ class Mixed(Chain):
     def purged(self) -> None:
         if self.broker.is_up:
             partition = self.chance.randrange(PARTITIONS)
-            self.steering.purge(self.broker.queue, partition, self.broker.queue.records.ends[partition])
+            self.steering.purge(self.broker.queue, {partition: self.broker.queue.records.ends[partition]})
 
     def requeued(self) -> None:
         if self.broker.is_up:

@@ -174,8 +174,8 @@ class QueueRoutes:
                 await self._give_up(steering, queue, one, end)
                 for outbox in steering.forwarders_behind(queue, one, end):
                     await pass_over(engine, outbox, end)
-            steering.purge(queue, one, end)
-            engine.touch()
+        steering.purge(queue, below)
+        engine.touch()
         await engine.durable()
         await engine.caught_up()  # the last record that goes is read before, for its fingerprint
         await engine.durable()
