@@ -125,6 +125,23 @@ def test_each_mistake_names_its_key_and_the_remedy(text: str, key: str, what: st
     assert (one.key, what in one.what, remedy in one.remedy) == (key, True, True), one
 
 
+@pytest.mark.parametrize("memory", ["file", "file/below", "locked", "new/below", "."])
+def test_a_memory_that_cannot_be_written_is_refused(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "locked")
+    text = f"{CLUSTER}memory = '{memory}'\n".encode()
+    if memory in ("new/below", "."):
+        assert parse_config(text, "broker.toml", tmp_path).cluster is not None
+        return
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse_config(text, "broker.toml", tmp_path)
+    (one,) = caught.value.mistakes
+    assert (one.key, "restored database" in one.what, "may write to" in one.remedy) == ("cluster.memory", True, True)
+
+
 @pytest.mark.parametrize("cluster", [CLUSTER, ON_KAFKA])
 def test_a_cluster_remembers_in_its_database_and_not_in_a_file_of_one_machine(cluster: str, tmp_path: Path) -> None:
     (tmp_path / "users.txt").write_text("alice:s3cret\n")

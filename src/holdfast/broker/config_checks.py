@@ -6,8 +6,10 @@ a check that needs it ends (``config.unreadable``). There is one check for each 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from holdfast.broker.cluster_config import SHORTEST_SECRET
 from holdfast.broker.config import (
@@ -140,6 +142,13 @@ def _of_workers(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("workers",), what, "Set store to a directory, or remove workers."
 
 
+def _is_writable(directory: Path) -> bool:
+    """Whether a directory may be written to, or may be created: a start on another machine shows the latter."""
+    if directory.exists():
+        return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
+    return all(one.is_dir() for one in directory.parents if one.exists())
+
+
 def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
     cluster = config.cluster
     if cluster is None:
@@ -156,6 +165,9 @@ def _of_the_cluster(config: BrokerConfig) -> Iterator[Wrong]:
     elif len(given) == 1 and len(getattr(cluster, given[0]).reveal()) < SHORTEST_SECRET:
         what = f"the secret is shorter than {SHORTEST_SECRET} characters"
         yield ("cluster", given[0]), what, "Write a random one: openssl rand -hex 32"
+    if cluster.memory is not None and not _is_writable(Path(cluster.memory)):
+        what = "the node cannot write to this directory, so it could not recognize a restored database"
+        yield ("cluster", "memory"), what, "Name a directory that the broker's user may write to."
     for name, one in (("listen", config.listen), ("admin", config.admin)):
         if cluster.port and (cluster.host, cluster.port) == (one.host, one.port):
             what = f"both listeners use {one.host}:{one.port}"

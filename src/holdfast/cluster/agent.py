@@ -52,6 +52,10 @@ Report = Callable[..., None]
 """Logs an event: its level, its name, then its fields."""
 
 SAME_FILE: Final = "Give all nodes the same configuration file, and restart those with another one."
+MEMORY_REMEDY: Final = (
+    "Let the broker's user write to the directory memory of [cluster], or free space there. Until then, this node does "
+    "not recognize a restored database after a restart."
+)
 CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
@@ -328,7 +332,7 @@ class _Agent:
         if self._memory.trouble != self._memory_trouble:
             self._memory_trouble = self._memory.trouble
             if self._memory_trouble:
-                self._report("warning", "cluster.memory_failed", error=self._memory_trouble)
+                self._report("warning", "cluster.memory_failed", error=self._memory_trouble, remedy=MEMORY_REMEDY)
 
     def _lost(self, why: NoAnswer) -> None:
         now = trust_clock()
