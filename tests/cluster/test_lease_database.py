@@ -37,6 +37,7 @@ from holdfast.endpoint.worker import Worker
 from holdfast.exceptions import ConfigurationError, StoreFailed, StoreMissing
 from holdfast.store import open_store
 from holdfast.store.address import read_address, with_password_file
+from holdfast.store.sql.dialects import is_refusal, postgresql_remedy
 
 PARTITIONS = 8
 Sessions = Callable[..., LeaseDatabase]
@@ -563,3 +564,9 @@ def test_a_database_without_an_encoding_is_refused(server: PostgreSQL) -> None:
             open_store(location, read_only=True)
     finally:
         server.sql("DROP DATABASE ascii WITH (FORCE)")
+
+
+def test_tls_that_a_server_does_not_have_is_a_mistake_of_the_url() -> None:
+    text = 'connection to server at "127.0.0.1", port 5432 failed: server does not support SSL, but SSL was required'
+    assert is_refusal(text)
+    assert "sslmode" in postgresql_remedy("", text)

@@ -81,33 +81,33 @@ def test_ports_of_every_form_of_a_host_are_accepted(place):
 @pytest.mark.parametrize(
     ("location", "says"),
     [
-        ("postgresql+asyncpg://me:word@h/d", "asyncpg"),
-        ("postgresql://me:word@h", "names no database"),
-        ("postgresql://me:word@h/?space=a", "names no database"),
-        ("postgresql://me:word@h/d?space=", "is not a valid space"),
-        ("postgresql://me:word@h/d?space=a%00b", "is not a valid space"),
-        ("postgresql://me:word@h/d?space=" + "x" * 101, "is not a valid space"),
-        ("postgresql://me:word@h/d?patience=soon", "'soon' is not a valid patience"),
-        ("postgresql://me:word@h/d?patience=-1", "'-1' is not a valid patience"),
-        ("postgresql://me:word@h/d?patience=nan", "'nan' is not a valid patience"),
-        ("postgresql://me:word@h:port/d", "has the port 'port'"),
-        ("postgresql://me:word@h:55432x/d", "has the port '55432x'"),
-        ("postgresql://me:word@h:65536/d", "has the port '65536'"),
-        ("postgresql://me:word@[::1]:0/d", "has the port '0'"),
-        ("postgresql://me:word@/d?host=a,b&port=5432,5433x", "has the port '5433x'"),
-        ("postgresql://me:word@/d?host=a:5432,b:5433x", "has the port '5433x'"),
-        ("mariadb://me:word@h:33o6/d", "has the port '33o6'"),
-        ("postgresql://me:word@h/d?spaec=one", "has the unknown option 'spaec'"),
-        ("postgresql://me:word@h/d?unix_socket=/s", "has the unknown option 'unix_socket'"),
-        ("mariadb://me:word@h/d?sslmode=require", "has the unknown option 'sslmode'"),
-        ("oracle://me:word@h/d", "is not the location of a store"),
+        ("postgresql+asyncpg://me:s3cr3t@h/d", "asyncpg"),
+        ("postgresql://me:s3cr3t@h", "names no database"),
+        ("postgresql://me:s3cr3t@h/?space=a", "names no database"),
+        ("postgresql://me:s3cr3t@h/d?space=", "is not a valid space"),
+        ("postgresql://me:s3cr3t@h/d?space=a%00b", "is not a valid space"),
+        ("postgresql://me:s3cr3t@h/d?space=" + "x" * 101, "is not a valid space"),
+        ("postgresql://me:s3cr3t@h/d?patience=soon", "'soon' is not a valid patience"),
+        ("postgresql://me:s3cr3t@h/d?patience=-1", "'-1' is not a valid patience"),
+        ("postgresql://me:s3cr3t@h/d?patience=nan", "'nan' is not a valid patience"),
+        ("postgresql://me:s3cr3t@h:port/d", "has the port 'port'"),
+        ("postgresql://me:s3cr3t@h:55432x/d", "has the port '55432x'"),
+        ("postgresql://me:s3cr3t@h:65536/d", "has the port '65536'"),
+        ("postgresql://me:s3cr3t@[::1]:0/d", "has the port '0'"),
+        ("postgresql://me:s3cr3t@/d?host=a,b&port=5432,5433x", "has the port '5433x'"),
+        ("postgresql://me:s3cr3t@/d?host=a:5432,b:5433x", "has the port '5433x'"),
+        ("mariadb://me:s3cr3t@h:33o6/d", "has the port '33o6'"),
+        ("postgresql://me:s3cr3t@h/d?spaec=one", "has the unknown option 'spaec'"),
+        ("postgresql://me:s3cr3t@h/d?unix_socket=/s", "has the unknown option 'unix_socket'"),
+        ("mariadb://me:s3cr3t@h/d?sslmode=require", "has the unknown option 'sslmode'"),
+        ("oracle://me:s3cr3t@h/d", "is not the location of a store"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_a_remedy_and_without_the_password(location, says):
     with pytest.raises(ConfigurationError, match=says) as caught:
         open_store(location)
     assert caught.value.remedy
-    assert "word" not in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
 
 
 secrets = st.text(min_size=1).map(lambda text: f"s3c{text}r3t")
@@ -133,3 +133,11 @@ def test_the_url_of_a_related_space_keeps_all_other_parts():
     assert read_address(made).space == "orders/worker-2"
     assert read_address(made).url == "postgresql+psycopg://me:word@h/d?host=/run/x&sslmode=require"
     assert read_address(beside("mysql://h/d", "worker-1")).space == "default/worker-1"
+
+
+@pytest.mark.parametrize("mode", ["verify", "", "Require"])
+def test_an_sslmode_that_the_driver_does_not_know_is_refused(mode: str) -> None:
+    with pytest.raises(ConfigurationError, match="invalid sslmode") as caught:
+        read_address(f"postgresql://me@host/db?sslmode={mode}")
+    assert "verify-full" in caught.value.remedy
+    assert read_address("postgresql://me@host/db?sslmode=verify-full").database == "postgresql"

@@ -49,6 +49,7 @@ _PYMYSQL = """
 """
 _OPTIONS = {driver: frozenset(names.split()) for driver, names in (("psycopg", _LIBPQ), ("pymysql", _PYMYSQL))}
 """The options of each driver that a URL may have."""
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _OFTEN = {
     "psycopg": "libpq, such as host, sslmode, sslrootcert or connect_timeout.",
     "pymysql": "PyMySQL, such as unix_socket, ssl_ca or connect_timeout.",
@@ -166,6 +167,7 @@ def read_address(location: str) -> SQLAddress:
     rest, _, query = location[found.end() :].partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     _check_options(options, driver, shown(location))
+    _check_modes(options, driver, shown(location))
     _check_ports(rest, options, shown(location))
     space = _last(options, "space", DEFAULT_SPACE)
     if not space or len(space) > LONGEST_SPACE or not space.isprintable():
@@ -198,6 +200,15 @@ def _check_options(options: list[tuple[str, str]], driver: str, text: str) -> No
                 remedy=suggestion(
                     name, (*_OURS, *_OPTIONS[driver]), f"Use {', '.join(_OURS)}, or an option of {_OFTEN[driver]}"
                 ),
+            )
+
+
+def _check_modes(options: list[tuple[str, str]], driver: str, text: str) -> None:
+    """Check options with a few values: libpq refuses others only at the first connection."""
+    for name, value in options:
+        if driver == "psycopg" and name == "sslmode" and value not in _SSL_MODES:
+            raise ConfigurationError(
+                f"The URL {text!r} has the invalid sslmode {value[:40]!r}.", remedy=f"Use {', '.join(_SSL_MODES)}."
             )
 
 

@@ -120,12 +120,13 @@ NO_CONNECTION_LEFT = (
     "continues when a connection is free."
 )
 _FULL = ("too many clients", "connection slots", "too many connections")
+_NO_TLS = ("does not support SSL", "invalid sslmode value", "certificate verify failed", "does not match host name")
 _PASSING_WORDS = ("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting", *_FULL)
 
 
 def is_refusal(text: str) -> bool:
     """Whether the message of an attempt to connect to PostgreSQL says that a later attempt will be refused too."""
-    if "no password supplied" in text:  # libpq's own message: the server asked for one
+    if any(words in text for words in ("no password supplied", *_NO_TLS)):  # libpq's own messages
         return True
     return "FATAL:" in text and not any(words in text for words in _PASSING_WORDS)
 
@@ -152,6 +153,8 @@ def postgresql_remedy(state: str, text: str) -> str:
     """
     if refuses_login(state, text):
         return LOGIN_REMEDY
+    if any(words in text for words in _NO_TLS):
+        return "Correct sslmode and sslrootcert in the URL of the database, or set up TLS at the server; then restart."
     if state == "3D000" or ("database" in text and "does not exist" in text):
         return "Create the database: createdb --owner USER DATABASE."
     if state == "42501":
