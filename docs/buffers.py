@@ -253,7 +253,6 @@ WORKER = [
 NO_BUFFERS = {
     "client.option_types": {"LARGEST": "no bytes"},
     "core.messages": {"MAX_MESSAGE_NUMBER": "no bytes"},
-    "core.sending.accounts": {"MOST_ADDRESSES": "no bytes"},
     "core.sending.outbound_room": {"MOST_OF_ONE": "of MOST_BYTES, for one destination"},
     "core.sending.polling.mailboxes": {"MOST_BYTES": "of MOST_BYTES_IN_ALL, for one address"},
     "core.staged_blocks": {"MOST_BYTES": "what held.BLOCK_BYTES is", "ROW_BYTES": "counted, not held"},

@@ -150,7 +150,7 @@ def test_a_message_waits_if_its_nonce_cannot_be_stored(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "n-nonces")
     with pytest.raises(MessageFlowError) as caught:
         is_new(nonces, 0)
-    assert caught.value.retry_after == 5
+    assert 5 <= caught.value.retry_after <= 10
     os.mkdir(tmp_path / "n-nonces")
     assert is_new(nonces, 0), "what was not stored does not count"
 

@@ -107,7 +107,7 @@ def test_while_the_database_is_away_messages_wait() -> None:
     memory = open_database("postgresql://nobody@127.0.0.1:9/none")
     with pytest.raises(MessageFlowError) as caught:
         memory.run("SELECT 1", "SELECT 1")
-    assert caught.value.retry_after == 5
+    assert 5 <= caught.value.retry_after <= 10
 
 
 def test_security_contexts_are_the_same_at_every_node(location: str) -> None:
@@ -209,4 +209,4 @@ def test_while_kafka_is_away_messages_wait(processes: Processes) -> None:
     for call in (lambda: nonces.is_new(0.0, b"a", 2e9, 0), lambda: contexts.find("urn:t", "")):
         with pytest.raises(MessageFlowError) as caught:
             call()
-        assert caught.value.retry_after == 5
+        assert 5 <= caught.value.retry_after <= 10

@@ -25,6 +25,10 @@ def _tells_nothing(_request: Record, _fault: Fault, _addressing: Addressing) -> 
     return None
 
 
+def _has_none(_to: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What the shell provides.
@@ -45,7 +49,7 @@ class Environment:
     local: str = ANONYMOUS
     claims: IdentifierClaims | None = None
     trouble: Callable[[], str] = str
-    has_credentials: Callable[[str], bool] = lambda _to: False
+    has_credentials: Callable[[str], bool] = _has_none
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def test_one_of_many_partitions_is_refused_and_the_others_stop(code: str) -> Non
     assert len(shop.received) == shop.filled
 
 
-def test_a_password_that_changes_later_is_refused_no_more_often_than_messages_are_on_their_way() -> None:
+def test_a_changed_password_is_sent_only_with_messages_already_on_their_way() -> None:
     shop = Shop(24)
     shop.fill(1)
     shop.run(100.0)

@@ -163,9 +163,9 @@ def test_what_only_looks_like_a_fault_is_none(body: bytes) -> None:
 
 def test_bodies_of_every_kind_become_one_element_or_are_refused() -> None:
     element = etree.fromstring("<r><a x='1'>ö</a>tail</r>")[0]
-    assert body_bytes(element) == b'<a x="1">&#246;</a>'
+    assert body_bytes(element) == '<a x="1">ö</a>'.encode()
     assert body_bytes("<a>ö</a>") == "<a>ö</a>".encode()
-    assert body_bytes("<?xml version='1.0' encoding='UTF-8'?>\n<a>ö</a>") == b"<a>&#246;</a>"
+    assert body_bytes("<?xml version='1.0' encoding='UTF-8'?>\n<a>ö</a>") == "<a>ö</a>".encode()
     assert body_bytes(b"") == body_bytes("  \n") == b""
     for wrong in ("text", "<a/><b/>", "<a", b"\xff\xfe", "<!DOCTYPE a><a/>"):
         with pytest.raises(EnvelopeError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.events import Acknowledged, Effect, Ended, Incident, Stopped, Submitted, Transmit
+from holdfast.core.events import Acknowledged, Ended, Incident, Stopped, Submitted, Transmit
 from holdfast.core.messages import AckRequested, Envelope, IncompleteSequenceBehavior, is_polled
 from holdfast.core.origin import owner_of
 from holdfast.core.policy import Delivery, ForwardingPolicy, SourcePolicy
@@ -107,8 +107,7 @@ class Outbox:
     @property
     def is_idle(self) -> bool:
         """Whether its turn transmits nothing new, and neither begins nor ends a Sequence."""
-        source = self.source
-        if source is None or source.end is not EndState.OPEN or self.lifecycle.is_ending:
+        if (source := self.source) is None or source.end is not EndState.OPEN or self.lifecycle.is_ending:
             return False
         return source.polled or self.records.unsent >= self.records.durable_end
 
@@ -132,8 +131,8 @@ class Outbox:
 
         Messages not known to have arrived are sent again, in a new Sequence if the old one is gone.
         """
-        self.lifecycle.choices = choices
         self.context.accounts.resumed(self.to)
+        self.lifecycle.choices = choices
         if self.lifecycle.resume() is OutboxAction.GO_ON:
             if self.source is not None:
                 self.happen(self.source, SourceEvent.RESUMED, now)
@@ -183,10 +182,8 @@ class Outbox:
             self.save()
             self.ready()  # requesters wait
             self.context.accounts.refused(self.to, code, reason, self.key)
-            self._commit.then(partial(self._tell, Stopped(self.key, code, reason, first, last, refused, in_doubt)))
-
-    def _tell(self, effect: Effect, now: float) -> None:
-        self._effects.append(effect)
+            effect = Stopped(self.key, code, reason, first, last, refused, in_doubt)
+            self._commit.then(lambda _: self._effects.append(effect))
 
     def exclude(self, offsets: list[int], now: float) -> None:
         """Exclude these records from every further Sequence, with the open batch."""
@@ -240,8 +237,7 @@ class Outbox:
     def recover(self, about: State) -> None:
         """Restore the state saved with its cursor."""
         self.lifecycle.restore(about)
-        if self.lifecycle.stopped:
-            self.context.accounts.refused(self.to, self.lifecycle.stopped, self.lifecycle.stopped_for, self.key)
+        self.context.accounts.refused(self.to, self.lifecycle.stopped, self.lifecycle.stopped_for, self.key)
         self.records.restore(about)
         if about.get("doubt") is not None:
             self.doubt = Doubt.from_state(about["doubt"])
