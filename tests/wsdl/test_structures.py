@@ -74,3 +74,9 @@ def test_a_date_keeps_its_time_zone(text: str) -> None:
     assert values["d"].isoformat() == text
     assert values["d"].replace(year=2028).isoformat() == f"2028{text[4:10]}"
     assert written(made, values) == [("d", text)]
+
+
+def test_a_body_in_another_namespace_is_refused_with_both_names() -> None:
+    made = of("<xs:sequence/>")
+    with pytest.raises(EnvelopeError, match=r"takes the element \{urn:v\}In, not the element \{urn:w\}In"):
+        made.request_values(made.operations["Do"], b'<In xmlns="urn:w"/>')

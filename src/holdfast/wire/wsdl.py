@@ -165,7 +165,9 @@ class Description:
                 "the WSDL has no port for SOAP over HTTP", remedy="Check that the WSDL is complete."
             )
         named = ", ".join(port.name for port in chosen)
-        raise ConfigurationError(f"the WSDL has several ports: {named}", remedy="Name one of them with port.")
+        raise ConfigurationError(
+            f"the WSDL has several ports: {named}", remedy="Choose one: port= in Python, --port in a command."
+        )
 
     def port_names(self) -> list[str]:
         """Return the names of the ports for SOAP over HTTP, usable or not."""

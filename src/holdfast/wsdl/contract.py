@@ -322,7 +322,7 @@ class Contract:
             raise EnvelopeError(f"{what} {_shown(element)}, not {_shown(parse_element(body) if body else None)}.")
         found = parse_element(body)
         if found.tag != _tag(element):
-            raise EnvelopeError(f"{what} {_shown(element)}, not {_shown(found)}.")
+            raise EnvelopeError(f"{what} {_shown(element, found)}, not {_shown(found, element)}.")
         return self._value(element, found)
 
     def _value(self, element: Any, found: etree._Element) -> Any:
@@ -367,7 +367,7 @@ class Contract:
             try:
                 port = self.description.port().name
             except ConfigurationError:
-                port = next(iter(ports))
+                port = next(filter(self._is_reliable, ports), next(iter(ports)))
         if not ports:
             for binding in self._document.bindings.values():
                 if isinstance(binding, Soap11Binding | Soap12Binding):
@@ -377,6 +377,12 @@ class Contract:
             )
         name = port or next(iter(ports))
         return name, ports[name]
+
+    def _is_reliable(self, port: str) -> bool:
+        try:
+            return self.description.port(port).is_reliable
+        except ConfigurationError:  # its policy cannot be met
+            return False
 
     def _operations(self, binding: Any) -> Iterator[tuple[str, Operation]]:
         port_type = str(binding.port_type.name.text)
@@ -456,11 +462,17 @@ def _tag(element: Any) -> str | None:
     return None if element is None else str(element.qname.text)
 
 
-def _shown(element: Any) -> str:
+def _shown(element: Any, other: Any = None) -> str:
+    """Return an element in words, with its namespace if another one has the same local name."""
     if element is None:
         return "an empty body"
-    name = element.qname if hasattr(element, "qname") else etree.QName(element)
-    return f"the element {name.localname}"
+    name = _name(element)
+    is_shared = other is not None and _name(other).localname == name.localname
+    return f"the element {name.text if is_shared else name.localname}"
+
+
+def _name(element: Any) -> etree.QName:
+    return element.qname if hasattr(element, "qname") else etree.QName(element)
 
 
 def _reason(error: Exception) -> str:

@@ -47,8 +47,12 @@ def check_operation_name(name: object) -> None:
         )
 
 
-def check_action(action: object) -> None:
+def check_action(action: object, owner: str = "app") -> None:
     """Check that the argument of ``@app.on(…)`` is an action.
+
+    Args:
+        action: The argument.
+        owner: What an example calls the destination or source.
 
     Raises:
         ConfigurationError: it is a handler, as with ``@app.on`` without parentheses, or any other value.
@@ -58,10 +62,10 @@ def check_action(action: object) -> None:
     if callable(action):
         raise ConfigurationError(
             f"the handler {_name(action)} is registered without parentheses",
-            remedy='Write @app.on("urn:orders/Submit") for one action, or @app.on() for every other one.',
+            remedy=f'Write @{owner}.on("urn:orders/Submit") for one action, or @{owner}.on() for every other one.',
         )
     raise ConfigurationError(
-        f"an action must be text, not {brief_value(action)}", remedy='Example: @app.on("urn:orders/Submit").'
+        f"an action must be text, not {brief_value(action)}", remedy=f'Example: @{owner}.on("urn:orders/Submit").'
     )
 
 

@@ -244,7 +244,7 @@ class Source(NoWith, OperationCalls):
             ConfigurationError: The source is open, the action has a handler already, the handler cannot be called with
                 a message, or the parentheses of ``@source.on()`` are missing.
         """
-        check_action(action)
+        check_action(action, "source")
 
         def register(handler: HandlerT) -> HandlerT:
             if self._is_open:
