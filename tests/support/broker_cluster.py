@@ -11,6 +11,7 @@ from node_processes import NodeProcess, config_of
 
 from holdfast.cluster.operating.engines import engine_of
 from holdfast.endpoint.journal.files import Segment, rows_of, segments
+from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.journal import journal_directories
 from holdfast.testing.ports import free_ports
 
@@ -96,12 +97,19 @@ class Brokers:
     def events(self) -> list[dict[str, Any]]:
         """What the journals of all nodes tell."""
         places = [self._directory / f"journal-{name}" for name in self.nodes]
-        return [row for place in places for one in journal_directories(place) for row in _rows(segments(one))]
+        return [row for place in places for one in _journals(place) for row in _rows(segments(one))]
 
     def clean(self) -> None:
         """Leave nothing behind."""
         for node in self.nodes.values():
             node.clean()
+
+
+def _journals(place: Path) -> list[Path]:
+    try:
+        return journal_directories(place)
+    except ConfigurationError:  # the node was killed before it wrote an event
+        return []
 
 
 def _rows(files: list[Segment]) -> list[dict[str, Any]]:

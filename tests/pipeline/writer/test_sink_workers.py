@@ -98,7 +98,7 @@ def test_however_often_workers_are_killed_every_row_comes_once_in_order(crew: Cr
 
     def kill() -> None:
         nonlocal kills
-        while not is_over.wait(draw.random()):
+        while not is_over.wait(draw.random() / 4):
             crew.kill(draw.randrange(2))
             kills += 1
 
