@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.core.versions import Versions
 from holdfast.exceptions import ConfigurationError
+from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import (
     CLIENT_CERTIFICATE,
     HTTP_BASIC,
@@ -311,12 +312,11 @@ def test_a_required_extension_that_is_not_known_is_refused() -> None:
     }
 
 
-def test_a_port_with_reference_parameters_is_refused() -> None:
-    reference = (
-        '<a:EndpointReference xmlns:a="http://www.w3.org/2005/08/addressing"><a:Address>http://x/</a:Address>'
-        "%s</a:EndpointReference>"
-    )
-    parameters = '<a:ReferenceParameters><k xmlns="urn:k">1</k></a:ReferenceParameters>'
+@pytest.mark.parametrize("namespace", WSA_NS.values())
+@pytest.mark.parametrize("name", ["ReferenceParameters", "ReferenceProperties"])
+def test_a_port_with_reference_parameters_is_refused(namespace: str, name: str) -> None:
+    reference = f'<a:EndpointReference xmlns:a="{namespace}"><a:Address>http://x/</a:Address>%s</a:EndpointReference>'
+    parameters = f'<a:{name}><k xmlns="urn:k">1</k></a:{name}>'
     assert "demands reference parameters, line 14 of here" in refused(wsdl(on_port=reference % parameters))
     assert read(wsdl(policy="<wsp:All/>", on_port=reference % "")).address
 

@@ -45,7 +45,7 @@ ADDRESSING_ASSERTIONS = {
 }
 TRIED = {rm for rm in RM if rm.can.is_tried}
 """The versions of WS-RM that a description without a policy leaves open. Older ones must be named."""
-PARAMETERS = f"{{{WSA_NS[Addressing.V2005_08]}}}ReferenceParameters"
+PARAMETERS = [f"{{{one}}}{name}" for one in WSA_NS.values() for name in ("ReferenceParameters", "ReferenceProperties")]
 ACTIONS = (f"{{{ADDRESSING_METADATA}}}Action", f"{{{ADDRESSING_DRAFTS[0]}}}Action")
 
 
@@ -283,12 +283,13 @@ class Description:
 
         A port may also extend its address by reference parameters (WS-Addressing 1.0 Metadata, section 4.1).
         """
-        if (parameter := next(parts[0].iter(PARAMETERS), None)) is not None and len(parameter):
-            raise ConfigurationError(
-                f"the port {port} demands reference parameters, {self._attachments.place(parameter)}, which a source "
-                "does not send",
-                remedy="Name another port.",
-            )
+        for parameters in parts[0].iter(*PARAMETERS):
+            if len(parameters):
+                raise ConfigurationError(
+                    f"the port {port} demands reference parameters, {self._attachments.place(parameters)}, which a "
+                    "source does not send",
+                    remedy="Name another port.",
+                )
         for one in (child for part in parts for child in part.iterfind("*")):
             is_known = _soap(one) is not None or one.tag in ADDRESSING_ASSERTIONS
             is_known |= etree.QName(one).namespace in POLICY

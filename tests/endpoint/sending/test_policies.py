@@ -75,6 +75,21 @@ def test_a_policy_may_be_a_ws_policy_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "demand",
+    [
+        '<m:MCSupported xmlns:m="http://docs.oasis-open.org/ws-rx/wsmc/200702"/>',
+        '<s:TransportBinding xmlns:s="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"/>',
+        '<s:SupportingTokens xmlns:s="http://docs.oasis-open.org/ws-sx/ws-securitypolicy/200702"><wsp:Policy>'
+        "<s:UsernameToken/></wsp:Policy></s:SupportingTokens>",
+    ],
+)
+def test_a_document_that_demands_more_than_settings_is_refused(tmp_path: Path, demand: str) -> None:
+    (tmp_path / "more.xml").write_text(DOCUMENT.replace("</wsp:Policy>", f"{demand}</wsp:Policy>"))
+    with pytest.raises(ConfigurationError, match=r"demands more than settings of Sequences: \w+ \(.*line 10 of"):
+        to_policies([Policy(tmp_path / "more.xml")])
+
+
+@pytest.mark.parametrize(
     ("content", "wrong"),
     [
         (None, "cannot read the policy"),

@@ -13,7 +13,7 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.settings import brief_value, suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.policy.attachment import Attachments
-from holdfast.wire.policy.choice import choose
+from holdfast.wire.policy.choice import choose, needs_of
 from holdfast.wire.policy.settings import StatedSettings, for_source, stated
 
 EVERY = "*"
@@ -169,4 +169,11 @@ def _read(path: Path) -> StatedSettings:
     except EnvelopeError:
         raise ConfigurationError(f"{path} is not well-formed XML", remedy="Check the file.") from None
     policy = Attachments({root: str(path)}).document(root)
-    return stated(choose(policy, None, f"the policy {path}")[0])
+    alternative = choose(policy, None, f"the policy {path}")[0]
+    needs = needs_of(alternative, None)
+    if needs:
+        raise ConfigurationError(
+            f"the policy {path} demands more than settings of Sequences: {'; '.join(dict.fromkeys(map(str, needs)))}",
+            remedy="Remove these assertions, or give the WSDL of the service to Source.from_wsdl, which checks them.",
+        )
+    return stated(alternative)
