@@ -148,6 +148,34 @@ async def test_a_demand_for_user_names_is_published(
             await Source.from_wsdl(url, ":memory:", processors=processors)
 
 
+@pytest.mark.parametrize(
+    ("published_by", "processors", "told"),
+    [
+        ([VALIDATOR], [], ["UsernameToken (a user name and password in each message)"]),
+        ([VALIDATOR], [VALIDATOR], []),
+        ([], [], []),
+    ],
+)
+async def test_a_demand_of_its_own_wsdl_that_nothing_checks_is_logged(
+    serve: Any,
+    caplog: pytest.LogCaptureFixture,
+    published_by: list[UsernameTokenValidator],
+    processors: list[UsernameTokenValidator],
+    told: list[str],
+) -> None:
+    publisher = Destination(":memory:", processors=published_by)
+    described(publisher)
+    service = await serve(publisher)
+    async with httpx.AsyncClient() as client:
+        published = (await client.get(f"{service.url}?wsdl")).content
+    app = Destination(":memory:", wsdl=published, processors=processors)
+    app.on()(lambda message: None)
+    await serve(app)
+    lines = [line for line in caplog.messages if "wsdl.demands_unchecked" in line]
+    assert len(lines) == len(told)
+    assert all(one in line for one, line in zip(told, lines, strict=True))
+
+
 async def test_a_demand_for_signatures_is_published(serve: Any, tmp_path: Path) -> None:
     shop, alice = issue("CN=shop,O=Example").files(tmp_path), issue("CN=alice,O=Example").files(tmp_path)
     app = Destination(":memory:", processors=[X509(*shop, trusted=alice.certificate)])

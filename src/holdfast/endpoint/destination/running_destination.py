@@ -251,6 +251,15 @@ class RunningDestination:
                 why="the WSDL offers them, and the destination rejects their messages, which stops their Sequences",
                 remedy="Write handlers for them, or delete the operations from the WSDL.",
             )
+        demanded = [] if settings.envelopes.processors else settings.wsdl.demanded_proofs()
+        if demanded:
+            log.warning(
+                "wsdl.demands_unchecked",
+                demands="; ".join(demanded),
+                why="the WSDL demands them, and the destination accepts messages without them",
+                remedy="Give the destination processors that check them, such as holdfast.UsernameTokenValidator, "
+                "unless a proxy in front of it does.",
+            )
         if settings.restored:
             log.warning(
                 "queue.new_epoch",

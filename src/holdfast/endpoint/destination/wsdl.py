@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
@@ -23,6 +24,7 @@ from holdfast.settings import brief_value
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
+from holdfast.wire.policy.assertions import PROOFS
 from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
 
@@ -111,6 +113,15 @@ class ServiceDescription:
             raise ConfigurationError(reason, remedy="Save that document there.")
         name = os.path.relpath(file, main.parent).replace(os.sep, "/")
         return f"{kind}={name}", file
+
+    def demanded_proofs(self) -> list[str]:
+        """Return in words what the policies of the given WSDL demand as a proof of who sends a message."""
+        found: dict[str, None] = {}
+        for name in self._description.port_names():
+            with suppress(ConfigurationError):  # no source meets it, so none sends to it
+                needs = self._description.port(name).needs
+                found |= {str(one): None for one in needs if one.ability in PROOFS}
+        return list(found)
 
     def document(self, url: str, address: str) -> bytes:
         """Return a document as it is served at that address.

@@ -157,6 +157,16 @@ TOKEN_NOT_IN_MESSAGE = Ability(
     "a reference to a certificate that the service has",
     "Use holdfast.X509(…, reference='subject-key-identifier'), or 'issuer-serial', or 'thumbprint'.",
 )
+PROOFS = (
+    PASSWORD,
+    PASSWORD_DIGEST,
+    SECURE_CONVERSATION,
+    SAML_TOKEN,
+    SIGNATURES,
+    SYMMETRIC_KEY,
+    ENDORSEMENT,
+)
+"""What a service learns from a message about its sender."""
 ANONYMOUS = Ability("replies in the HTTP response", "Remove listen from SourceHTTP.")
 POLLS = Ability(
     "replies that the client fetches with MakeConnection",
