@@ -467,8 +467,9 @@ def _shown(element: Any, other: Any = None) -> str:
     if element is None:
         return "an empty body"
     name = _name(element)
-    is_shared = other is not None and _name(other).localname == name.localname
-    return f"the element {name.text if is_shared else name.localname}"
+    if other is None or _name(other).localname != name.localname:
+        return f"the element {name.localname}"
+    return f"the element {name.text}" if name.namespace else f"the element {name.localname} in no namespace"
 
 
 def _name(element: Any) -> etree.QName:
