@@ -96,7 +96,7 @@ def no_effect(when: str, *names: str) -> None:
         names: Names of the options' arguments.
 
     Raises:
-        click.UsageError: One of them was given. An environment variable is not refused, because it may be set for other
+        click.UsageError: Any was given. An environment variable is not refused, because it may be set for other
             commands.
     """
     context = click.get_current_context()

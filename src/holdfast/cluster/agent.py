@@ -164,7 +164,7 @@ def report_cut_off(report: Report, before: View | None, now: View) -> None:
 
 
 def report_differing(report: Report, before: View | None, now: View) -> None:
-    """Log each node whose configuration began to differ from that of this one, and when it is the same again.
+    """Log each node with a configuration that began to differ from this one's, and when it is the same again.
 
     Args:
         report: Logs an event.

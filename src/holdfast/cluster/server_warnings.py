@@ -20,11 +20,14 @@ that peers created."""
 OTHERS: Final = 6
 """One for each of a few nodes, and some for commands such as ``holdfast cluster status``."""
 
-_SERVER: Final = """
-SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_standby_names'),
-    (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'),
+_STANDBYS: Final = """
+    current_setting('synchronous_standby_names'),
     (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
-    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
+    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL)"""
+"""The standbys that commits should wait for, how many of them are connected, and how many this user may not see."""
+_SERVER: Final = f"""
+SELECT current_setting('fsync'), current_setting('full_page_writes'), {_STANDBYS},
+    (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'),
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database()),
     least(current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
         - coalesce(nullif(current_setting('reserved_connections', true), '')::int, 0),
@@ -35,11 +38,8 @@ SELECT current_setting('fsync'), current_setting('full_page_writes'), current_se
 ``reset_val`` is what the workers' sessions begin with, whatever this session has set."""
 
 
-_WRITES: Final = """
-SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
-    current_setting('synchronous_standby_names'),
-    (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum') AND state = 'streaming'),
-    (SELECT count(*) FROM pg_stat_replication WHERE state IS NULL),
+_WRITES: Final = f"""
+SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on', {_STANDBYS},
     (SELECT extract(epoch FROM max(clock_timestamp() - query_start))::float8 FROM pg_stat_activity
      WHERE wait_event = 'SyncRep')
 """
@@ -96,7 +96,7 @@ def read_warnings(connection: psycopg.Connection[tuple[Any, ...]], partitions: i
     """Return what the server's settings and state put at risk, each as a sentence with its remedy."""
     row = connection.execute(_SERVER.encode()).fetchone()
     assert row is not None
-    fsync, full_pages, names, commit, standbys, hidden, age, available = row
+    fsync, full_pages, names, standbys, hidden, commit, age, available = row
     found = [
         f"A crash of the server can lose acknowledged messages: its {name} is off."
         for name, value in (("fsync", fsync), ("full_page_writes", full_pages))
@@ -120,11 +120,9 @@ def _of_standbys(names: str, standbys: int, hidden: int) -> list[str]:
             "One server has the data. If its disk is lost, acknowledged messages are lost: set "
             "synchronous_standby_names."
         ]
-    if standbys:
-        return []
-    if hidden:
+    if hidden and not standbys:
         return ["Whether a synchronous standby is connected is unknown: grant pg_monitor to the user."]
-    return []  # a problem: see read_problem
+    return []  # without any, it is a problem: see read_problem
 
 
 def needed_for(partitions: int) -> int:

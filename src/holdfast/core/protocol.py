@@ -94,8 +94,8 @@ class RMProtocol:
             mailboxes,
             environment.claims,
             environment.has_credentials,
+            self.sequences.reply_patience,
         )
-        context.reply_patience = self.sequences.reply_patience
         registry = OutboxRegistry(policies.source, context, self.queues, policies.source_for)
         self.replies = Replies(
             self.sequences, registry, self.acknowledging, self.answering, self.commit, self.effects, rules.tell

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.endpoint.envelopes.attachments import file_suffix, json_line
 from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.store.directory import sync_directory
 
 if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.message import Message
@@ -77,16 +78,7 @@ def _make_directory(path: Path) -> None:
     missing = [one for one in (path, *path.parents) if not one.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for one in missing:
-        _sync_name(one)
-
-
-def _sync_name(path: Path) -> None:
-    """Make the name of a new file or directory durable: a sync of the file alone keeps its content, and may lose it."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        sync_directory(one.parent)
 
 
 class Lines:
@@ -111,7 +103,8 @@ class Lines:
         try:
             _make_directory(path.parent)
             self._file = path.open("a+b", buffering=0)
-            _sync_name(path)  # also of a file that exists: who made it may have been killed before this
+            # Also of a file that exists: the process that made it may have been killed before this.
+            sync_directory(path.parent)
             self._written = self._take_up(path)
         except OSError as error:
             raise ConfigurationError(

@@ -6,7 +6,7 @@ one outbox sends first, until the destination has answered it; and what one is r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.core.deadlines import Deadlines
 from holdfast.core.events import Effect, Transmit
@@ -27,6 +27,7 @@ class Accounts:
         outboxes: The outboxes, by key.
         deadlines: Wakes an outbox that waits.
         ready: Keys of the outboxes with a turn.
+        effects: Where the core puts its effects.
         has_credentials: Whether messages to an address have credentials.
     """
 
@@ -35,12 +36,14 @@ class Accounts:
         outboxes: dict[str, Outbox],
         deadlines: Deadlines,
         ready: dict[str, None],
+        effects: list[Effect],
         has_credentials: Callable[[str], bool],
     ) -> None:
         self.has_credentials = has_credentials
         self._outboxes = outboxes
         self._deadlines = deadlines
         self._ready = ready
+        self._effects = effects
         self._refused: dict[str, tuple[str, str, str]] = {}
         """Address -> code, reason, and key of the outbox that was refused."""
         self._accepted: set[str] = set()
@@ -68,12 +71,16 @@ class Accounts:
         self._deadlines.want(outbox.key, until)
         return True
 
-    def had_turn(self, outbox: Outbox, effects: Iterable[Effect], now: float) -> None:
-        """Note what an outbox did in its turn. If it sent something, the others wait for the answer."""
+    def had_turn(self, outbox: Outbox, told: int, now: float) -> None:
+        """Note what an outbox did in its turn. If it sent something, the others wait for the answer.
+
+        Args:
+            told: The number of effects before its turn.
+        """
         to = outbox.to or ""
         if to in self._accepted or not self.has_credentials(to):
             return
-        if any(type(one) is Transmit for one in effects):
+        if any(type(one) is Transmit for one in self._effects[told:]):
             self.trying[to] = outbox.key, now + FIRST_ALONE
 
     def answered(self, to: str) -> None:

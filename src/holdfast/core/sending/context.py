@@ -35,6 +35,10 @@ def _endless() -> None:
     pass
 
 
+def _has_none(_to: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxHooks:
     """What the opener of an outbox does for it that the sending half cannot.
@@ -71,6 +75,7 @@ class SendingContext:
         mailboxes: Where messages wait for peers that poll.
         claims: The Identifiers that other workers use; None in a server of one process.
         has_credentials: Whether messages to an address have credentials.
+        reply_patience: Returns the seconds for which an unacknowledged reply is retransmitted; None: without end.
     """
 
     def __init__(
@@ -83,7 +88,8 @@ class SendingContext:
         offered: Offered,
         mailboxes: Mailboxes,
         claims: IdentifierClaims | None = None,
-        has_credentials: Callable[[str], bool] = lambda _to: False,
+        has_credentials: Callable[[str], bool] = _has_none,
+        reply_patience: Callable[[], float | None] = _endless,
     ):
         self.local = local
         self.commit = commit
@@ -97,13 +103,12 @@ class SendingContext:
         self.requests: Requests[RMSource] = Requests()
         """Requests that wait for a reply."""
         self.composer = Composer(local, offered, new_identifier)
-        self.reply_patience: Callable[[], float | None] = _endless
-        """Returns the seconds for which an unacknowledged reply is retransmitted; None: without end."""
+        self.reply_patience = reply_patience
         self.deadlines = Deadlines()
         self.ready: dict[str, None] = {}
         """Keys of the outboxes with a turn."""
         self.circuits = Circuits(self.outboxes, self.deadlines, self.ready, effects, jitter)
-        self.accounts = Accounts(self.outboxes, self.deadlines, self.ready, has_credentials)
+        self.accounts = Accounts(self.outboxes, self.deadlines, self.ready, effects, has_credentials)
         self.room = OutboundRoom(self.ready)
         self.reading = ReadingAhead(effects, self.outboxes, self.ready, self.room)
         self.buffers = Buffers()

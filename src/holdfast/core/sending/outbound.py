@@ -119,7 +119,7 @@ class Outbound:
         if outbox.lifecycle.handle(OutboxEvent.TURN) is OutboxAction.SEND:
             told = len(self.effects)
             is_over = outbox.turn(now)
-            accounts.had_turn(outbox, self.effects[told:], now)
+            accounts.had_turn(outbox, told, now)
             if outbox.forwarding is not None:
                 self.circuits.pumped(outbox, told)
             if is_over:

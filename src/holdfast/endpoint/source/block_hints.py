@@ -14,7 +14,7 @@ from holdfast.exceptions import ConfigurationError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-if TYPE_CHECKING:  # a type checker finds the mistake by itself, as long as it does not see these methods
+if TYPE_CHECKING:  # a type checker finds the mistake, as long as it does not see these methods
 
     class NoWith:
         """A class that needs ``async with``."""
@@ -49,7 +49,7 @@ _BLOCKING = {"Source": "'with holdfast.sync.Source(…)'", "AsyncTransport": "'w
 
 
 class _NotAwaited(Coroutine[Any, Any, T]):
-    """A coroutine whose result was to be entered.
+    """A coroutine that returns what was to be entered.
 
     Args:
         coroutine: It.
@@ -90,7 +90,7 @@ class _NotAwaited(Coroutine[Any, Any, T]):
 
 
 def awaited_first(called: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Return a decorator of an async function whose result is a context manager, so that a missing ``await`` is named.
+    """Return a decorator of an async function that returns a context manager: a missing ``await`` is named.
 
     Args:
         called: How it is called, in an error text.

@@ -155,7 +155,7 @@ class Replies:
 
     @property
     def is_reading(self) -> bool:
-        """Whether replies are stored whose requests are not known yet."""
+        """Whether the requests of some stored replies are not known yet."""
         return bool(self._unread)
 
     async def read(self) -> None:

@@ -472,7 +472,10 @@ class Source(NoWith, OperationCalls):
         digest = self._running.calls.given.check(record) if given is not None else b""
         if wants_reply and self._running.calls.here.has(message_id):
             return Sent(self._running.calls, lane, -1, message_id)  # its record is deleted, and its reply is stored
-        lane.check() if known is not None else lane.check_taking()
+        if known is None:
+            lane.check_taking()
+        else:
+            lane.check()
         if wants_reply:
             # Before the message may leave: its reply may come in the same turn.
             self._running.calls.replies.setdefault(message_id, asyncio.get_running_loop().create_future())

@@ -85,7 +85,7 @@ class EndorsingCertificates:
         self.subjects = None if subjects is None else [distinguished_name(one) for one in subjects]
         self.signed = signed
         self.nonces = open_nonces(nonces)
-        self.remembers_alone = nonces is None
+        self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
         self.life = life
         self.skew = skew

@@ -167,9 +167,7 @@ class SymmetricBindingValidator(Processor):
         self._conversation = conversation
         self._confirm = confirm
         self.waits = users.waits
-        self._remembers_alone = (
-            users.remembers_alone if isinstance(users, EndorsingCertificates) else users._remembers_alone
-        )
+        self._remembers_alone = users._remembers_alone
 
     def __repr__(self) -> str:
         return f"SymmetricBindingValidator({self._credential.certificate.subject!r}, …)"
