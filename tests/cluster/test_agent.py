@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from databases import PostgreSQL
-from live_nodes import Node
+from live_nodes import Node, differ_and_agree
 
 from holdfast.cluster.agent import AgentSettings, _Agent
 from holdfast.cluster.lease_database import LeaseDatabase
@@ -87,15 +87,7 @@ def test_nodes_share_the_partitions_and_take_over_from_a_killed_one(server: Post
 
 def test_nodes_log_that_their_configurations_differ_and_when_they_are_the_same(nodes: Nodes) -> None:
     a, b = nodes("a", partitions=2, lease=6.0), nodes("b", partitions=2, lease=6.0)
-    a.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
-    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "2", "queues": "1", "limits": "1"}}')
-    for one, other in ((a, "b"), (b, "a")):
-        one.wait(lambda one=one, other=other: one.view.get("differing") == {other: ["routes"]})
-        (said,) = one.logged("cluster.configuration_differs")
-        assert (said["level"], said["node"], said["tables"]) == ("warning", other, ["routes"])
-    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
-    for one in (a, b):
-        one.wait(lambda one=one: one.logged("cluster.configuration_same") and not one.view["differing"])
+    differ_and_agree(a, b)
 
 
 def test_a_node_that_others_cannot_reach_says_so_itself(nodes: Nodes) -> None:

@@ -29,7 +29,7 @@ from java_contract import (
 from java_peer import JavaPeer
 from java_signers import OURS
 from java_stacks import metro as words
-from metro_grid import every_operation
+from metro_grid import every_operation, every_work, finish, served_for, two_versions
 from metro_security import METRO, metro_side, our_side
 from process_security import SECURED
 from served_process import Served
@@ -46,14 +46,11 @@ from holdfast.testing.proxy import Faults, LossyProxy, Relayed
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro")]
 
 MANY = 30
-VERSIONS = [holdfast.Versions("1.0", "2005/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")]
-every_version = pytest.mark.parametrize("versions", VERSIONS, ids=["rm10-soap11", "rm11-soap12"])
 every_security = pytest.mark.parametrize("secured", SECURED)
-every_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 
 
 @every_security
-@every_version
+@two_versions
 @every_work
 @cell(role="destination")
 async def test_metro_sends_secured_messages_to_holdfast(
@@ -71,7 +68,7 @@ async def test_metro_sends_secured_messages_to_holdfast(
 
 
 @every_security
-@every_version
+@two_versions
 @every_operation
 @pytest.mark.crash
 @cell(role="destination", fault="Holdfast killed", network=Faults(lose_response=0.1))
@@ -95,31 +92,23 @@ async def test_a_secured_destination_is_killed_and_metro_does_not_notice(
 
 
 @every_security
-@every_version
+@two_versions
 @every_work
 @cell(role="source")
 async def test_holdfast_sends_secured_messages_to_metro(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str, work: Work
 ) -> None:
-    is_slow = work.milliseconds > 0
     setup = metro_side(tmp_path, versions, "server", secured)
-    # In order, Metro does not answer all slow requests that are sent at once.
-    service = await served(metro, tmp_path / "log", **{**setup, "sleep": work.milliseconds, "ordered": not is_slow})
+    service = await served_for(metro, tmp_path / "log", setup, work)
     processors = our_side(tmp_path, "source", secured).processors()
     async with (
         LossyProxy(service.url, work.faults, seed=5) as proxy,
         source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
     ):
-        await exchange(source, work.operation, range(1, work.count + 1), at_once=is_slow)
-        await until(lambda: len(service.delivered(work.operation)) >= work.count, PATIENCE)
-        proxy.faults = CLEAN  # Metro does not secure its fault for a Sequence that has ended, or sends none
-        await source.end(timeout=PATIENCE)
-    delivered = service.delivered(work.operation)
-    assert (sorted(delivered) if is_slow else delivered) == list(range(1, work.count + 1))
-    assert (proxy.counts.lost > 0) == (work.faults is LOSS)
+        await finish(work, source, service, proxy)
 
 
-@every_version
+@two_versions
 @cell(role="source", security="certificates", pattern="one-way", fault="the answer to TerminateSequence lost")
 async def test_a_source_ends_the_sequence_whose_end_metro_refuses_with_unsigned_faults(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
@@ -143,7 +132,7 @@ async def test_a_source_ends_the_sequence_whose_end_metro_refuses_with_unsigned_
     assert service.delivered("notify") == [1, 2]
 
 
-@every_version
+@two_versions
 @cell(role="source", security="certificates", pattern="one-way", fault="the answer to CreateSequence lost")
 async def test_a_source_gets_a_sequence_although_metro_refuses_repeats_unsigned(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
@@ -164,7 +153,7 @@ async def test_a_source_gets_a_sequence_although_metro_refuses_repeats_unsigned(
 
 
 @every_security
-@every_version
+@two_versions
 @pytest.mark.parametrize("work", [WORK["notify-loss"], WORK["echo-slow-loss"]], ids=["notify-loss", "echo-slow-loss"])
 @cell(role="both", broker="broker")
 async def test_a_broker_between_two_metro_secures_each_leg(
@@ -209,7 +198,7 @@ def credentials(directory: Path, secured: str) -> tuple[dict[str, Any], dict[str
 
 
 @every_security
-@every_version
+@two_versions
 @every_operation
 @pytest.mark.crash
 @cell(role="source", fault="Holdfast killed")

@@ -19,13 +19,13 @@ from java_contract import (
     Work,
     broker_before,
     connected,
-    exchange,
     forwarder_words,
     served,
     source_to,
 )
 from java_peer import JavaPeer
 from java_signers import OURS
+from metro_grid import every_work, finish, served_for, two_versions
 from metro_security import METRO, SYMMETRIC, metro_side, symmetric, symmetric_client
 from waiting import until
 from wcf.destination import running_destination
@@ -39,14 +39,11 @@ from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="Metro")]
 
-VERSIONS = [holdfast.Versions("1.0", "2005/08", "1.1"), holdfast.Versions("1.1", "2005/08", "1.2")]
-every_version = pytest.mark.parametrize("versions", VERSIONS, ids=["rm10-soap11", "rm11-soap12"])
 every_security = pytest.mark.parametrize("secured", SYMMETRIC)
-every_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 
 
 @every_security
-@every_version
+@two_versions
 @every_work
 @cell(role="destination")
 async def test_metro_obeys_the_symmetric_binding_of_a_destination(
@@ -74,31 +71,23 @@ async def test_metro_obeys_the_symmetric_binding_of_a_destination(
         if "conversation" in secured or work.operation == "notify" or name == "echo-clean"
     ],
 )
-@every_version
+@two_versions
 @cell(role="source")
 async def test_holdfast_calls_the_symmetric_binding_of_metro(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str, work: Work
 ) -> None:
     """If each message has a key, Metro protects a repeated reply with the key of the first request, which has ended."""
-    is_slow = work.milliseconds > 0
     setup = metro_side(tmp_path, versions, "server", secured)
-    # In order, Metro does not answer all slow requests that are sent at once.
-    service = await served(metro, tmp_path / "log", **{**setup, "sleep": work.milliseconds, "ordered": not is_slow})
+    service = await served_for(metro, tmp_path / "log", setup, work)
     processors = [symmetric_client(tmp_path, secured)]
     async with (
         LossyProxy(service.url, work.faults, seed=5) as proxy,
         source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
     ):
-        await exchange(source, work.operation, range(1, work.count + 1), at_once=is_slow)
-        await until(lambda: len(service.delivered(work.operation)) >= work.count, PATIENCE)
-        proxy.faults = CLEAN  # Metro does not secure its fault for a Sequence that has ended, or sends none
-        await source.end(timeout=PATIENCE)
-    delivered = service.delivered(work.operation)
-    assert (sorted(delivered) if is_slow else delivered) == list(range(1, work.count + 1))
-    assert (proxy.counts.lost > 0) == (work.faults is LOSS)
+        await finish(work, source, service, proxy)
 
 
-@every_version
+@two_versions
 @pytest.mark.parametrize("secured", SYMMETRIC[:1])
 @cell(role="both", broker="broker", pattern="one-way", network=LOSS)
 async def test_a_broker_between_two_metro_has_symmetric_keys_on_each_leg(

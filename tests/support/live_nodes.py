@@ -91,3 +91,16 @@ class Node:
         while line := self._lines.get(timeout=PATIENCE):
             self.told.append(json.loads(line))
         return code
+
+
+def differ_and_agree(a: Node, b: Node) -> None:
+    """Let the configurations of nodes "a" and "b" differ, and then be the same: both notice each."""
+    a.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
+    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "2", "queues": "1", "limits": "1"}}')
+    for one, other in ((a, "b"), (b, "a")):
+        one.wait(lambda one=one, other=other: one.view.get("differing") == {other: ["routes"]})
+        (said,) = one.logged("cluster.configuration_differs")
+        assert (said["level"], said["node"], said["tables"]) == ("warning", other, ["routes"])
+    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
+    for one in (a, b):
+        one.wait(lambda one=one: one.logged("cluster.configuration_same") and not one.view["differing"])

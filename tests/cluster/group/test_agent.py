@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_nodes import Node
+from live_nodes import Node, differ_and_agree
 
 from holdfast.cluster.group.pictures import group_of
 from holdfast.store.kafka.address import read_kafka_address
@@ -144,15 +144,7 @@ def test_a_node_that_leaves_gives_its_partitions_away_at_once(nodes: Nodes) -> N
 
 def test_nodes_log_that_their_configurations_differ_and_when_they_are_the_same(nodes: Nodes) -> None:
     a, b = share(nodes)
-    a.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
-    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "2", "queues": "1", "limits": "1"}}')
-    for one, other in ((a, "b"), (b, "a")):
-        one.wait(lambda one=one, other=other: one.view.get("differing") == {other: ["routes"]})
-        (said,) = one.logged("cluster.configuration_differs")
-        assert (said["level"], said["node"], said["tables"]) == ("warning", other, ["routes"])
-    b.say('{"serving": [], "unreachable": {}, "tables": {"routes": "1", "queues": "1"}}')
-    for one in (a, b):
-        one.wait(lambda one=one: one.logged("cluster.configuration_same") and not one.view["differing"])
+    differ_and_agree(a, b)
 
 
 def test_a_node_that_others_cannot_reach_says_so_itself_and_gives_all_away(nodes: Nodes) -> None:
