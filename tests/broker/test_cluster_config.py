@@ -112,6 +112,8 @@ def test_the_url_of_the_admin_listener_may_be_given_too(monkeypatch: pytest.Monk
         (f"{CLUSTER}partitions = 65", "cluster.partitions", "it cannot be 65", "at most 64"),
         (f"{CLUSTER}lease = '500ms'", "cluster.lease", 'it cannot be "500ms"', "at least 1"),
         (f"{CLUSTER}port = 8081", "cluster.port", "both listeners use 127.0.0.1:8081", "than admin.port"),
+        (f"{CLUSTER}host = '0.0.0.0:8082'", "cluster.host", '"0.0.0.0:8082" is not a host', "the port is a setting"),
+        (f"{CLUSTER}url = 'http://a:8082/b'", "cluster.url", "has a path", "only the scheme"),
         (f"{CLUSTER}node = 'a b'", "cluster.node", "not a valid name", "letters"),
         (f"{CLUSTER}[security]\nusers = {{}}", "security.users", "not the path", "quotes"),
         (ON_KAFKA.replace("?", "?partitions=6&"), "store", "24 partitions needs a topic with as many, not 6", "Remove"),

@@ -16,6 +16,7 @@ from holdfast.endpoint.listener_settings import NodeAccess, public_host
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.http.reasons import tls_reason
 from holdfast.http.tls import ClientTLS, ServerTLS
+from holdfast.http.urls import split_url
 from holdfast.settings import File, Port, Unit, Within
 
 NODE_VARIABLE: Final = "HOLDFAST_NODE"
@@ -191,6 +192,11 @@ class ClusterConfig:
                 raise ConfigurationError(
                     f"{given} cannot be the URL of a node in a cluster {use} its nodes",
                     remedy=f"Begin it with {self.scheme}://, or configure tls of [cluster] at all nodes or at none.",
+                )
+            if split_url(given).path not in ("", "/"):
+                raise ConfigurationError(
+                    f"{given} has a path, but other nodes reach a node at its root",
+                    remedy="Write only the scheme, the host and the port.",
                 )
             return given
         if not port:

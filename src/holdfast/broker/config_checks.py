@@ -32,6 +32,7 @@ from holdfast.core.messages import Expects
 from holdfast.core.versions import RM, RM_OF_NAME
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
+from holdfast.endpoint.listener_settings import ONLY_A_HOST, is_bare_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
@@ -195,6 +196,9 @@ def _of_addresses(config: BrokerConfig) -> Iterator[Wrong]:
     if admin.enabled and listen.port and (listen.host, listen.port) == (admin.host, admin.port):
         what = f"both listeners use {admin.host}:{admin.port}"
         yield ("admin", "port"), what, "Set admin.port to another port than listen.port."
+    for name, one in (("listen", listen), ("admin", admin), ("cluster", config.cluster)):
+        if one is not None and not is_bare_host(one.host):
+            yield (name, "host"), f"{told_value(one.host)} is not a host", ONLY_A_HOST
 
 
 def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:

@@ -6,15 +6,19 @@ as they are.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import ssl
 from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.endpoint.descriptors import SPARE_FILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.urls import is_loopback
 from holdfast.settings import Port, check_settings, checked_token
+
+ONLY_A_HOST: Final = "Write a machine's name or an IP address alone; the port is a setting of its own."
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,15 @@ class Listeners(MessageAddress):
                 f"both listeners use {self.host}:{self.port}",
                 remedy="Give the admin listener another port.",
             )
+
+
+def is_bare_host(host: str) -> bool:
+    """Whether a host is a name or an address and nothing else: no port, no scheme, no path."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return not set(host) & set(":/ ")
+    return True
 
 
 def public_host(host: str) -> str:

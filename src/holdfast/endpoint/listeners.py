@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
 from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
+from holdfast.endpoint.listener_settings import ONLY_A_HOST, is_bare_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits, Spooling
 from holdfast.http.reasons import reason_of
@@ -35,9 +36,9 @@ def listening_at(host: str, port: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        remedy = "Choose another port, or another address of this machine. Port 0 selects any free port."
         raise ConfigurationError(
-            f"cannot listen at {host}:{port}: {reason_of(error)}",
-            remedy="Choose another port, or another address of this machine. Port 0 selects any free port.",
+            f"cannot listen at {host}:{port}: {reason_of(error)}", remedy=remedy if is_bare_host(host) else ONLY_A_HOST
         ) from error
 
 
