@@ -353,6 +353,7 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
             break
         asyncio.run(asyncio.sleep(0.1))
     assert "offset 0 refused" in shown and "Not today." in shown
+    assert "given up after 10 times, in 10 min at the earliest" in shown
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def name_of(key: str) -> str:
 
 def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str, Any]:
     """Return the report on a message that the destination answered with a fault but may still accept."""
-    source, record = outbox.source, outbox.records.record(offset)
+    source, record, policy = outbox.source, outbox.records.record(offset), outbox.forwarding
     is_carried = source is not None and source.identifier is not None and outbox.records.may_have_left(offset)
     return {
         "offset": offset,
@@ -45,6 +45,8 @@ def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str,
         "reason": refusal.fault.reason,
         "since": refusal.first_at,
         "times": refusal.times,
+        "final_times": policy.refusals if policy is not None else None,
+        "final_at": refusal.first_at + policy.patience if policy is not None else None,
     }
 
 

@@ -343,6 +343,8 @@ class RefusalShown(Shape):
         code, reason: The destination's last fault.
         since: When the destination first rejected it, in seconds since 1970.
         times: How often the destination rejected it.
+        final_times, final_at: The forwarder gives the message up when the destination has rejected it so often, and not
+            before this time, in seconds since 1970. None if the policy is not known: the broker has stopped.
     """
 
     offset: int
@@ -353,6 +355,8 @@ class RefusalShown(Shape):
     reason: str
     since: float
     times: int
+    final_times: int | None
+    final_at: float | None
 
 
 class ForwarderShown(Shape):
