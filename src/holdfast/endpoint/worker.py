@@ -63,8 +63,7 @@ class Worker:
     def new_identifier(self) -> str:
         """Return a new URI that names its worker and cannot be guessed: a UUID of version 8 (RFC 9562) with this
         worker's number in its third part and 110 random bits."""
-        value = uuid.uuid4().int & ~(0xFFFF << 64) | (0x8000 | self.number) << 64
-        return uuid.UUID(int=value).urn
+        return identifier_of(self.number, uuid.uuid4().int)
 
     def store_of(self, location: str | Path | Store) -> str | Path:
         """Return the location of this worker's store.
@@ -99,6 +98,15 @@ class Worker:
             max_buffered=max(limits.max_body, _part(limits.max_buffered, self.count)),
             max_unsent=_part(limits.max_unsent, self.count),
         )
+
+
+def identifier_of(number: int, variant: int) -> str:
+    """Return an Identifier that names its worker.
+
+    Args:
+        variant: The bits of a UUID of version 4, which become its random bits.
+    """
+    return uuid.UUID(int=variant & ~(0xFFFF << 64) | (0x8000 | number) << 64).urn
 
 
 def worker_of(identifier: str) -> int | None:

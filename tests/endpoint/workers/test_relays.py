@@ -20,6 +20,7 @@ from holdfast.core.versions import SOAP
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
 from holdfast.endpoint.workers.node_listener import NodeListener
 from holdfast.endpoint.workers.node_proof import NodeProof
+from holdfast.endpoint.workers.passage import Passage
 from holdfast.endpoint.workers.placement import Placement, Placements
 from holdfast.endpoint.workers.relays import MOST_KEPT, Relays, RepeatKey, Spooled, _Relay, put_off, repeat_key
 from holdfast.endpoint.workers.request_freshness import RequestFreshness
@@ -298,7 +299,7 @@ async def test_an_answer_that_makes_room_for_another_is_not_held_by_its_timer(ho
     relays = []
     for number in range(MOST_KEPT + 1):
         key: RepeatKey = ("10.0.0.1", b"", f"urn:s:{number}", 1)
-        relays.append(_Relay(cast(Any, None), 0, b"", 0.0, key=key))
+        relays.append(_Relay(cast(Any, None), b"", Passage(0.0, 0), key=key))
         a.relays._keep(relays[-1], key, Response(200, {}, b"<answer/>"))
     assert [one.expiry is not None and one.expiry.cancelled() for one in relays] == [True] + [False] * MOST_KEPT
     for relay in relays:

@@ -1,11 +1,8 @@
 """Relays: requests of peers that another worker answers, wherever it is now.
 
-A worker that dies is started again, and one of a cluster's nodes may be taken over by another node. So a request that
-brought no answer is sent again, and one to a worker that has moved meanwhile is sent to its new place without waiting
-for the old one: what a worker stored it knows, so asking again does no harm. The same is true of a request to a worker
-whose store has failed, as it does when another node takes its work over. While no process serves a worker, its
-requests wait for a moment. After that, the answer asks the peer to send again later. It never says that the Sequence
-does not exist.
+:mod:`~holdfast.endpoint.workers.passage` decides when a request is sent, and when it is sent again: also one to a
+worker whose store has failed, as it does when another node takes its work over. If no process serves a worker for a
+moment, the answer asks the peer to send again later. It never says that the Sequence does not exist.
 
 A large message may need longer than its peer waits. Its repeat gets the answer to the first transmission, and is not
 sent to the owner again, unless only the owner knows who sent it.
@@ -28,15 +25,13 @@ from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.sending.parties import party_of
 from holdfast.endpoint.workers.frames.large_answers import LARGE
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
+from holdfast.endpoint.workers.passage import Move, Passage
 from holdfast.endpoint.workers.placement import Placement, Placements
-from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, PATIENCE, WorkerClient
+from holdfast.endpoint.workers.worker_client import LOOK_SECONDS, MESSAGE, WorkerClient
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.exchange import Exchange, Request
 from holdfast.http.outcome import Outcome, Response, Streamed, TransportError
 from holdfast.http.retry_after import retry_after
-
-LONGEST_WAIT: Final = 2.0
-"""Seconds that a request waits for a worker that no process serves, or that has failed it."""
 
 MOST_KEPT: Final = 64
 """Number of answers stored for repeats of large messages."""
@@ -92,29 +87,18 @@ class _Relay:
 
     Attributes:
         exchange: The peer's request, which waits for its answer.
-        owner: The worker; None: any.
         content: The request, encoded.
+        passage: Its way to the worker.
         spooled: The content of the request, if it is too large for memory.
-        asked: The worker to which the request was sent, and its place; None: it waits for one.
-        attempt: Counts the requests to workers: only the answer to the last one counts.
-        sent_at: When it was last sent.
-        failed_at: When it failed, or had no worker, for the first time in a row; None: it has not.
-        error: Why.
         key: What a repeat of a large message has in common with it.
         answer: The answer, if the peer gave up before it came. The peer may repeat the message.
         expiry: Ends the life of that answer.
     """
 
     exchange: Exchange
-    owner: int | None
     content: bytes
-    begun: float
+    passage: Passage
     spooled: Spooled | None = None
-    sent_at: float = 0.0
-    asked: tuple[int, str] | None = None
-    attempt: int = 0
-    failed_at: float | None = None
-    error: str = ""
     key: RepeatKey | None = None
     answer: Response | None = None
     expiry: asyncio.TimerHandle | None = None
@@ -136,7 +120,7 @@ class Relays:
 
     def pass_on(self, exchange: Exchange, owner: int | None, content: bytes, spooled: Spooled | None = None) -> None:
         """Answer an exchange with what its owner answers; None: any other worker."""
-        relay = _Relay(exchange, owner, content, asyncio.get_running_loop().time(), spooled)
+        relay = _Relay(exchange, content, Passage(asyncio.get_running_loop().time(), owner), spooled)
         if spooled is not None and spooled.key is not None:
             if (earlier := self._large.get(spooled.key)) is not None:
                 self._repeat(earlier, exchange)
@@ -201,15 +185,11 @@ class Relays:
 
     def _ask(self, relay: _Relay) -> None:
         """Send the request to its worker, if a process serves it."""
-        number = relay.owner if relay.owner is not None else self._any()
-        place = self._workers.place_of(number) if number is not None else None
-        if number is None or place is None:
-            relay.asked = None
-            self._wait(relay, "no process serves it now")
+        passage = relay.passage
+        number = passage.ask(self._workers.place_of, self._any, asyncio.get_running_loop().time())
+        if number is None:
             return
-        relay.asked, relay.sent_at = (number, place), asyncio.get_running_loop().time()
-        relay.attempt += 1
-        told = partial(self._told, relay, relay.attempt)
+        told = partial(self._told, relay, passage.attempt)
         if relay.spooled is None:
             self._workers.request(number, "POST", MESSAGE, relay.content, told)
         else:
@@ -222,12 +202,13 @@ class Relays:
         return random.choice(others) if others else None  # any will do
 
     def _told(self, relay: _Relay, attempt: int, outcome: Outcome) -> None:
+        passage = relay.passage
         # A late answer of a former place: the last one asked decides.
-        if attempt != relay.attempt or relay not in self._open:
+        if attempt != passage.attempt or relay not in self._open:
             return
-        if isinstance(outcome, Response) and outcome.status == LARGE and relay.asked is not None:
+        if isinstance(outcome, Response) and outcome.status == LARGE and passage.asked is not None:
             path = f"{ANSWER}/{outcome.body.decode('latin-1')}"
-            self._workers.request_large(relay.asked[0], "GET", path, b"", {}, partial(self._told, relay, attempt))
+            self._workers.request_large(passage.asked[0], "GET", path, b"", {}, partial(self._told, relay, attempt))
             return
         if isinstance(outcome, Response) and outcome.status != MISDIRECTED:
             self._end(relay)
@@ -236,40 +217,31 @@ class Relays:
             else:
                 self._respond(relay, outcome)
             return
-        if asyncio.get_running_loop().time() > relay.sent_at + LONGEST_WAIT:
-            relay.failed_at = None  # the worker had it for a while: this is another failure
-        is_first = relay.failed_at is None
-        relay.asked = None
-        self._wait(relay, outcome.message if isinstance(outcome, TransportError) else "it has moved")
-        if is_first and isinstance(outcome, TransportError):
-            self._ask(relay)  # it died, and will be back: the request waits in its socket
-
-    def _wait(self, relay: _Relay, error: str) -> None:
-        relay.error = error
-        if relay.failed_at is None:
-            relay.failed_at = asyncio.get_running_loop().time()
+        error = outcome.message if isinstance(outcome, TransportError) else ""
+        now = asyncio.get_running_loop().time()
+        if passage.failed(error or "it has moved", now, is_lost=isinstance(outcome, TransportError)) is Move.ASK:
+            self._ask(relay)
 
     def _look(self) -> None:
         """Ask again where that may help now, and give up where it has not helped for too long."""
         loop = asyncio.get_running_loop()
         for relay in list(self._open):
+            passage = relay.passage
             # No reader is left for the answer, and no repeat can use it.
-            if relay.exchange.closed and (relay.key is None or relay.asked is None):
+            if relay.exchange.closed and (relay.key is None or passage.asked is None):
                 self._end(relay)
-            elif relay.asked is None:
-                since = relay.failed_at if relay.failed_at is not None else relay.begun
-                if loop.time() > min(since + LONGEST_WAIT, relay.begun + PATIENCE):
-                    self._give_up(relay)
-                else:
-                    self._ask(relay)
-            elif self._workers.place_of(relay.asked[0]) not in (None, relay.asked[1]):
+                continue
+            move = passage.look(self._workers.place_of, loop.time())
+            if move is Move.GIVE_UP:
+                self._give_up(relay)
+            elif move is Move.ASK:
                 self._ask(relay)
         self._timer = loop.call_later(LOOK_SECONDS, self._look) if self._open else None
 
     def _give_up(self, relay: _Relay) -> None:
         self._end(relay)
         if (left_out := self._unreachable.admit()) is not None:
-            log.warning("worker.unreachable", to=relay.owner, error=relay.error, left_out=left_out)
+            log.warning("worker.unreachable", to=relay.passage.owner, error=relay.passage.error, left_out=left_out)
         put_off(relay.exchange, self._placements.now)
 
 

@@ -26,14 +26,8 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote, unquote
 
-from holdfast.core.messages import (
-    Acknowledge,
-    AckRequested,
-    Envelope,
-    RequestAcknowledgement,
-    SequenceAcknowledgement,
-)
-from holdfast.core.origin import Origin, inbound_names
+from holdfast.core.messages import AckRequested, Envelope, SequenceAcknowledgement
+from holdfast.core.origin import Origin
 from holdfast.core.records import ContentWriter
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
@@ -57,7 +51,9 @@ from holdfast.endpoint.workers.sequence_owner import (
     decode_said,
     encode_request,
     encode_said,
+    found_in,
     owner_of,
+    sorted_out,
     worker_in,
     worker_of_address,
 )
@@ -84,7 +80,6 @@ MOST_KNOWN: Final = 4096
 OF_THE_PROCESS: Final = ("healthz", "readyz", "metrics")
 """What a worker says about itself, whether it may act or not."""
 
-_EMPTY = (Acknowledge, RequestAcknowledgement)
 _REQUEST = REQUEST.lower().encode()
 _STAMP = STAMP.lower().encode()
 """Header of requests that came from another node."""
@@ -269,7 +264,7 @@ class Neighbours:
                 return False
             self._pass_on(exchange, named.worker % self._count)
             return True
-        if not named.identifiers or any(self._app.reception.knows(one) for one in named.identifiers):
+        if not named.is_sought(self._app.reception.knows):
             return self._is_not_for_gateway(exchange)
         self._tasks.start(self._look_for(exchange, named))
         return True
@@ -288,13 +283,12 @@ class Neighbours:
             if owner is None:
                 others = [number for number in range(self._count) if number != self._number]
                 answers = await asyncio.gather(*(self._ask(number, identifier) for number in others))
-                is_sure = is_sure and None not in answers
-                owner = next((number for number, is_there in zip(others, answers, strict=True) if is_there), None)
+                owner, is_certain = found_in(dict(zip(others, answers, strict=True)))
+                is_sure = is_sure and is_certain
             if owner is not None:
                 self._remember(identifier, owner)
                 self._pass_on(exchange, owner)
                 return
-        # An unknown Sequence would get a fault that ends it (WS-RM 4.3), although its worker may only be starting.
         if not is_sure:
             put_off(exchange, self._place.placements.now)
         elif not self._is_not_for_gateway(exchange):
@@ -320,24 +314,12 @@ class Neighbours:
         """Remove from an envelope the acknowledgements and requests about other workers' Sequences, and send them
         there.
 
-        A peer with Sequences in several workers may report on all of them in one envelope (WS-RM 3.2). The envelope
-        does not wait for the other workers: if one of these reports is lost, the peer repeats it when the
+        The envelope does not wait for the other workers: if one of these reports is lost, the peer repeats it when the
         acknowledged message is retransmitted.
         """
-        heard, asked = self._of_ours(envelope)
-        if len(heard) == len(envelope.acknowledgements) and len(asked) == len(envelope.ack_requested):
+        said = sorted_out(envelope, origin, self._app.reception.knows)
+        if said is None:
             return
-        if isinstance(envelope.control, _EMPTY) and not heard and not asked:
-            return  # the envelope has nothing else, and no worker knows the Sequence better: answer it here
-        said = Said(
-            (envelope.soap, envelope.addressing, envelope.rm),
-            tuple(one for one in envelope.acknowledgements if one not in heard),
-            tuple(one for one in envelope.ack_requested if one not in asked),
-            origin.secret,
-            origin.party,
-            tuple(inbound_names(envelope)),
-        )
-        envelope.acknowledgements, envelope.ack_requested = heard, asked
         content = encode_said(said)
         for number in range(self._count):
             if number != self._number:

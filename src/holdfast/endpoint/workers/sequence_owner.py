@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -23,11 +24,12 @@ from holdfast.core.messages import (
     CreateSequence,
     Envelope,
     MakeConnection,
+    RequestAcknowledgement,
     SequenceAcknowledgement,
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.origin import Origin, secret_in
+from holdfast.core.origin import Origin, inbound_names, secret_in
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Request
@@ -43,6 +45,7 @@ SMALL_HEAD: Final = 2048
 
 _REST = re.compile(rb"(?:\s[^<>]*)?>\s*<(?:[^<>:\s]{1,64}:)?Identifier(?:\s[^<>]*)?>\s*([^<>&\s]{1,256})\s*</")
 """Text after the word Sequence if it is the name of that header."""
+_EMPTY = (Acknowledge, RequestAcknowledgement)
 _NAMED = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 
@@ -85,6 +88,25 @@ class Named(msgspec.Struct, frozen=True):
 
     worker: int | None = None
     identifiers: tuple[str, ...] = ()
+
+    def is_sought(self, knows: Callable[[str], bool]) -> bool:
+        """Return whether the other workers must be asked for the owner.
+
+        Args:
+            knows: Whether this worker knows a Sequence.
+        """
+        return self.worker is None and bool(self.identifiers) and not any(map(knows, self.identifiers))
+
+
+def found_in(answers: Mapping[int, bool | None]) -> tuple[int | None, bool]:
+    """Return the worker that knows a Sequence, if one does, and whether it is sure that there is no other.
+
+    An unknown Sequence would get a fault that ends it (WS-RM 4.3), although its worker may only be starting.
+
+    Args:
+        answers: Worker -> whether it knows the Sequence; None: it does not say.
+    """
+    return next((number for number, is_there in answers.items() if is_there), None), None not in answers.values()
 
 
 def owner_of(envelope: Envelope, count: int) -> Named:
@@ -180,6 +202,35 @@ class Said(msgspec.Struct, array_like=True, frozen=True):
             acknowledgements=self.acknowledgements,
             ack_requested=self.requested,
         )
+
+
+def sorted_out(envelope: Envelope, origin: Origin, knows: Callable[[str], bool]) -> Said | None:
+    """Remove from an envelope the acknowledgements and requests about Sequences of other workers, and return these.
+
+    A peer with Sequences in several workers may report on all of them in one envelope (WS-RM 3.2).
+
+    Args:
+        knows: Whether this worker knows a Sequence.
+
+    Returns:
+        What the other workers should hear; None: nothing.
+    """
+    heard = tuple(one for one in envelope.acknowledgements if knows(one.identifier))
+    asked = tuple(one for one in envelope.ack_requested if knows(one.identifier))
+    if len(heard) == len(envelope.acknowledgements) and len(asked) == len(envelope.ack_requested):
+        return None
+    if isinstance(envelope.control, _EMPTY) and not heard and not asked:
+        return None  # the envelope has nothing else, and no worker knows the Sequence better: answer it here
+    said = Said(
+        (envelope.soap, envelope.addressing, envelope.rm),
+        tuple(one for one in envelope.acknowledgements if one not in heard),
+        tuple(one for one in envelope.ack_requested if one not in asked),
+        origin.secret,
+        origin.party,
+        tuple(inbound_names(envelope)),
+    )
+    envelope.acknowledgements, envelope.ack_requested = heard, asked
+    return said
 
 
 encode_said = _encode

@@ -15,13 +15,12 @@ from typing import Final
 from holdfast.endpoint.workers.frames.sealed_transport import SealedTransport
 from holdfast.endpoint.workers.frames.streams import MOST_FRAMED, NodeStream, NodeStreams
 from holdfast.endpoint.workers.node_proof import FRAMES, SEALED, STAMP, NodeProof
+from holdfast.endpoint.workers.passage import PATIENCE
 from holdfast.endpoint.workers.placement import Placements
 from holdfast.endpoint.workers.request_freshness import RequestStamps
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, TransportError
 
-PATIENCE: Final = 90.0
-"""Seconds for an answer of another worker: it may hold the request for 30 until there is a reply, or be starting."""
 PROBE_SECONDS: Final = 5.0
 """Seconds after which a node that does not answer a probe cannot be reached."""
 LOOK_SECONDS: Final = 0.1
