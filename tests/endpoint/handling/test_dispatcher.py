@@ -778,3 +778,48 @@ async def test_whatever_a_handler_raises_is_a_readable_dead_letter(serve: Any, k
     assert type(error).__name__ in failure.text
     assert len(failure.text) < 70_000
     assert "long" not in failure.text or failure.text.rstrip().endswith("the end")
+
+
+# --- in a cluster -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_handler_is_called_only_while_this_process_may_act(serve: Any) -> None:
+    """Otherwise another node may have the partition, and call its own handler."""
+    app, seen, asked = Destination(":memory:"), list[bytes](), list[bool]()
+    may_act = False
+
+    def is_trusted() -> bool:
+        asked.append(may_act)
+        return may_act
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        seen.append(message.body)
+
+    service = await serve(app)
+    dispatcher = app.running.dispatcher
+    assert dispatcher is not None
+    dispatcher._is_trusted = is_trusted
+    await send(service.url, 1, 2)
+    await until(lambda: len(asked) > 2)
+    assert not seen and dispatcher.handling.unhandled == 2
+    may_act = True
+    await until(lambda: len(seen) == 2)
+
+
+async def test_a_stop_does_not_wait_for_handlers_that_may_not_be_called(serve: Any, tmp_path: Path) -> None:
+    app, seen = Destination(tmp_path), list[bytes]()
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        seen.append(message.body)
+
+    service = await serve(app)
+    dispatcher = app.running.dispatcher
+    assert dispatcher is not None
+    dispatcher._is_trusted = lambda: False
+    await send(service.url, 1)
+    await until(lambda: dispatcher._put_off)
+    begun = asyncio.get_running_loop().time()
+    await dispatcher.stop(3600.0)
+    assert not seen and asyncio.get_running_loop().time() < begun + 1800

@@ -225,6 +225,7 @@ class RunningDestination:
                 table.reply_actions,
                 envelopes.tracing,
                 lambda: envelopes.limits,
+                self.worker.is_trusted if self.worker is not None else None,
             )
             handling.start(self.engine.clock())
         # Before the first turn: forwarders need their outboxes before anything is sent.

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.core.events import Handle
 from holdfast.core.handling.delivery import HandlerSchedule
@@ -34,6 +34,9 @@ from holdfast.wire.limits import DEFAULT, Limits
 Returned = Body | WithAttachments | None
 Result = Awaitable[Returned] | Returned
 """What a handler returns: the body of the reply, if there is one."""
+
+TRUST_SECONDS: Final = 0.1
+"""Between two looks whether this process may call handlers again."""
 
 
 class TransactionalHandler(Protocol):
@@ -58,6 +61,7 @@ class Dispatcher:
         reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.
         tracing: Traces the end of handlers; None without tracing.
         limits: Returns the endpoint's limits of envelopes, which its peers are assumed to have at least.
+        is_trusted: Whether this process may call handlers now; otherwise, another node may call them. None: always.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Dispatcher:
         reply_actions: Mapping[str, str],
         tracing: Tracing | None = None,
         limits: Callable[[], Limits] = lambda: DEFAULT,
+        is_trusted: Callable[[], bool] | None = None,
     ):
         self.handling = handling
         self._reply_actions = reply_actions
@@ -78,6 +83,9 @@ class Dispatcher:
         self._unrequested: set[str] = set()
         """Actions of one-way messages with a handler that has returned a value, which is reported once."""
         self._running: set[asyncio.Future[Any]] = set()
+        self._is_trusted = is_trusted
+        self._put_off: set[asyncio.TimerHandle] = set()
+        """Calls that wait until this process may act again."""
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self._is_closed = False
@@ -92,6 +100,9 @@ class Dispatcher:
     def hand_over(self, handle: Handle) -> None:
         """Call the handler of a record."""
         if self._is_closed or self._engine.failure is not None:
+            return
+        if self._is_trusted is not None and not self._is_trusted():
+            self._call_later(handle)
             return
         action = handle.record.action
         handler = self._handlers.get(action) or self._handlers.get("")
@@ -111,6 +122,15 @@ class Dispatcher:
             else:
                 call, then = partial(run, _call_plain, handler, handle), partial(self._returned, handle)
             self._watch(asyncio.get_running_loop().run_in_executor(self._threads, call), then)
+
+    def _call_later(self, handle: Handle) -> None:
+        def again() -> None:
+            self._put_off.discard(timer)
+            self.hand_over(handle)
+            self._wake()
+
+        timer = asyncio.get_running_loop().call_later(TRUST_SECONDS, again)
+        self._put_off.add(timer)
 
     def _watch(self, running: asyncio.Future[Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
         self._running.add(running)
@@ -338,16 +358,24 @@ class Dispatcher:
         self._wake()
         try:
             async with asyncio.timeout(grace):
-                # At-most-once: still deliver a message that is marked as handled, or it would be lost.
-                while self._running or (self.handling.running and self._engine.failure is None):
+                while self._running or (self._is_owed and self._engine.failure is None):
                     await self._change()
         except TimeoutError:
             pass
         finally:  # also if the caller is cancelled: nothing of a handler may come to a closed store
             await self._abandon(grace)
 
+    @property
+    def _is_owed(self) -> bool:
+        """Whether a handler must still be called. At most once, that is so for a message that is marked as handled, or
+        it would be lost. Another one that is put off is delivered after the next start."""
+        put_off = 0 if self.handling.is_at_most_once else len(self._put_off)
+        return self.handling.running > put_off
+
     async def _abandon(self, grace: float) -> None:
         self._is_closed = True
+        for timer in self._put_off:
+            timer.cancel()
         late = list(self._running)
         if late:
             is_lost = self.handling.is_at_most_once
