@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from holdfast.store import records as layout
 from holdfast.store.contents import MemoryContents
 from holdfast.store.kafka.audit import MOST_PROBLEMS, LogAudit
 from holdfast.store.kafka.frames import Change, Claim, Copies, encode_claim, encode_parts, encode_write
+from holdfast.store.kafka.replay import Checkpoint, Replay
+from holdfast.store.kafka.sweep import Sweep
 
 Log = list[bytes | None]
 
@@ -97,8 +100,65 @@ def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:
     assert audit([*log, write(4, 12, record(6, 8), accepted(1, 8))], 100).problems == [
         "The log at here, record 104: queue 'orders', partition 0: the next record should be 7, but 6 is written."
     ]
+    without = [log[0], write(3, 10, record(6, 7), accepted(1, 7), copies=Copies.ENDS, copied=copied[2:])]
+    assert audit(without, 100).problems == [
+        "The log at here, record 101: queue 'orders', partition 0: the next record should be 5, but 6 is written."
+    ]
     assert "the copy of the content at its beginning is incomplete" in audit(log[:1], 100).problems[0]
     assert "no copy of its content begins" in audit(log[1:], 100).problems[0]
+
+
+class Owner:
+    """An owner of a log without Kafka: it writes what it is given, and copies a little of its content each time."""
+
+    def __init__(self) -> None:
+        self.content: dict[bytes, bytes] = {}
+        self.log: Log = [claim(1)]
+        self.beginnings: list[int] = []
+        """Where the complete copies begin."""
+        self._replay = Replay(Checkpoint(), "here")
+        self._replay.read(0, self.log[0])
+        self._sweep = Sweep(self._replay, fewest=400, step=1)
+
+    def write(self, *changes: Change) -> None:
+        copies, copied = self._sweep.part(0, self._scan)
+        size = len(self.log)
+        self.log.append(write(1, self._replay.serial + 1, *changes, copies=copies, copied=copied))
+        self._replay.read(size, self.log[-1])
+        for change in changes:
+            match change:
+                case (key, value):
+                    self.content[key] = value
+                case (key,):
+                    self.content.pop(key, None)
+                case (begin, end, _):
+                    self.content = {key: one for key, one in self.content.items() if not begin <= key < end}
+        if self._replay.trim_to not in (None, *self.beginnings):
+            self.beginnings.append(self._replay.trim_to or 0)
+
+    def _scan(self, first: bytes, size: int) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        """Return a few keys, so that each copy takes some writes."""
+        keys = sorted(key for key in self.content if key >= first)
+        return [(key, self.content[key]) for key in keys[:4]], keys[4] if len(keys) > 4 else None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_has_no_problem_from_each_copy_on_whatever_happens_while_it_is_copied(seed: int) -> None:
+    draw, owner, first, end = random.Random(seed), Owner(), 0, 0
+    owner.write(queue(), accepted())
+    for _ in range(120):
+        appended = end + draw.randint(1, 3)
+        changes: list[Change] = [record(offset, offset + 1) for offset in range(end, appended)]
+        end, trimmed = appended, min(first + draw.choice((0, 0, 1, 2, 8)), end)
+        if trimmed > first + 1:
+            changes.append((record(first, 1)[0], record(trimmed, 1)[0], True))
+        elif trimmed > first:
+            changes.append((record(first, 1)[0],))
+        first = trimmed
+        owner.write(*changes, accepted(1, end, unqueued=0))
+    for beginning in [0, *owner.beginnings]:
+        assert audit(owner.log[beginning:], beginning).problems == []
+    assert len(owner.beginnings) > 2
 
 
 NOWHERE = "message 9 of Sequence urn:s was held, and is in no queue now"

@@ -113,6 +113,11 @@ class LogAudit:
         self._ends: dict[tuple[str, int], int] = {}
         self._written: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         """Queue and partition -> the offsets of the records in the present write."""
+        self._is_copying = False
+        """Whether the present write is within the copy that the log begins with."""
+        self._found: defaultdict[tuple[str, int], AcknowledgementRanges] = defaultdict(AcknowledgementRanges)
+        """Queue and partition -> one more than the offset of each record, while that copy is read. It has the records
+        in their order, but new ones are written meanwhile, and may be copied later."""
         self._numbers: dict[str, dict[str, AcknowledgementRanges]] = {}
         """Sequence -> queue -> the numbers that were appended there."""
         self._accepted: dict[str, AcknowledgementRanges] = {}
@@ -152,9 +157,11 @@ class LogAudit:
             self._check_epoch(offset, before, record, found)
             if isinstance(found, Written):
                 self._is_copied |= found.has_copy
+                self._is_copying = found.has_copy or self._replay.checkpoint is None
                 copied, changes = decode_write(found.data, self._place)
                 self._follow(offset, copied if found.has_copy else [], is_copy=True)
                 self._follow(offset, changes, is_copy=False)
+                self._end_copy(offset)
                 self._check_held(offset, changes)
                 self._check_accepted(offset, changes)
         except StoreError as error:
@@ -196,6 +203,8 @@ class LogAudit:
                     self._delete(tag, change[0])
                 elif tag == layout.PIECE:
                     self._pieces.erase(change[0][1:])
+                elif tag == layout.RECORD and self._is_copying:
+                    self._erase(change[0], layout.last_number(change[1]))
             except (HoldfastError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
                 self._say(f"{where}: the key {change[0][:80]!r} cannot be read: {clause(error)}.")
         self._check_offsets(where)
@@ -232,6 +241,9 @@ class LogAudit:
             queue, number, _ = layout.split_partition_key(key)
             self._ends.pop((queue, number), None)
             self._written.pop((queue, number), None)
+            self._found.pop((queue, number), None)
+        elif tag == layout.RECORD and self._is_copying:
+            self._erase(key, layout.last_number(key) + 1)
         elif tag == layout.CONTENT:
             self._pieces.forget(key)
         elif tag == layout.SEQUENCE:
@@ -248,17 +260,37 @@ class LogAudit:
             self._held[name].stored.discard(number)
             self._dropped.append((name, number))
 
+    def _erase(self, begin: bytes, end: int) -> None:
+        """Note that records are deleted, so that the copy may lack them."""
+        queue, number, rest = layout.split_partition_key(begin)
+        erased = AcknowledgementRanges([(int.from_bytes(rest, "big") + 1, end)])
+        self._found[queue, number] = AcknowledgementRanges(self._found[queue, number].outside(erased))
+
+    def _end_copy(self, offset: int) -> None:
+        """Check at the end of the copy that no record is missing between others."""
+        if not self._is_copying or self._replay.checkpoint is None:
+            return
+        where = f"The log at {self._place}, record {offset}"
+        for (queue, number), found in self._found.items():
+            for lower, upper in found:
+                self._check_next(where, queue, number, lower - 1)
+                self._ends[queue, number] = upper
+        self._found.clear()
+
     def _check_offsets(self, where: str) -> None:
         """Check that the records of each partition continue those before. A write has released messages after others,
         whatever their offsets."""
         for (queue, number), offsets in self._written.items():
             for offset in sorted(offsets):
-                expected = self._ends.get((queue, number), offset)
-                if offset != expected:
-                    place = f"{where}: queue {queue!r}, partition {number}"
-                    self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
+                self._check_next(where, queue, number, offset)
                 self._ends[queue, number] = offset + 1
         self._written.clear()
+
+    def _check_next(self, where: str, queue: str, number: int, offset: int) -> None:
+        expected = self._ends.get((queue, number), offset)
+        if offset != expected:
+            place = f"{where}: queue {queue!r}, partition {number}"
+            self._say(f"{place}: the next record should be {expected}, but {offset} is written.")
 
     def _check_held(self, offset: int, changes: Iterable[Change]) -> None:
         """Check that no message is lost between its acceptance and its queue."""
@@ -305,7 +337,10 @@ class LogAudit:
         place = f"{where}: queue {queue!r}, partition {number}"
         self.records += 1
         offset = int.from_bytes(rest, "big")
-        self._written[queue, number].append(offset)
+        if not self._is_copying:
+            self._written[queue, number].append(offset)
+        elif not self._found[queue, number].add(offset + 1):
+            return  # the copy repeats what a write had before it
         kind = self._kinds.get(queue)
         if kind in (OUTBOX, DEAD_LETTERS) or queue == DEAD_LETTERS or queue.startswith(ASIDE):
             return
