@@ -347,6 +347,18 @@ def _username_token(element: etree._Element) -> Token:
     return _token_of(kind, *[parts.text(name) for name in _TOKEN])
 
 
+def read_base64(text: str, what: str) -> bytes:
+    """Return the bytes that a peer has written in base64, with white space as XML permits.
+
+    Raises:
+        Invalid: It is not base64. ``what`` names it.
+    """
+    try:
+        return binascii.a2b_base64("".join(text.split()), strict_mode=True)
+    except ValueError:  # also of a text that is not ASCII, which is no binascii.Error
+        raise Invalid(f"{what} is not base64") from None
+
+
 def _token_of(kind: str, name: str | None, password: str | None, encoded: str | None, created: str | None) -> Token:
     if not name or len(name) > MAX_NAME:
         raise Invalid("the UsernameToken has no Username, or a very long one")
@@ -354,10 +366,7 @@ def _token_of(kind: str, name: str | None, password: str | None, encoded: str | 
         raise Invalid("the UsernameToken has no Password")
     if kind not in (PASSWORD_TEXT, PASSWORD_DIGEST):
         raise Invalid(f"the Password has the type {kind[:100]!r}")
-    try:
-        nonce = binascii.a2b_base64("".join(encoded.split()), strict_mode=True) if encoded else b""
-    except ValueError:
-        raise Invalid("the Nonce is not base64") from None
+    nonce = read_base64(encoded, "the Nonce") if encoded else b""
     if len(nonce) > MAX_NONCE:
         raise Invalid(f"the Nonce has {len(nonce)} bytes")
     created = (created or "").strip()

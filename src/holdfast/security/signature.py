@@ -10,7 +10,6 @@ Signed messages (``signed_message``) are checked with the same steps.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from lxml import etree
 
 from holdfast.core.messages import Envelope
 from holdfast.core.versions import RM
-from holdfast.security.header import Invalid
+from holdfast.security.header import Invalid, read_base64
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
 from holdfast.security.times import write_time
 from holdfast.wire.names import SOAP_NS
@@ -215,7 +214,4 @@ def algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
 
 def decoded(element: etree._Element) -> bytes:
     """Return the bytes that an element has in base64."""
-    try:
-        return base64.b64decode("".join((element.text or "").split()), validate=True)
-    except binascii.Error:
-        raise Invalid(f"{etree.QName(element).localname} is not base64") from None
+    return read_base64(element.text or "", etree.QName(element).localname)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -13,7 +12,7 @@ from lxml import etree
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError
 from holdfast.security.contexts import SecurityContext
-from holdfast.security.header import Invalid
+from holdfast.security.header import Invalid, read_base64
 from holdfast.security.names import CONVERSATION_1_3, CONVERSATION_2005, TRUST_1_3, TRUST_2005, WSSE, WSU
 from holdfast.security.signature import TOKEN_ID
 from holdfast.security.times import write_time
@@ -120,10 +119,7 @@ def _target(root: etree._Element, name: str) -> str:
 
 def _entropy(root: etree._Element, trust: str) -> bytes:
     secret = _text(root, f"{trust}Entropy/{trust}BinarySecret")
-    try:
-        entropy = base64.b64decode("".join(secret.split()), validate=True)
-    except binascii.Error:
-        raise Invalid("the client's part of the key is not base64") from None
+    entropy = read_base64(secret, "the client's part of the key")
     if len(entropy) not in ENTROPY_BYTES:
         raise Invalid(f"the client's part of the key has {len(entropy)} bytes")
     return entropy

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Final
 
 from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
-from holdfast.security.header import MAX_NAME, Invalid
+from holdfast.security.header import MAX_NAME, Invalid, read_base64
 from holdfast.security.names import WSSE, WSU
 from holdfast.security.times import read_time
 from holdfast.security.trust import ENTROPY_BYTES, Form, Kind, p_sha1
@@ -138,7 +137,4 @@ def _text(parent: etree._Element, path: str) -> str:
 
 
 def _secret(answer: etree._Element, path: str) -> bytes:
-    try:
-        return base64.b64decode("".join(_text(answer, path).split()), validate=True)
-    except binascii.Error:
-        raise Invalid("a part of the key is not base64") from None
+    return read_base64(_text(answer, path), "a part of the key")
