@@ -193,7 +193,7 @@ CITED = re.compile(
     r"(WS-RM(?: 1\.0| Policy 1\.2)?|SOAP 1\.[12](?: part 1)?|WS-Addressing 200[45]/08(?: core)?|"
     r"WS-Policy(?:Attachment)? 1\.5|WS-SecureConversation 1\.3|WS-MakeConnection|XOP 1\.0|RFC \d+|"
     r"SOAP Message Security 1\.1|X\.509 Certificate Token Profile 1\.1|SecurityPolicy 1\.2|"
-    r"XML Encryption 1\.1|SAML Token Profile 1\.1|SAML Core 2\.0),? (?:sections? )?"
+    r"XML Encryption 1\.1|SAML Token Profile 1\.1|SAML Core 2\.0|UsernameToken Profile 1\.1),? (?:sections? )?"
     r"((?:appendix [A-Z]|\d[\d.]*)(?:(?:, | and )\d\.[\d.]*\d)*)"
 )
 

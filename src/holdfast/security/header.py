@@ -252,6 +252,8 @@ def remove_security(context: MessageContext, security: AnySecurity | None) -> No
 def read_security_of(blocks: Iterable[etree._Element], soap: SOAP) -> Security | None:
     """Return the Security header among header blocks that is addressed to this endpoint, None without one.
 
+    There may be one for each role (SOAP Message Security 1.1, section 5).
+
     Raises:
         Invalid: There is more than one, or it is malformed.
     """
@@ -304,6 +306,7 @@ class _Parts:
 
 
 def _timestamp(element: etree._Element) -> Timestamp:
+    """Read a Timestamp (SOAP Message Security 1.1, section 10)."""
     parts = _Parts(element)
     return _timestamp_of(parts.text(_CREATED), parts.text(_EXPIRES), element)
 

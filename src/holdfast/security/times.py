@@ -22,7 +22,10 @@ def write_time(at: float) -> str:
 
 
 def read_time(text: str) -> float | None:
-    """Return the seconds since 1970 of an xsd:dateTime, None if it is not one. Without a zone it is in UTC."""
+    """Return the seconds since 1970 of an xsd:dateTime, None if it is not one.
+
+    Without a zone it is in UTC (SOAP Message Security 1.1, section 10).
+    """
     text = text.strip()
     return _read(text) if len(text) <= _LONGEST else None
 

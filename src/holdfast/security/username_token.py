@@ -125,7 +125,7 @@ class UsernameToken(Processor):
         return f"UsernameToken({self.name!r}, …)"
 
     def outbound(self, context: MessageContext) -> None:
-        """Add the header to a request."""
+        """Add the header to a request (UsernameToken Profile 1.1, section 3.1)."""
         if context.is_answer:
             return
         now = self._clock()
@@ -305,7 +305,9 @@ class UsernameTokenValidator(Processor):
         return token.name
 
     def authenticate_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> Token:
-        """Return the UsernameToken of a Security header, if it proves its user. Each nonce counts once.
+        """Return the UsernameToken of a Security header, if it proves its user.
+
+        Each nonce counts once (UsernameToken Profile 1.1, section 3.1).
 
         Raises:
             Invalid: It is malformed, old or absent.
@@ -338,7 +340,7 @@ class UsernameTokenValidator(Processor):
         return block
 
     def _token_of(self, security: AnySecurity | None, now: float) -> Token:
-        """Return the token of a request, which is complete and fresh.
+        """Return the token of a request, which is complete and fresh (UsernameToken Profile 1.1, section 3.1).
 
         Raises:
             Invalid: It is not, or a required part is missing.
@@ -371,7 +373,7 @@ class UsernameTokenValidator(Processor):
         return "" if is_right and known is not None else _WRONG
 
     def _is_new(self, token: Token, now: float) -> bool:
-        """Remember the nonce of a valid token. Return False if it is known.
+        """Remember the nonce of a valid token; return False if it is known (UsernameToken Profile 1.1, section 3.1).
 
         Only valid tokens count, so a stranger cannot fill the memory. A proxy may repeat a request if its answer was
         lost. A fault would tell the sender that its password is wrong, so the answer asks for another attempt.
@@ -405,7 +407,7 @@ def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) 
 
 
 def check_times(created: float | None, expires: float | None, now: float, life: float, skew: float) -> None:
-    """Check the two times of a Timestamp, None if absent.
+    """Check the two times of a Timestamp, None if absent (SOAP Message Security 1.1, section 10).
 
     Raises:
         Invalid: The message is too old or from the future.
@@ -425,7 +427,9 @@ def _claimed(security: AnySecurity | None) -> str:
 
 
 def refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
-    """Return the error that refuses a message with a fault that does not tell the cause; the log does.
+    """Return the error that refuses a message, with a fault of SOAP Message Security 1.1, section 12.
+
+    The fault does not tell the cause; the log does.
 
     The error that refuses an answer tells the cause: it stays in this endpoint.
     """
