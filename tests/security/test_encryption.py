@@ -749,6 +749,28 @@ def test_changes_of_a_message_cannot_be_tried_one_after_the_other(directory: Pat
     assert taken(processor, secured(directory, plain(), settings)).body, "the sender signs again"
 
 
+@pytest.mark.parametrize("what", SETTINGS)
+def test_a_captured_message_is_remembered_at_one_time_only(
+    directory: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Timestamp, changed again and again, gives neither another attempt nor fills the memory."""
+    settings = SETTINGS[what]
+    processor = X509(*SHOP.files(directory), trusted=ALICE.files(directory).certificate, encrypt=settings)
+    good = secured(directory, plain(), settings)
+    remembered = list[tuple[float, bytes]]()
+
+    def is_new(at: float, digest: bytes, until: float, now: float) -> bool:
+        remembered.append((at, digest))
+        return True
+
+    monkeypatch.setattr(processor._nonces, "is_new", is_new)
+    for digit in range(10):
+        data = re.sub(rb"(Created>[^<]+\.)\d\d\dZ", rb"\g<1>%d00Z" % digit, changed(good, BODY, -17))
+        refusal(processor, data)
+    assert len(set(remembered)) <= 1
+    assert taken(processor, good).body
+
+
 def test_nothing_of_a_stranger_is_decrypted(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No chosen content reaches the private key: not of a stranger, nor in an old or a changed message of a friend."""
     uses: list[bytes] = []

@@ -52,15 +52,22 @@ PROVEN = (CERTIFIED, USER, SESSION)
 """Prefixes of authenticated parties."""
 
 
+ISSUER = "urn:holdfast:"
+"""Prefix of a session that stands for the issuer of the party's name: another issuer may give another party the same
+name. A name without it is that of the endpoint's own users."""
+
+
 def in_session(session: str, party: str) -> str:
-    """Return the name of a party in one of its security sessions, which must be a URI."""
+    """Return the name of a party in one of its security sessions, or as its issuer names it. Both must be a URI."""
     return f"{SESSION}{session} of {party}"
 
 
 def whole_party(party: str) -> str:
-    """Return a party without its security session: all its sessions share its quotas."""
+    """Return a party without its security session, but with its issuer: all its sessions share its quotas."""
+    if not party.startswith(SESSION) or party.startswith(f"{SESSION}{ISSUER}"):
+        return party
     # The session is a URI, which has no space, so the first " of " ends it.
-    return party.partition(" of ")[2] if party.startswith(SESSION) else party
+    return party.partition(" of ")[2]
 
 
 def owner_of(party: str) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.core.origin import ISSUER
 from holdfast.endpoint.logs import log, warn_of_validity
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.header import Invalid, Unproven
@@ -388,7 +389,7 @@ def _oaep(digest: str, mask: str) -> padding.OAEP:
 
 
 def _uri(identity: bytes) -> str:
-    return f"urn:holdfast:x509:{hashlib.sha256(identity).hexdigest()}"
+    return f"{ISSUER}x509:{hashlib.sha256(identity).hexdigest()}"
 
 
 def _is_issuer(certificate: x509.Certificate) -> bool:

@@ -49,6 +49,7 @@ from holdfast.security.signed_message import (
     elements_of,
     encoded,
     header_of,
+    parsed_to_sign,
     read_key_reference,
     sign_envelope,
     write_key_reference,
@@ -464,7 +465,7 @@ def sign_and_encrypt(
     The receiver processes the Security header from its beginning (SOAP Message Security 1.1, section 5): the
     EncryptedKey precedes the signature if the parts must be decrypted before the signature is checked.
     """
-    envelope = parse_element(data)
+    envelope = parsed_to_sign(data)
     header = header_of(envelope, soap)
     if encrypting.before_signing:
         key = _encrypt_parts(envelope, header, None, soap, encrypting)

@@ -27,6 +27,8 @@ MOST: Final = 1_500_000
 """Maximum number of nonces remembered: those of 3,000 messages a second until they are forgotten. Some 25 MB."""
 MOST_SHARED: Final = 250_000
 """Maximum number of nonces that one process adds to a shared database before they expire."""
+MOST_REFUSED: Final = 65_536
+"""Maximum number of refused signatures remembered. Some 8 MB."""
 _FORGET_EVERY: Final = 10.0
 """Seconds between two deletions of expired nonces."""
 _MINUTE: Final = 60
@@ -270,6 +272,30 @@ class FileNonces:
                 minute.delete()
                 del self._minutes[number]
         self._count = sum(one.count for one in self._minutes.values())
+
+
+class RefusedSignatures:
+    """Signatures of messages that turned out to be wrong, in memory: each message can be tried once.
+
+    Anyone who knows the certificate of a destination can write such messages. So they take no room from the nonces of
+    those that count, and the oldest are forgotten for others.
+
+    Args:
+        most: Maximum number remembered.
+    """
+
+    def __init__(self, most: int = MOST_REFUSED) -> None:
+        self._most = most
+        self._digests: dict[bytes, None] = {}
+
+    def add(self, digest: bytes) -> None:
+        """Remember a signature."""
+        self._digests[digest] = None
+        if len(self._digests) > self._most:
+            del self._digests[next(iter(self._digests))]
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._digests
 
 
 def _cannot_store(error: OSError) -> MessageFlowError:

@@ -50,6 +50,14 @@ _SIGNED: Final = (
     "<DigestValue>{}</DigestValue></Reference></SignedInfo>"
 )
 """A SignedInfo in its canonical form, without the digest of the Timestamp."""
+MOST_STEPS: Final = 50_000_000
+"""Maximum steps of a canonical form: some seconds. A message of 16 MiB from a usual program needs a third of them."""
+FEW_ATTRIBUTES: Final = 1000
+"""Attributes that a whole message may have without a count for each element."""
+_WIDE: Final = etree.XPath("descendant-or-self::*[@*[65]]")
+_INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
+MAX_PREFIXES: Final = 64
+"""Maximum number of prefixes for a canonical form."""
 _BOUND_TO: Final = f"{{*}}Body/{{*}}CreateSequence/{{{WSSE}}}SecurityTokenReference"
 
 
@@ -176,6 +184,38 @@ def canonical(element: etree._Element, prefixes: Sequence[str] = (), *, with_com
     return etree.tostring(
         element, method="c14n", exclusive=True, with_comments=with_comments, inclusive_ns_prefixes=prefixes
     )
+
+
+def check_cost(data: bytes, root: etree._Element) -> None:
+    """Check that the canonical form of a message, or of its parts, takes few steps, before any is computed.
+
+    libxml2 compares each element and each attribute with the namespaces in scope, for each prefix that is listed, and
+    each attribute with the others of its element. A message of 4 MB could otherwise keep the endpoint busy for minutes,
+    and anyone can write one: no key is needed before its signature is checked.
+
+    Args:
+        data: The message in UTF-8.
+        root: The same, parsed.
+
+    Raises:
+        Invalid: It takes too many steps.
+    """
+    attributes = data.count(b"=")
+    nodes, declared = data.count(b"<") + attributes, data.count(b"xmlns") + 1
+    if attributes <= FEW_ATTRIBUTES and nodes * declared * (1 + MAX_PREFIXES) <= MOST_STEPS:
+        return
+    in_scope = most_in_scope = 1
+    for event, _ in etree.iterwalk(root, events=("start-ns", "end-ns")):
+        in_scope += 1 if event == "start-ns" else -1
+        most_in_scope = max(most_in_scope, in_scope)
+    prefixes = max((len(one.get("PrefixList", "").split()) for one in root.iter(_INCLUSIVE)), default=0)
+    wide: list[etree._Element] = _WIDE(root)
+    steps = nodes * most_in_scope * (1 + prefixes) + sum(len(one.attrib) ** 2 for one in wide)
+    if steps > MOST_STEPS:
+        raise Invalid(
+            f"its canonical form takes some {steps:,} steps: {nodes:,} elements and attributes, up to "
+            f"{most_in_scope:,} namespaces in scope, {prefixes} listed prefixes"
+        )
 
 
 def _check_ids(security: etree._Element) -> None:

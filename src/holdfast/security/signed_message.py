@@ -19,7 +19,7 @@ from lxml import etree
 
 from holdfast.core.messages import MC_NS
 from holdfast.core.versions import SOAP
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import EnvelopeError, ProcessingError
 from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
@@ -41,7 +41,18 @@ from holdfast.security.names import (
     Kind,
     SuiteName,
 )
-from holdfast.security.signature import DIGESTS, ID, IDS, algorithm, canonical, children, decoded, only
+from holdfast.security.signature import (
+    DIGESTS,
+    ID,
+    IDS,
+    MAX_PREFIXES,
+    algorithm,
+    canonical,
+    check_cost,
+    children,
+    decoded,
+    only,
+)
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
 from holdfast.wire.text import escape
@@ -52,8 +63,6 @@ MAX_OF_ONE: Final = 3
 """How often it may name one part. Metro names an addressing header three times if the policy has several versions."""
 MAX_TOKEN: Final = 32 * 1024
 """Maximum characters of a certificate, an identifier or an issuer's name."""
-MAX_PREFIXES: Final = 64
-"""Maximum number of prefixes for a canonical form."""
 
 OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), MC_NS, NETRM_NS})
 """Namespaces of the header blocks that the endpoint itself acts on: each of them must be signed."""
@@ -149,9 +158,11 @@ def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
         Invalid: It has no Timestamp, or another shape.
     """
     try:
-        envelope = parse_element(as_utf8(data))
+        data = as_utf8(data)
+        envelope = parse_element(data)
     except EnvelopeError as error:
         raise Invalid(error.message) from None
+    check_cost(data, envelope)
     names = [f"{{{SOAP_NS[soap]}}}{local}" for local in ("Envelope", "Header", "Body")]
     if [envelope.tag, *(child.tag for child in envelope)] != names:
         raise Invalid("the Envelope is not a Header and a Body")
@@ -420,9 +431,25 @@ def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understa
         now: Seconds since 1970.
         must_understand: Whether the receiver must understand the header.
     """
-    envelope = parse_element(data)
+    envelope = parsed_to_sign(data)
     sign_envelope(envelope, header_of(envelope, soap), soap, signing, now, must_understand=must_understand)
     return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)
+
+
+def parsed_to_sign(data: bytes) -> etree._Element:
+    """Return an envelope that will be signed. A broker signs what others wrote.
+
+    Raises:
+        ProcessingError: Its canonical form takes too many steps.
+    """
+    envelope = parse_element(data)
+    try:
+        check_cost(data, envelope)
+    except Invalid as error:
+        raise ProcessingError(
+            f"The message cannot be signed: {error}.", remedy="Declare fewer namespaces and attributes in its body."
+        ) from None
+    return envelope
 
 
 def header_of(envelope: etree._Element, soap: SOAP) -> etree._Element:

@@ -43,6 +43,7 @@ from holdfast.security.names import (
 )
 from holdfast.security.nonces import open_nonces
 from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
+from holdfast.security.signature import check_cost
 from holdfast.security.times import write_time
 from holdfast.security.trust import read_request
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
@@ -281,6 +282,7 @@ class UsernameTokenValidator(Processor):
     def _check_request(self, context: MessageContext, security: AnySecurity | None, now: float) -> None:
         session: SecurityContext | None = None
         if security is not None and security.context is not None:
+            check_cost(b"".join(context.envelope.headers), security.element)
             session = self.sessions.check(security, now)
         asked = read_request(context)
         user = ""

@@ -364,6 +364,7 @@ class X509(Processor):
             message = read_signature(read_secured(decrypted.data, soap))
             signer = self._signer(context, message, now)
             check_value(message, signer[0], self._suite)
+            check_part(message, message.timestamp, self._suite)  # by its time the signature is remembered
             if self._nonces.knows(*_key(message)):
                 raise Invalid("the message was received before")  # 503 would tell that its signature is readable
             with self._remembering(message, now):

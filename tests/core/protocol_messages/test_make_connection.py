@@ -29,7 +29,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
-from holdfast.core.origin import USER, Origin
+from holdfast.core.origin import USER, Origin, in_session
 from holdfast.core.sending.polling.mailboxes import MOST_MESSAGES
 
 A = EndpointReference(MC_ANONYMOUS + "a")
@@ -246,6 +246,33 @@ def test_only_the_owner_of_an_address_polls_its_messages_also_after_a_restart() 
         assert any(one.name == "message.unauthorized" for one in endpoint.incidents)
         endpoint.pass_time(10.0)
         assert bodies(ann.poll()) == [b"<r1/>"]
+
+
+@pytest.mark.parametrize("session", ["urn:holdfast:x509:1", "urn:holdfast:saml:1"])
+def test_a_party_of_the_same_name_by_another_issuer_does_not_poll(session: str) -> None:
+    ann = Peer(Endpoint(), origin=Origin(party=in_session(session, f"{USER}ann")))
+    ann.create()
+    ann.request(1)
+    ann.endpoint.reply(1)
+    for endpoint in (ann.endpoint, ann.endpoint.restart()):
+        ann.endpoint = endpoint
+        for other in (ANN, Origin(party=in_session(f"{session}2", f"{USER}ann"))):
+            stranger = Peer(endpoint, A, other)
+            assert stranger.poll() is None
+            assert stranger.poll(identifier=ann.identifier) is None
+            refused = stranger.create("urn:offer-b", "urn:create-b").fault
+            assert refused is not None and "another user" in refused.reason
+        endpoint.pass_time(10.0)
+        assert bodies(ann.poll()) == [b"<r1/>"]
+
+
+def test_a_user_polls_in_each_of_its_security_sessions() -> None:
+    ann = Peer(Endpoint(), origin=Origin(party=in_session("urn:uuid:1", f"{USER}ann")))
+    ann.create()
+    ann.request(1)
+    ann.endpoint.reply(1)
+    ann.origin = Origin(party=in_session("urn:uuid:2", f"{USER}ann"))
+    assert bodies(ann.poll()) == [b"<r1/>"]
 
 
 def test_another_user_cannot_have_messages_sent_to_an_address_that_is_taken() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.origin import PROVEN, whole_party
+from holdfast.core.origin import PROVEN, owner_of, whole_party
 from holdfast.endpoint.sending.parties import party_of
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
@@ -44,6 +44,18 @@ def test_a_user_is_another_party_in_each_of_its_security_sessions() -> None:
             assert whole_party(party_of(one)).endswith("user alice")
     assert len(parties) == 6
     assert len({whole_party(one) for one in parties}) == 2
+
+
+def test_two_issuers_may_give_two_parties_one_name() -> None:
+    """Each has its own Sequences, its own mailbox and its own share of what is limited."""
+    parties = []
+    for issuer in ("urn:holdfast:x509:1", "urn:holdfast:x509:2", "urn:holdfast:saml:1", ""):
+        one = request("192.0.2.7:1")
+        one.user, one.session = "alice", issuer
+        parties.append(party_of(one))
+    for told in (parties, list(map(whole_party, parties)), list(map(owner_of, parties))):
+        assert len(set(told)) == 4
+        assert all(one.startswith(PROVEN) for one in told)
 
 
 def test_a_peer_with_a_certificate_is_its_owner_wherever_it_is() -> None:

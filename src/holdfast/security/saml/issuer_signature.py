@@ -16,8 +16,8 @@ from holdfast.security.certificates import Certificate
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SuiteName
 from holdfast.security.saml.assertion import ID_NAMES, Assertion
-from holdfast.security.signature import DIGESTS, IDS, algorithm, canonical, children, decoded, only
-from holdfast.security.signed_message import ACCEPTED, MAX_PREFIXES
+from holdfast.security.signature import DIGESTS, IDS, MAX_PREFIXES, algorithm, canonical, children, decoded, only
+from holdfast.security.signed_message import ACCEPTED
 
 _ENVELOPED: Final = DS + "enveloped-signature"
 _OTHER_IDS: Final = etree.XPath(".//@AssertionID", smart_strings=False)

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from lxml import etree
 
+from holdfast.core.origin import ISSUER
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.failures import brief
 from holdfast.endpoint.logs import log
@@ -39,6 +40,7 @@ from holdfast.security.names import (
 from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
+from holdfast.security.signature import check_cost
 from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
 from holdfast.settings import Seconds, SecondsOrZero, Within, brief_value, check_arguments
 from holdfast.store.address import is_remote
@@ -289,14 +291,16 @@ class SamlTokenValidator(Processor):
         context.remove_header(SECURITY)
         context.notes[_TIMESTAMPED] = security.timestamp is not None
         context.user = assertion.subject
-        context.session = f"urn:holdfast:saml:{hashlib.sha256(assertion.issuer.encode()).hexdigest()}"
+        context.session = f"{ISSUER}saml:{hashlib.sha256(assertion.issuer.encode()).hexdigest()}"
 
     def _security(self, context: MessageContext, now: float) -> tuple[etree._Element, Security]:
         soap = context.envelope.soap
         try:
-            envelope = parse_element(as_utf8(context.data))
+            data = as_utf8(context.data)
+            envelope = parse_element(data)
         except EnvelopeError as error:
             raise Invalid(error.message) from None
+        check_cost(data, envelope)
         headers = envelope.findall(f"{{{SOAP_NS[soap]}}}Header")
         security = read_security_of(headers[0], soap) if len(headers) == 1 else None
         if security is None:

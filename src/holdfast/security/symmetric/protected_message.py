@@ -41,6 +41,7 @@ from holdfast.security.signed_message import (
     elements_of,
     encoded,
     header_of,
+    parsed_to_sign,
     parts_to_sign,
     read_secured,
     signed_info,
@@ -48,7 +49,6 @@ from holdfast.security.signed_message import (
 )
 from holdfast.security.symmetric.endorsement import Endorsing, find_primary
 from holdfast.security.symmetric.message_keys import MessageKeys, write_derived
-from holdfast.wire import parse_element
 
 SUITES: Final[Mapping[SymmetricSuiteName, Suite]] = {
     "Basic256Sha256": Suite(HMAC_SHA1, SHA256),
@@ -243,7 +243,7 @@ def protect(
         now: Seconds since 1970.
         must_understand: Whether the receiver must understand the header.
     """
-    envelope = parse_element(data)
+    envelope = parsed_to_sign(data)
     header = header_of(envelope, soap)
     mark = f"_{secrets.token_hex(8)}"
     parts = parts_to_sign(envelope, header, soap, mark)

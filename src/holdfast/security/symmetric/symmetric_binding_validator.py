@@ -30,6 +30,7 @@ from holdfast.security.names import (
     CipherName,
     SymmetricSuiteName,
 )
+from holdfast.security.nonces import RefusedSignatures
 from holdfast.security.sessions import named_token
 from holdfast.security.signature import ID, check_named_token
 from holdfast.security.signed_message import (
@@ -59,6 +60,8 @@ from holdfast.settings import Within, check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
 """Note with how the answer to a request is protected: with the same key."""
+_IN_SESSION: Final = "holdfast.security.symmetric.in_session"
+"""Note whether it is the key of a token."""
 _PROOF: Final = "holdfast.security.symmetric.proof"
 """Note with what a decrypted request proved, or why it proved nothing."""
 _KEYS: Final = sorted(set(KEY_BYTES.values()))
@@ -164,6 +167,7 @@ class SymmetricBindingValidator(Processor):
         self._suite: SymmetricSuiteName = suite
         self._cipher: CipherName = cipher
         self._ciphers = {CIPHERS[cipher], SAFEST}
+        self._refused = RefusedSignatures()
         self._conversation = conversation
         self._confirm = confirm
         self.waits = users.waits
@@ -237,10 +241,11 @@ class SymmetricBindingValidator(Processor):
             raise Invalid("it confirms a signature, as only answers do")
         if not is_body_encrypted(sealed):
             raise Invalid("the Body is not encrypted")
-        if clients.nonces.knows(*_key(sealed.message)):
+        at, digest = _key(sealed.message)
+        if digest in self._refused or clients.nonces.knows(at, digest):
             raise _Repeated
         derives_in = keys.derives_in
-        with self._remembering(sealed.message, now):
+        with self._remembering(digest):
             opened = open_sealed(sealed, data, soap, self._suite)
             if confirmations_in(opened.message):
                 raise Invalid("it confirms a signature, as only answers do")
@@ -275,13 +280,12 @@ class SymmetricBindingValidator(Processor):
         return MessageKeys(names), None, key, to_encrypted_key(found.wrapped)
 
     @contextmanager
-    def _remembering(self, message: SignedMessage, now: float) -> Iterator[None]:
+    def _remembering(self, digest: bytes) -> Iterator[None]:
         """Remember the signature of a message that turns out to be wrong."""
-        at, digest = _key(message)
         try:
             yield
         except (Invalid, Unproven):
-            self._is_new(at, digest, now)
+            self._refused.add(digest)
             raise
 
     def _is_new(self, at: float, digest: bytes, now: float) -> bool:
@@ -318,9 +322,7 @@ class SymmetricBindingValidator(Processor):
         """
         message, session = proof.opened.message, proof.session
         check_addressed(context, self._addresses)
-        if not self._is_new(*_key(message), now):
-            raise self._repeated(context)
-        context.notes[_ANSWER] = proof.answer
+        context.notes[_ANSWER], context.notes[_IN_SESSION] = proof.answer, session is not None
         for name in (*proof.opened.unsigned, SECURITY):
             context.remove_header(name)
         if self._endorsements is not None:
@@ -341,15 +343,16 @@ class SymmetricBindingValidator(Processor):
         if session is not None and user not in ("", session.user):
             raise Unproven("the token and the password are of two users")
         proven = "" if session is None else session.identifier
-        if asked is not None:
-            if not self._conversation:
-                raise Invalid("it asks for a token: set conversation=True")
-            self._users.sessions.answer(context, asked, user, proven, now)
-            return
+        if asked is not None and not self._conversation:
+            raise Invalid("it asks for a token: set conversation=True")
         if isinstance(context.envelope.control, CreateSequence):
             check_named_token(
                 message.envelope, lambda one: named_token(one) == proven, is_demanded=self.binds_sequences
             )
+        self._count_once(context, message, now)
+        if asked is not None:
+            self._users.sessions.answer(context, asked, user, proven, now)
+            return
         context.user = session.user if session is not None else user
         context.session = proven
 
@@ -368,7 +371,17 @@ class SymmetricBindingValidator(Processor):
                 lambda reference: certificate.is_named_by(read_key_reference(reference, security)),
                 is_demanded=self.binds_sequences,
             )
+        self._count_once(context, message, now)
         context.user, context.session = endorsed.owner.subject, endorsed.owner.issued_by
+
+    def _count_once(self, context: MessageContext, message: SignedMessage, now: float) -> None:
+        """Accept each message once. One that proves nobody is not remembered: strangers fill nothing.
+
+        Raises:
+            MessageFlowError: It was received before.
+        """
+        if not self._is_new(*_key(message), now):
+            raise self._repeated(context)
 
     def _repeated(self, context: MessageContext) -> MessageFlowError:
         full = (
@@ -400,7 +413,9 @@ class SymmetricBindingValidator(Processor):
             return data
         now = self._clients.clock()
         written, signatures = protect(data, context.envelope.soap, answer, now, must_understand=False)
-        if not self._confirm:  # then nothing else tells an answer from a request, if it is sent back
+        # Without confirmations, nothing else tells an answer under a token from a request, if it is sent back. Any
+        # other request has a user name or an endorsement, too.
+        if not self._confirm and context.notes[_IN_SESSION]:
             found = read_secured(written, context.envelope.soap).security.timestamp
             assert found is not None and found.created is not None
             self._is_new(found.created, hashlib.sha256(signatures[0]).digest(), now)
