@@ -251,7 +251,8 @@ async def test_only_the_wsdls_own_host_gets_the_headers_of_the_requests() -> Non
 
     async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n<a/>")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\nConnection: close\r\n\r\n")
+        writer.write(b'<schema xmlns="http://www.w3.org/2001/XMLSchema"/>')
         await writer.drain()
         writer.close()
 

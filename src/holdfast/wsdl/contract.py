@@ -27,7 +27,7 @@ from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
-from holdfast.wsdl.defects import unusable_operations
+from holdfast.wsdl.defects import first_defect, unusable_operations
 from holdfast.wsdl.derived_types import TYPE, DerivedTypes
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.schemas import BodySchema
@@ -419,9 +419,9 @@ def _document(documents: Documents) -> Document:
             return _Document(documents.first, _Loader(documents), settings=settings)
     except HoldfastError:
         raise
-    except Exception as error:  # zeep raises many kinds of errors for a wrong document
+    except Exception as error:  # zeep raises many kinds of errors for a wrong document, and names another one
         raise ConfigurationError(
-            f"{documents.first} is not a usable WSDL 1.1: {_reason(error)}",
+            f"{documents.first} is not a usable WSDL 1.1: {first_defect(documents) or _reason(error)}",
             remedy="Check that the WSDL and the documents that it imports are complete.",
         ) from error
 

@@ -1,4 +1,4 @@
-"""Defects of single operations of a WSDL, for which zeep drops the operation with a warning."""
+"""Defects of a WSDL: those of single operations, which zeep drops with a warning, and the place of one in a schema."""
 
 from __future__ import annotations
 
@@ -9,8 +9,21 @@ from typing import Any
 import zeep.exceptions
 from lxml import etree
 
+from holdfast.exceptions import ConfigurationError
 from holdfast.wire.wsdl import WSDL, defined_name, full_name
-from holdfast.wsdl.documents import Documents
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
+from holdfast.wsdl.schemas import BodySchema
+from holdfast.wsdl.xml_namespace import XML_NAMESPACE
+
+_USES = {
+    "type": ("complexType", "simpleType"),
+    "base": ("complexType", "simpleType"),
+    "itemType": ("simpleType",),
+    "memberTypes": ("simpleType",),
+    "substitutionGroup": ("element",),
+}
+"""Attribute of a schema's element -> what it names. "ref" names a definition of the same kind as its own element."""
+_KNOWN_WITHOUT_SCHEMA = (SCHEMA, XML_NAMESPACE, "http://schemas.xmlsoap.org/soap/encoding/")
 
 
 def unusable_operations(documents: Documents, binding: str, usable: Collection[str], types: Any) -> dict[str, str]:
@@ -50,14 +63,24 @@ def _missing(documents: Documents, operation: etree._Element, types: Any) -> Ite
         for part in message.iterfind(f"{{{WSDL}}}part"):
             for word, find in (("element", types.get_element), ("type", types.get_type)):
                 named = part.get(word)
-                if named is not None and not _exists(find, full_name(part, named)):
-                    yield f"the {word} {named} of the message {name} does not exist"
+                if named is None or _exists(find, full_name(part, named)):
+                    continue
+                namespace = etree.QName(full_name(part, named)).namespace
+                yield f"the {word} {named} of the message {name} does not exist" + _no_schema(namespace, types)
+
+
+def _no_schema(namespace: str | None, types: Any) -> str:
+    return "" if namespace in types.namespaces else _no_schema_text(namespace)
+
+
+def _no_schema_text(namespace: str | None) -> str:
+    return f": the WSDL has no schema with {f'the namespace {namespace}' if namespace else 'no namespace'}"
 
 
 def _exists(find: Any, name: str) -> bool:
     try:
         find(name)
-    except zeep.exceptions.LookupError:
+    except (zeep.exceptions.LookupError, zeep.exceptions.NamespaceError):
         return False
     return True
 
@@ -69,3 +92,62 @@ def _find(documents: Documents, word: str, name: str) -> etree._Element | None:
             if defined_name(one) == name:
                 return one
     return None
+
+
+def first_defect(documents: Documents) -> str:
+    """Return the first defect of the schemas, with its document and line; "" if none is found."""
+    found = next(_defects(documents), "")
+    if found:
+        return found
+    try:
+        BodySchema(documents)
+    except ConfigurationError as error:
+        return error.message
+    return ""
+
+
+def _defects(documents: Documents) -> Iterator[str]:
+    schemas = documents.schemas()
+    defined: dict[str, set[str]] = {}
+    """Kind -> the names of its definitions, and the local names of those."""
+    for _, schema in schemas:
+        for one in schema.iterchildren(etree.Element):
+            names = defined.setdefault(etree.QName(one).localname, set())
+            names |= {
+                one.get("name", ""),
+                etree.QName(schema.get("targetNamespace") or None, one.get("name", "_")).text,
+            }
+        for one in schema.iterfind(f"{{{SCHEMA}}}redefine/*[@name]"):
+            defined.setdefault(etree.QName(one).localname, set()).add(one.get("name", ""))
+    namespaces = {schema.get("targetNamespace", "") for _, schema in schemas} | {*_KNOWN_WITHOUT_SCHEMA}
+    for location, schema in schemas:
+        for one in schema.iter(f"{{{SCHEMA}}}*"):
+            for word, reason in _wrong(documents, location, one, defined, namespaces):
+                yield f"{location}, line {one.sourceline}: {word} {reason}"
+
+
+def _wrong(
+    documents: Documents, location: str, one: etree._Element, defined: dict[str, set[str]], namespaces: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield what an element of a schema names and does not exist, with the reason."""
+    word = etree.QName(one).localname
+    place = one.get("schemaLocation") if str(one.tag) in IMPORTS else None
+    if place:
+        root = documents.root(documents.beside(location, place))
+        if root.tag != f"{{{SCHEMA}}}schema":
+            yield f"the document {place}", f"is not an XML schema, because its root is {etree.QName(root).localname}"
+    for attribute, kinds in (*_USES.items(), ("ref", (word,))):
+        kind = kinds[0] if len(kinds) == 1 else "type"
+        for name in (one.get(attribute) or "").split():
+            prefix = name.rpartition(":")[0]
+            if prefix and prefix not in one.nsmap:
+                yield f"the {kind} {name}", f"has the prefix {prefix!r}, which is not declared"
+                continue
+            full = full_name(one, name)
+            namespace, local = etree.QName(full).namespace or "", etree.QName(full).localname
+            if namespace in _KNOWN_WITHOUT_SCHEMA:
+                continue
+            if namespace not in namespaces:
+                yield f"the {kind} {name}", f"does not exist{_no_schema_text(namespace)}"
+            elif not any((full if namespace else local) in defined.get(one, ()) for one in kinds):
+                yield f"the {kind} {name}", "does not exist"

@@ -31,10 +31,9 @@ class DerivedTypes:
         self._bases: dict[str, str] = {}
         """Name of a type -> its base."""
         self._abstract: set[str] = set()
-        for root in documents.roots():
-            for schema in root.iter(f"{{{SCHEMA}}}schema"):
-                for kind in schema.iterfind(_COMPLEX):
-                    self._add(etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, kind)
+        for _, schema in documents.schemas():
+            for kind in schema.iterfind(_COMPLEX):
+                self._add(etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, kind)
 
     def _add(self, name: str, kind: etree._Element) -> None:
         if kind.get("abstract", "").strip() in ("true", "1"):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import parse_qsl, unquote, urljoin
 
 from lxml import etree
 
-from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
+from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, clause
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
 from holdfast.http.urls import split_url
@@ -25,8 +26,26 @@ MOST_DOCUMENTS = 100
 MOST_BYTES = 16 * 1024 * 1024
 """Maximum size of all documents of one WSDL together."""
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
+IMPORTS = {
+    f"{{{WSDL}}}import": "location",
+    **{f"{{{SCHEMA}}}{word}": "schemaLocation" for word in ("import", "include", "redefine")},
+}
+"""Element that refers to another document -> the attribute with its location."""
 _ADDRESS_REMEDY = "Check whether the URL must end with ?wsdl."
+_NO_WSDL = "Check that it is a WSDL."
+_OWNER = "Ask the owner of the WSDL to correct it, or save all its documents as files and correct them."
+_PROXY = 'Give the proxy its user name and password: SourceHTTP(proxy="http://user:password@host:port").'
+_CREDENTIALS = (
+    "Give the credentials as an HTTP header: Source.from_wsdl(url, store, "
+    "http=holdfast.SourceHTTP(headers={\"Authorization\": …})), or in the shell --header 'Authorization: …'. If the "
+    "server asks for a client certificate, give it as ssl_context (--cert). A user name of WS-Security is for messages "
+    "only. You can also save the WSDL with a browser, and give the file."
+)
 _WEB = ("http://", "https://")
+_HTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html[\s>]", re.IGNORECASE | re.DOTALL
+)
+_TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
 class Documents:
@@ -37,11 +56,17 @@ class Documents:
         fetch: Returns the content of a URL.
         allow: URL prefixes of other places that documents may be imported from. Without a prefix, documents come only
             from the WSDL's own host, or from files if the WSDL is a file.
+
+    Raises:
+        ConfigurationError: The location has another scheme than http, https and file, or names a file of another host.
     """
 
     def __init__(self, location: str | Path, fetch: Callable[[str], bytes], allow: Iterable[str] = ()) -> None:
-        text = str(location)
-        self.first = text if text.startswith(_WEB) else os.path.abspath(text)
+        self.first = _normal(str(location).strip())
+        if "://" in self.first and not self.first.startswith(_WEB):
+            raise ConfigurationError(
+                f"{self.first} is neither an http or https URL nor a file.", remedy="Save the WSDL as a file."
+            )
         self._fetch = fetch
         self._allow = tuple(allow)
         self._loaded: dict[str, bytes] = {}
@@ -55,30 +80,77 @@ class Documents:
                 type; or the documents exceed a limit.
             TransportError: the document cannot be fetched.
         """
+        location = self._located(location)
         if is_xml_schema(location):
             return XML_SCHEMA
         found = self._loaded.get(location)
         if found is None:
-            self._check_place(location)
-            found = self._fetch(location) if location.startswith(_WEB) else _read(location)
-            self._check_limits(location, found)
-            found, self._parsed[location] = _parse(location, found)
-            self._loaded[location] = found
+            try:
+                found = self._load(location)
+            except HoldfastError as error:
+                importer = self._importer(location)
+                if importer:
+                    error.message = f"{clause(error.message)}. It is imported by {importer}."
+                raise
+        return found
+
+    def _load(self, location: str) -> bytes:
+        self._check_place(location)
+        found = self._fetch(location) if location.startswith(_WEB) else _read(location)
+        self._check_limits(location, found)
+        is_first = location == self.first
+        found, root = _parse(location, found, is_first=is_first)
+        if not is_first and root.tag not in (f"{{{WSDL}}}definitions", f"{{{SCHEMA}}}schema"):
+            raise ConfigurationError(
+                f"{location} is not an XML schema or WSDL: its root is {etree.QName(root).localname}.", remedy=_OWNER
+            )
+        self._loaded[location], self._parsed[location] = found, root
         return found
 
     def root(self, location: str) -> etree._Element:
         """Return the root element of a document; errors as for :meth:`load`."""
         data = self.load(location)
+        location = self._located(location)
         return self._parsed[location] if location in self._parsed else parse_element(data)
 
-    def roots(self) -> list[etree._Element]:
-        return list(self._parsed.values())
+    def schemas(self) -> list[tuple[str, etree._Element]]:
+        """Return every xs:schema of the loaded documents, with the location of its document."""
+        name = f"{{{SCHEMA}}}schema"
+        return [(location, one) for location, root in self._parsed.items() for one in root.iter(name)]
 
     def beside(self, location: str, imported: str) -> str:
-        if location.startswith(_WEB) or "://" in imported:
+        """Return the location of a document that another one imports."""
+        imported = imported.strip()
+        if location.startswith(_WEB) or _has_scheme(imported):
             split_url(imported)  # urljoin raises ValueError
-            return urljoin(location, imported)
-        return os.path.realpath(os.path.join(os.path.dirname(location), imported))
+            return self._located(urljoin(location, imported))
+        return self._located(os.path.realpath(os.path.join(os.path.dirname(location), imported)))
+
+    def _located(self, location: str) -> str:
+        """Return a location in its one form, as zeep's resolved ones are not."""
+        found, directory = _normal(location), os.path.dirname(self.first)
+        if not found.startswith(_WEB):
+            # Locations in documents are URLs, with %20 for a space; and some tools write paths of Windows.
+            inner = unquote(found.removeprefix(directory)).replace("\\", "/").split("/")
+            other = os.path.realpath(directory + "/".join(one.strip() for one in inner))
+            is_inside = found.startswith(directory) and not os.path.exists(found)
+            return other if is_inside and os.path.exists(other) else found
+        if not self.first.startswith(_WEB):
+            # A .NET service names its parts http://host/Orders.svc?xsd=xsd0; saved next to the WSDL, one is xsd0.xsd.
+            for kind, name in parse_qsl(split_url(found).query):
+                file = os.path.join(directory, f"{os.path.basename(name)}.{kind}")
+                if kind in ("xsd", "wsdl") and os.path.isfile(file):
+                    return os.path.realpath(file)
+        return found
+
+    def _importer(self, location: str) -> str:
+        """Return the location of a document that imports another one, "" if no loaded document does."""
+        for place, root in self._parsed.items():
+            for one in root.iter(*IMPORTS):
+                imported = one.get(IMPORTS[str(one.tag)])
+                if imported and self.beside(place, imported) == location:
+                    return place
+        return ""
 
     def wsdl(self) -> list[tuple[str, etree._Element]]:
         """Return every WSDL document with its location, the first one first; errors as for :meth:`load`."""
@@ -120,12 +192,12 @@ class Documents:
         if len(self._loaded) >= MOST_DOCUMENTS:
             raise ConfigurationError(
                 f"The WSDL {self.first} imports more than {MOST_DOCUMENTS} documents.",
-                remedy="Check that it is a WSDL.",
+                remedy=_NO_WSDL,
             )
         if sum(map(len, self._loaded.values())) + len(data) > MOST_BYTES:
             raise ConfigurationError(
                 f"The documents of the WSDL {self.first} exceed {MOST_BYTES:,} bytes at {location}.",
-                remedy="Check that it is a WSDL.",
+                remedy=_NO_WSDL,
             )
 
 
@@ -145,24 +217,31 @@ def fetcher(
         first: The location of the WSDL. Only its own host gets the headers, which may have a password.
         headers, ssl_context, proxy, timeout: As for the requests of a source.
     """
-    own = _origin(str(first))
+    first = _normal(str(first).strip())
+    own = _origin(first)
 
     async def fetch(url: str) -> bytes:
         client = HTTPClient(ssl_context=ssl_context, proxy=proxy, total_timeout=timeout, max_response=MOST_BYTES)
         async with client:
+            is_own = _origin(url) == own
             try:
-                answer = await client.fetch("GET", url, b"", (headers or {}) if _origin(url) == own else {})
+                answer = await client.fetch("GET", url, b"", (headers or {}) if is_own else {})
             except TransportError as error:
-                error.remedy = error.remedy or "Check the URL, and whether the server runs."
+                if error.is_too_large:
+                    error.remedy = _NO_WSDL
+                elif 300 <= error.status < 400 and url != first:
+                    error.remedy = _OWNER
+                error.remedy = error.remedy or (
+                    "" if error.connected else "Check the URL, and whether the server runs."
+                )
                 raise
         if answer.status != 200:
             line = first_line(answer)
-            is_elsewhere = answer.status in (400, 404, 405) and line != NEEDS_HTTPS
             raise TransportError(
                 f"{url} responded with {answer.status}" + (f": {line}" if line else " and no document"),
                 connected=True,
                 status=answer.status,
-                remedy=_ADDRESS_REMEDY if is_elsewhere else "",
+                remedy=_status_remedy(answer.status, headers or {}, line, is_own=is_own),
             )
         return answer.body
 
@@ -173,19 +252,65 @@ def fetcher(
     return fetch_and_wait
 
 
+def _status_remedy(status: int, headers: Mapping[str, str], line: str, *, is_own: bool) -> str:
+    if status in (401, 403):
+        if not is_own:
+            return "Only the WSDL's own host gets HTTP headers: save all documents of the WSDL as files."
+        if any(name.lower() == "authorization" for name in headers):
+            return "The server does not accept the header Authorization: check the credentials in it."
+        return _CREDENTIALS
+    if status == 407:
+        return _PROXY
+    return _ADDRESS_REMEDY if status in (400, 404, 405) and line != NEEDS_HTTPS else ""
+
+
+def _has_scheme(location: str) -> bool:
+    return "://" in location or location[:5].lower() == "file:"
+
+
+def _normal(location: str) -> str:
+    """Return a URL with its scheme in lower case, or the absolute path of a file, also if its URL is given."""
+    scheme, colon, rest = location.partition(":")
+    if colon and f"{scheme.lower()}://" in _WEB and rest.startswith("//"):
+        return f"{scheme.lower()}:{rest}"
+    if not _has_scheme(location):
+        return os.path.abspath(location)
+    if scheme.lower() != "file":
+        return location
+    parts = split_url(location)
+    if parts.netloc.lower() not in ("", "localhost"):
+        raise ConfigurationError(
+            f"{location} names a file of the host {parts.netloc}.",
+            remedy=f"For a file of this machine, write its path: {parts.netloc}{parts.path}.",
+        )
+    return os.path.abspath(unquote(parts.path))
+
+
 def _origin(location: str) -> tuple[str, str]:
     parts = split_url(location)
     return (parts.scheme, parts.netloc) if "://" in location else ("", "")
 
 
-def _parse(location: str, data: bytes) -> tuple[bytes, etree._Element]:
+def _parse(location: str, data: bytes, *, is_first: bool) -> tuple[bytes, etree._Element]:
+    if _HTML.match(data[:10_000]) is not None:
+        title = _TITLE.search(data)
+        words = "" if title is None else " ".join(title[1].decode("utf-8", "replace").split())
+        words = words and f" with the title {words[:80]!r}"
+        raise ConfigurationError(
+            f"{location} is an HTML page{words}, not a WSDL or XML schema.",
+            remedy=f"{_ADDRESS_REMEDY} If the page asks for a login: {_CREDENTIALS}" if is_first else _OWNER,
+        )
     try:
         text = in_utf8(data)
         return text, parse_element(text)
     except EnvelopeError as error:
         raise ConfigurationError(
             f"{location} is not a WSDL or XML schema: {clause(error.message.replace('the body', 'it'))}.",
-            remedy=_ADDRESS_REMEDY if location.startswith(_WEB) else "Save the document again.",
+            remedy=_OWNER
+            if not is_first
+            else _ADDRESS_REMEDY
+            if location.startswith(_WEB)
+            else "Save the document again.",
         ) from None
 
 
@@ -193,8 +318,9 @@ def _read(path: str) -> bytes:
     try:
         size = os.path.getsize(path)
         if size > MOST_BYTES:
-            raise ConfigurationError(f"{path} exceeds {MOST_BYTES:,} bytes.", remedy="Check that it is a WSDL.")
+            raise ConfigurationError(f"{path} exceeds {MOST_BYTES:,} bytes.", remedy=_NO_WSDL)
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: no path has a zero byte
         reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError(f"{path} cannot be read: {clause(str(reason))}.", remedy="Check the path.") from error
+        remedy = "Check the path. A URL begins with http:// or https://."
+        raise ConfigurationError(f"{path} cannot be read: {clause(str(reason))}.", remedy=remedy) from error

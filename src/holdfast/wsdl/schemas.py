@@ -84,6 +84,8 @@ class _Collected(etree.Resolver):
         self._of_namespace: dict[str, list[str]] = {}
         self._names: dict[str, str] = {}
         """Location -> name of its unit."""
+        self._places: dict[str, str] = {}
+        """Name of a unit -> the location of its document."""
         for location, root in documents.wsdl():
             for types in root.iterfind(f"{{{WSDL}}}types"):
                 for schema in types.iterfind(f"{{{SCHEMA}}}schema"):
@@ -120,8 +122,12 @@ class _Collected(etree.Resolver):
             return etree.XMLSchema(document, attribute_defaults=True)
         except etree.XMLSchemaParseError as error:
             reason = _LINE.sub("", _NAMESPACES.sub("", str(error)))
+            for name, location in self._places.items():
+                reason = reason.replace(name, location)
+            unit = next((self._places[one.filename] for one in error.error_log if one.filename in self._places), "")
+            place = "" if unit in ("", self._documents.first) else f" in {unit}"
             raise ConfigurationError(
-                f"The schema of the WSDL {self._documents.first} cannot be compiled: {reason}",
+                f"The schema of the WSDL {self._documents.first} cannot be compiled{place}: {reason}",
                 remedy="Correct the schema, or ask its owner to do so.",
             ) from None
 
@@ -142,6 +148,7 @@ class _Collected(etree.Resolver):
         return name
 
     def _add(self, name: str, location: str, schema: etree._Element, *, is_included: bool) -> None:
+        self._places[name] = location
         self._units[name] = b""  # the name is taken, also if the document includes itself
         if not is_included:
             self._list(schema, name)

@@ -169,10 +169,9 @@ def _elements(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, An
 
 def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The allowed values of the named simple types, which zeep does not keep."""
-    for root in contract.documents.roots():
-        for schema in root.iter(f"{{{SCHEMA}}}schema"):
-            for kind in schema.iterfind(f"{{{SCHEMA}}}simpleType"):
-                listed = kind.iterfind(f"{{{SCHEMA}}}restriction/{{{SCHEMA}}}enumeration")
-                values = tuple(one.get("value", "") for one in listed)
-                if values:
-                    yield etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, values
+    for _, schema in contract.documents.schemas():
+        for kind in schema.iterfind(f"{{{SCHEMA}}}simpleType"):
+            listed = kind.iterfind(f"{{{SCHEMA}}}restriction/{{{SCHEMA}}}enumeration")
+            values = tuple(one.get("value", "") for one in listed)
+            if values:
+                yield etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, values

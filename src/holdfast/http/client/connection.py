@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, cast
+from urllib.parse import urljoin
 
 import httptools
 
@@ -400,12 +401,13 @@ class ClientConnection(asyncio.Protocol):
         else:
             self.abort()
         if response.status in REDIRECTS:
-            location = response.headers.get("location", "nowhere")
+            location = response.headers.get("location")
+            target = _absolute(call.url, location) if location else ""
             call.fail(
-                f"{call.url} responded with {response.status}: it has moved to {location}",
+                f"{call.url} responded with {response.status}: it has moved" + (f" to {target}" if target else ""),
                 connected=True,
                 status=response.status,
-                remedy=f"If that is correct, send to {location} instead.",
+                remedy=f"If that is correct, use {target} instead." if target else "Ask its owner for the new URL.",
             )
         else:
             call.end(response)
@@ -428,3 +430,11 @@ class ClientConnection(asyncio.Protocol):
 
 def _first_words(error: Any) -> str:
     return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def _absolute(url: str, location: str) -> str:
+    """Return the URL that a Location header names, which may be relative (RFC 9110 section 10.2.2)."""
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        return location
