@@ -417,15 +417,29 @@ CHOICE = """
 """
 
 
-def test_binary_values_in_json_are_base64() -> None:
-    for kind in ("base64Binary", "hexBinary"):
-        made = contract(PLACES.format(f"xs:{kind}"))
-        do = made.operation("Do")
-        body = made.request(do, (), {"one": "AP8=", "many": [""]}, is_json=True)
-        assert made.request_values(do, body)["one"] == b"\0\xff"
-        for wrong in ("abc", "a b=", "\u00e9", 5):
-            with pytest.raises(EnvelopeError, match=r"one .*base64"):
-                made.request(do, (), {"one": wrong}, is_json=True)
+@pytest.mark.parametrize(
+    ("kind", "text", "form", "wrong"),
+    [
+        ("base64Binary", "AP8=", "base64", ("abc", "a b=", "\u00e9", 5)),
+        ("hexBinary", "00FF", "hexadecimal", ("abc", "0 0", "AP8=", "\u00e9", 5)),
+    ],
+)
+def test_binary_values_in_json_are_texts_as_their_type_has_them(
+    kind: str, text: str, form: str, wrong: tuple[Any, ...]
+) -> None:
+    made = contract(PLACES.format(f"xs:{kind}"))
+    do = made.operation("Do")
+    values = {"one": text, "many": ["", text], "of": text, "_value_1": [{"left": text}, {"right": ""}]}
+    body = made.request(do, (), values, is_json=True)
+    assert made.request_values(do, body)["one"] == b"\0\xff"
+    found = made.reply_value(do, body, is_json=True)
+    assert {name: found[name] for name in ("one", "many", "of")} == {
+        name: values[name] for name in ("one", "many", "of")
+    }
+    assert found["_value_1"] == [{"left": text}, {"right": ""}]
+    for value in wrong:
+        with pytest.raises(EnvelopeError, match=f"one .*{form}"):
+            made.request(do, (), {"one": value}, is_json=True)
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]) | st.sampled_from("\t\n\r")), st.binary())

@@ -28,12 +28,15 @@ from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import first_defect, unusable_operations
-from holdfast.wsdl.derived_types import TYPE, DerivedTypes
+from holdfast.wsdl.derived_types import DerivedTypes
 from holdfast.wsdl.documents import SCHEMA, Documents
+from holdfast.wsdl.fields import TYPE
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
-from holdfast.wsdl.values import parsed, prepared
+from holdfast.wsdl.substitution_groups import SubstitutionGroups
+from holdfast.wsdl.values import Substitutes, parsed, prepared
+from holdfast.wsdl.zeep_documents import for_zeep
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
 """zeep's message for a field of a choice that has another one; wrong names are refused before."""
@@ -47,7 +50,7 @@ class _Loader(zeep.transports.Transport):
         self._documents = documents
 
     def load(self, url: str) -> bytes:
-        return self._documents.load(url)
+        return for_zeep(self._documents, url)
 
 
 class _Document(Document):
@@ -122,12 +125,15 @@ class Contract:
             for body in (one.input, one.output, *one.faults.values())
             if body is not None
         ]
-        complete((*self._document.types.types, *bodies))
+        types = self._document.types
+        self.substitutes = Substitutes(DerivedTypes(documents, types), SubstitutionGroups(documents, types))
+        complete(
+            (*types.types, *(getattr(one, "type", None) for one in types.elements), *bodies), self.substitutes.elements
+        )
         self._by_root = {
             one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
         }
         self._schema: BodySchema | None = None
-        self._derived_types = DerivedTypes(documents, self._document.types)
 
     @cached_property
     def demands_mtom(self) -> bool:
@@ -189,7 +195,7 @@ class Contract:
             operation: The operation.
             arguments: The values of its first fields, or the value of an input without fields.
             values: Its fields by name.
-            is_json: Whether the values are from JSON, which has no bytes: binary values are then in base64.
+            is_json: Whether the values are from JSON, which has no bytes: binary values are then texts.
 
         Raises:
             EnvelopeError: the values do not fit the operation's input; the message names the element.
@@ -209,13 +215,14 @@ class Contract:
             EnvelopeError: the value does not fit the operation's output; the message names the element.
         """
         arguments: tuple[Any, ...]
+        values: Mapping[str, Any]
         fields = _fields(operation.output)
         if not fields and value is None:
             arguments, values = (), {}
         elif len(fields) == 1 and not (isinstance(value, Mapping) and set(value) == set(fields)):
             arguments, values = (), {fields[0]: value}
         elif fields and isinstance(value, Mapping):
-            arguments, values = (), dict(value)
+            arguments, values = (), value
         else:
             arguments, values = (value,), {}
         return self._write(f"the reply of {operation.name}", operation.output, arguments, values)
@@ -249,7 +256,7 @@ class Contract:
             return b""
         parent = etree.Element("parent")
         try:
-            element.render(parent, prepared(element, arguments, values, self._derived_types, is_json=is_json))
+            element.render(parent, prepared(element, arguments, values, self.substitutes, is_json=is_json))
         except EnvelopeError as error:
             raise EnvelopeError(
                 f"The values for {what} do not fit the WSDL: {error.message}", remedy=error.remedy
@@ -275,18 +282,26 @@ class Contract:
         """
         return self._read(f"The operation {operation.name} takes", operation.input, body)
 
-    def reply_value(self, operation: Operation, body: bytes) -> Any:
+    def reply_value(self, operation: Operation, body: bytes, *, is_json: bool = False) -> Any:
         """Return the value of a reply's body: that of the only field of the output, or a dict of its fields.
+
+        Args:
+            operation: The operation.
+            body: The body.
+            is_json: Whether the value is for JSON, which has no bytes: binary values are then texts.
 
         Raises:
             EnvelopeError: the body is not valid; the message names the element.
         """
-        value = self._read(f"The operation {operation.name} returns", operation.output, body)
+        value = self._read(f"The operation {operation.name} returns", operation.output, body, is_json=is_json)
         fields = _fields(operation.output)
         return value[fields[0]] if len(fields) == 1 and isinstance(value, dict) else value
 
-    def fault(self, operation: Operation, fault: PeerFault) -> PeerFault:
-        """Return a fault with the values of its detail if the operation declares it, else the same fault."""
+    def fault(self, operation: Operation, fault: PeerFault, *, is_json: bool = False) -> PeerFault:
+        """Return a fault with the values of its detail if the operation declares it, else the same fault.
+
+        ``is_json`` as for :meth:`reply_value`.
+        """
         try:
             detail = parse_element(fault.detail) if fault.detail else None
         except EnvelopeError:  # text, or several elements
@@ -294,7 +309,7 @@ class Contract:
         for name, element in operation.faults.items():
             if detail is not None and _tag(element) == detail.tag:
                 try:
-                    value = self._value(element, detail)
+                    value = self._value(element, detail, is_json=is_json)
                 except EnvelopeError:
                     return fault
                 return OperationFault(
@@ -315,7 +330,7 @@ class Contract:
             pass
         return zeep.exceptions.Fault(fault.message, fault.code)
 
-    def _read(self, what: str, element: Any, body: bytes) -> Any:
+    def _read(self, what: str, element: Any, body: bytes, *, is_json: bool = False) -> Any:
         if element is None or not body:
             if element is None and not body:
                 return {}
@@ -323,12 +338,12 @@ class Contract:
         found = parse_element(body)
         if found.tag != _tag(element):
             raise EnvelopeError(f"{what} {_shown(element, found)}, not {_shown(found, element)}.")
-        return self._value(element, found)
+        return self._value(element, found, is_json=is_json)
 
-    def _value(self, element: Any, found: etree._Element) -> Any:
+    def _value(self, element: Any, found: etree._Element, *, is_json: bool = False) -> Any:
         self._check(found)
         try:
-            return parsed(element, found, self._document.types)
+            return parsed(element, found, self._document.types, is_json=is_json)
         except EnvelopeError as error:
             raise EnvelopeError(f"{_shown(element)} cannot be read: {error.message}", remedy=error.remedy) from None
         except Exception as error:  # zeep cannot convert a valid body; the sender learns nothing of the program here

@@ -11,7 +11,7 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.wsdl import WSDL, defined_name, full_name
-from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.xml_namespace import XML_NAMESPACE
 
@@ -109,31 +109,25 @@ def first_defect(documents: Documents) -> str:
 def _defects(documents: Documents) -> Iterator[str]:
     schemas = documents.schemas()
     defined: dict[str, set[str]] = {}
-    """Kind -> the names of its definitions, and the local names of those."""
-    for _, schema in schemas:
-        for one in schema.iterchildren(etree.Element):
-            names = defined.setdefault(etree.QName(one).localname, set())
-            names |= {
-                one.get("name", ""),
-                etree.QName(schema.get("targetNamespace") or None, one.get("name", "_")).text,
-            }
-        for one in schema.iterfind(f"{{{SCHEMA}}}redefine/*[@name]"):
-            defined.setdefault(etree.QName(one).localname, set()).add(one.get("name", ""))
-    namespaces = {schema.get("targetNamespace", "") for _, schema in schemas} | {*_KNOWN_WITHOUT_SCHEMA}
-    for location, schema in schemas:
-        for one in schema.iter(f"{{{SCHEMA}}}*"):
-            for word, reason in _wrong(documents, location, one, defined, namespaces):
-                yield f"{location}, line {one.sourceline}: {word} {reason}"
+    """Kind -> the names of its definitions."""
+    for schema in schemas:
+        for one in (*schema.root.iterchildren(etree.Element), *schema.root.iterfind(f"{{{SCHEMA}}}redefine/*")):
+            defined.setdefault(etree.QName(one).localname, set()).add(schema.defined(one.get("name", "")))
+    namespaces = {schema.namespace for schema in schemas}
+    for schema in schemas:
+        for one in schema.root.iter(f"{{{SCHEMA}}}*"):
+            for word, reason in _wrong(documents, schema, one, defined, namespaces):
+                yield f"{schema.location}, line {one.sourceline}: {word} {reason}"
 
 
 def _wrong(
-    documents: Documents, location: str, one: etree._Element, defined: dict[str, set[str]], namespaces: Collection[str]
+    documents: Documents, schema: Schema, one: etree._Element, defined: dict[str, set[str]], namespaces: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Yield what an element of a schema names and does not exist, with the reason."""
     word = etree.QName(one).localname
     place = one.get("schemaLocation") if str(one.tag) in IMPORTS else None
     if place:
-        root = documents.root(documents.beside(location, place))
+        root = documents.root(documents.beside(schema.location, place))
         if root.tag != f"{{{SCHEMA}}}schema":
             yield f"the document {place}", f"is not an XML schema, because its root is {etree.QName(root).localname}"
     for attribute, kinds in (*_USES.items(), ("ref", (word,))):
@@ -143,11 +137,11 @@ def _wrong(
             if prefix and prefix not in one.nsmap:
                 yield f"the {kind} {name}", f"has the prefix {prefix!r}, which is not declared"
                 continue
-            full = full_name(one, name)
-            namespace, local = etree.QName(full).namespace or "", etree.QName(full).localname
+            full = schema.named(one, name)
+            namespace = etree.QName(full).namespace or ""
             if namespace in _KNOWN_WITHOUT_SCHEMA:
                 continue
             if namespace not in namespaces:
                 yield f"the {kind} {name}", f"does not exist{_no_schema_text(namespace)}"
-            elif not any((full if namespace else local) in defined.get(one, ()) for one in kinds):
+            elif not any(full in defined.get(one, ()) for one in kinds):
                 yield f"the {kind} {name}", "does not exist"

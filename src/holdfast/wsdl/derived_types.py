@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from lxml import etree
+from zeep.xsd.types import builtins
 from zeep.xsd.types.any import AnyType
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.settings import suggestion
-from holdfast.wire.wsdl import full_name
-from holdfast.wsdl.documents import SCHEMA, Documents
+from holdfast.wsdl.documents import SCHEMA, Documents, Schema
+from holdfast.wsdl.fields import TYPE
 
-TYPE = "@type"
-"""Key of a structure with the name of its type, if that is derived from the declared one. XML has no such name."""
-_COMPLEX = f"{{{SCHEMA}}}complexType"
+_KINDS = f"{{{SCHEMA}}}complexType", f"{{{SCHEMA}}}simpleType"
+_ANY, _ANY_SIMPLE = f"{{{SCHEMA}}}anyType", f"{{{SCHEMA}}}anySimpleType"
 
 
 class DerivedTypes:
-    """The named complex types of a WSDL.
+    """The named types of a WSDL, and those of XML Schema.
 
     Args:
         documents: The documents of the WSDL.
@@ -31,26 +31,42 @@ class DerivedTypes:
         self._bases: dict[str, str] = {}
         """Name of a type -> its base."""
         self._abstract: set[str] = set()
-        for _, schema in documents.schemas():
-            for kind in schema.iterfind(_COMPLEX):
-                self._add(etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, kind)
+        for schema in documents.schemas():
+            for kind in schema.root.iterchildren(*_KINDS):
+                self._add(schema, kind)
+        for name, one in builtins.default_types.items():
+            self._bases.setdefault(str(name.text), _base_of_builtin(one))
 
-    def _add(self, name: str, kind: etree._Element) -> None:
+    def _add(self, schema: Schema, kind: etree._Element) -> None:
+        name = schema.defined(kind.get("name", ""))
         if kind.get("abstract", "").strip() in ("true", "1"):
             self._abstract.add(name)
         content = f"{{{SCHEMA}}}complexContent", f"{{{SCHEMA}}}simpleContent"
         derivation = f"{{{SCHEMA}}}extension", f"{{{SCHEMA}}}restriction"
-        self._bases[name] = f"{{{SCHEMA}}}anyType"
-        for one in (inner for outer in kind.iterchildren(*content) for inner in outer.iterchildren(*derivation)):
-            self._bases[name] = full_name(one, one.get("base", ""))
+        is_simple = kind.tag != _KINDS[0]
+        self._bases[name] = _ANY_SIMPLE if is_simple else _ANY
+        outer = [kind] if is_simple else kind.iterchildren(*content)
+        for one in (inner for each in outer for inner in each.iterchildren(*derivation)):
+            if one.get("base"):
+                self._bases[name] = schema.named(one, one.get("base", ""))
 
     def _usable(self, declared: Any) -> list[str]:
         """Return the names of the types that a value may have instead of a declared type."""
         is_any = type(declared) is AnyType
         wanted = str(declared.qname.text) if declared.is_global and not is_any else ""
         return [
-            name for name in self._bases if name not in self._abstract and (is_any or wanted in set(self._chain(name)))
+            name
+            for name in self._bases
+            if name not in (*self._abstract, _ANY, _ANY_SIMPLE) and (is_any or wanted in set(self._chain(name)))
         ]
+
+    def derived(self, declared: Any) -> list[Any]:
+        """Return zeep's types that a structure may have instead of its declared type, without that."""
+        own = str(declared.qname.text) if declared.qname is not None else ""
+        return [self._types.get_type(name) for name in self._usable(declared) if name != own]
+
+    def is_abstract(self, declared: Any) -> bool:
+        return bool(declared.is_global and declared.qname.text in self._abstract)
 
     def _chain(self, name: str) -> Iterator[str]:
         seen: set[str] = set()
@@ -65,15 +81,15 @@ class DerivedTypes:
         Raises:
             EnvelopeError: The type is abstract.
         """
-        if declared.is_global and declared.qname.text in self._abstract:
+        if self.is_abstract(declared):
             usable = ", ".join(self._usable(declared))
             raise EnvelopeError(
                 f"{where or 'the value'} has the abstract type {declared.qname.localname}, so its own type is needed.",
                 remedy=f"Add the key {TYPE!r} with one of its derived types: {usable or 'the WSDL has none'}.",
             )
 
-    def find(self, declared: Any, name: object, where: str) -> Any:
-        """Return zeep's type with a name.
+    def find(self, declared: Any, name: object, where: str) -> tuple[Any, str]:
+        """Return zeep's type with a name, and the name in full.
 
         Args:
             declared: The declared type.
@@ -85,16 +101,28 @@ class DerivedTypes:
         """
         usable = self._usable(declared)
         text = str(name.text) if isinstance(name, etree.QName) else str(name)
+        if text.startswith(("xs:", "xsd:")):
+            text = f"{{{SCHEMA}}}{text.partition(':')[2]}"
         found = [one for one in usable if text in (one, etree.QName(one).localname)]
         if text in found or len(found) == 1:
-            return self._types.get_type(text if text in found else found[0])
+            full = text if text in found else found[0]
+            return self._types.get_type(full), full
         place = f"{where}.{TYPE}" if where else TYPE
         if found:
             several = f"{place}: {text!r} is the name of several types."
             raise EnvelopeError(several, remedy=f"Give one of: {', '.join(found)}.")
         near = [*(str(etree.QName(one).localname) for one in usable), *usable]
-        hint = f"Its types are: {', '.join(usable) or 'none'}."
+        hint = f"Its types are: {', '.join(one for one in usable if SCHEMA not in one) or 'none'}."
         raise EnvelopeError(f"{place}: {text!r} is no type of this value.", remedy=suggestion(text, near, hint))
+
+
+def _base_of_builtin(kind: Any) -> str:
+    """Return the name of the type that a type of XML Schema is derived from (XML Schema 1.0 part 2, section 3)."""
+    for one in type(kind).__mro__[1:]:
+        name = one.__dict__.get("_default_qname")
+        if name is not None and name.text != kind.qname.text:
+            return str(name.text)
+    return _ANY
 
 
 def type_name(value: Any, declared: Any) -> str | None:

@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urljoin
 
 from lxml import etree
@@ -18,7 +19,7 @@ from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
 from holdfast.http.urls import split_url
 from holdfast.wire.body import in_utf8, parse_element
-from holdfast.wire.wsdl import WSDL, Description
+from holdfast.wire.wsdl import WSDL, Description, full_name
 from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
 
 MOST_DOCUMENTS = 100
@@ -46,6 +47,30 @@ _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html[\s>]", re.IGNORECASE | re.DOTALL
 )
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+
+
+class Schema(NamedTuple):
+    """An xs:schema.
+
+    Attributes:
+        location: That of its document.
+        namespace: Its target namespace, or that of the schema that includes it, if it has none; "" without one.
+        root: Its element.
+    """
+
+    location: str
+    namespace: str
+    root: etree._Element
+
+    def defined(self, name: str) -> str:
+        """Return the name of one of its definitions in the form of ``full_name``."""
+        return f"{{{self.namespace}}}{name}" if self.namespace else name
+
+    def named(self, user: etree._Element, name: str) -> str:
+        """Return a name that an element in it uses, in the form of ``full_name``."""
+        found = full_name(user, name)
+        is_own = not found.startswith("{") and not self.root.get("targetNamespace")
+        return self.defined(found) if is_own else found
 
 
 class Documents:
@@ -113,10 +138,25 @@ class Documents:
         location = self._located(location)
         return self._parsed[location] if location in self._parsed else parse_element(data)
 
-    def schemas(self) -> list[tuple[str, etree._Element]]:
-        """Return every xs:schema of the loaded documents, with the location of its document."""
+    def schemas(self) -> list[Schema]:
+        """Return every xs:schema of the loaded documents, once for each namespace that it is included in."""
         name = f"{{{SCHEMA}}}schema"
-        return [(location, one) for location, root in self._parsed.items() for one in root.iter(name)]
+        inner = [(location, one) for location, root in self._parsed.items() for one in root.iter(name)]
+        waiting = [Schema(location, one.get("targetNamespace", ""), one) for location, one in inner]
+        found: dict[tuple[str, int], Schema] = {}
+        included: set[int] = set()
+        while waiting:
+            schema = waiting.pop(0)
+            if (schema.namespace, id(schema.root)) in found:
+                continue
+            found[schema.namespace, id(schema.root)] = schema
+            for one in schema.root.iterchildren(f"{{{SCHEMA}}}include", f"{{{SCHEMA}}}redefine"):
+                place = self.beside(schema.location, one.get("schemaLocation", ""))
+                root = self._parsed.get(place)
+                if root is not None and root.tag == name and not root.get("targetNamespace") and schema.namespace:
+                    included.add(id(root))
+                    waiting.append(Schema(place, schema.namespace, root))
+        return [one for one in found.values() if one.namespace or id(one.root) not in included]
 
     def beside(self, location: str, imported: str) -> str:
         """Return the location of a document that another one imports."""
@@ -128,6 +168,8 @@ class Documents:
 
     def _located(self, location: str) -> str:
         """Return a location in its one form, as zeep's resolved ones are not."""
+        if self.first.startswith(_WEB) and not location.lower().startswith(_WEB):
+            return location
         found, directory = _normal(location), os.path.dirname(self.first)
         if not found.startswith(_WEB):
             # Locations in documents are URLs, with %20 for a space; and some tools write paths of Windows.

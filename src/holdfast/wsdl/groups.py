@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-import zeep.xsd
 from lxml import etree
 from zeep.xsd.const import NotSet, SkipValue
 from zeep.xsd.elements.indicators import All, Choice, Group, Indicator, OrderIndicator, Sequence
 from zeep.xsd.utils import max_occurs_iter
+
+from holdfast.wsdl.fields import Field, OpenElement
 
 Elements = deque[etree._Element]
 _NAME = "_value_{}"
@@ -224,12 +225,9 @@ def _begins(part: Any, element: etree._Element) -> bool:
         return False
     if isinstance(part, _Part):
         return any(_begins(inner, element) for _, inner in part.elements_nested)
-    if not isinstance(part, zeep.xsd.Element):  # xs:any
-        return True
-    found = etree.QName(element)
-    # As zeep compares: some services write local elements with a namespace, or without one.
-    is_known = bool(found.namespace and part.qname.namespace)
-    return found.localname == part.qname.localname and (not is_known or found.namespace == part.qname.namespace)
+    if isinstance(part, Field):
+        return part.named(element) is not None
+    return not isinstance(part, OpenElement) or part.admits(element)
 
 
 def _may_be_empty(part: Any) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zeep.xsd
-from lxml import etree
 from zeep.xsd.elements.indicators import Choice, OrderIndicator
 from zeep.xsd.types import builtins
 from zeep.xsd.types.collection import ListType
@@ -169,9 +168,9 @@ def _elements(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, An
 
 def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The allowed values of the named simple types, which zeep does not keep."""
-    for _, schema in contract.documents.schemas():
-        for kind in schema.iterfind(f"{{{SCHEMA}}}simpleType"):
+    for schema in contract.documents.schemas():
+        for kind in schema.root.iterfind(f"{{{SCHEMA}}}simpleType"):
             listed = kind.iterfind(f"{{{SCHEMA}}}restriction/{{{SCHEMA}}}enumeration")
             values = tuple(one.get("value", "") for one in listed)
             if values:
-                yield etree.QName(schema.get("targetNamespace") or None, kind.get("name", "")).text, values
+                yield schema.defined(kind.get("name", "")), values

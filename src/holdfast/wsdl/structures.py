@@ -12,11 +12,10 @@ from zeep.xsd.types.collection import ListType
 from zeep.xsd.valueobjects import CompoundValue
 
 from holdfast.exceptions import EnvelopeError
+from holdfast.wsdl.fields import AS_XML, Field, Member, OpenElement, Typed, is_nil
 from holdfast.wsdl.groups import replace_groups
 from holdfast.wsdl.simple_types import NameList, NameListAttribute, clark_names, has_names
-
-_INSTANCE = "{http://www.w3.org/2001/XMLSchema-instance}"
-NIL, XSI_TYPE = f"{_INSTANCE}nil", f"{_INSTANCE}type"
+from holdfast.wsdl.substitution_groups import SubstitutionGroups
 
 
 def elements(kind: Any) -> Iterator[tuple[str, Any]]:
@@ -74,7 +73,7 @@ class _Structure:
     def parse_xmlelement(
         self, xmlelement: etree._Element, schema: Any = None, allow_none: bool = True, *given: Any, **more: Any
     ) -> Any:
-        if xmlelement.get(NIL, "").strip() in ("true", "1") and not set(xmlelement.attrib) - {NIL, XSI_TYPE}:
+        if is_nil(xmlelement):
             return None
         if not isinstance(self._element, zeep.xsd.Element):  # else its content is a text
             texts = [xmlelement.text, *(child.tail for child in xmlelement)]
@@ -83,7 +82,7 @@ class _Structure:
                 name = etree.QName(xmlelement).localname
                 raise EnvelopeError(
                     f"{name} has the text {found.strip()!r:.80} between its elements, and a value cannot hold it.",
-                    remedy="Its type is mixed. Receive the message as XML, with @app.on(action).",
+                    remedy=f"Its type is mixed. {AS_XML}",
                 )
         # With allow_none, zeep reads an element without content and attributes as None.
         if not self.attributes and self._element is None:
@@ -91,15 +90,18 @@ class _Structure:
         return super().parse_xmlelement(xmlelement, schema, False, *given, **more)  # type: ignore[misc]
 
     def _create_object(self, value: Any, name: str) -> Any:
-        # In a list, zeep would take it as the first field.
-        return value if value is zeep.xsd.Nil else super()._create_object(value, name)  # type: ignore[misc]
+        # In a list, zeep would take nil as the first field.
+        if value is zeep.xsd.Nil or isinstance(value, Member | Typed):
+            return value
+        return super()._create_object(value, name)  # type: ignore[misc] # of zeep's class
 
 
-def complete(kinds: Iterable[Any]) -> None:
+def complete(kinds: Iterable[Any], groups: SubstitutionGroups) -> None:
     """Let zeep's types, and those of their fields, lose nothing: see the classes above, and :mod:`groups`.
 
     Args:
         kinds: zeep's types, before the first value.
+        groups: The elements that may be there instead of others.
     """
     seen: set[int] = set()
     waiting = list(kinds)
@@ -114,7 +116,15 @@ def complete(kinds: Iterable[Any]) -> None:
         if not kind._array_type and not isinstance(kind, _Structure):
             kind.__class__ = type(type(kind).__name__, (_Structure, type(kind)), {})
         fields = dict((*elements(kind), *kind.attributes))
-        waiting.extend(getattr(one, "type", None) for one in fields.values())
+        for one in list(fields.values()):
+            if type(one) is zeep.xsd.Any and one.restrict is None:
+                one.__class__ = OpenElement
+            # The text of simple content is no element.
+            if type(one) is zeep.xsd.Element and one is not kind._element:
+                one.__class__ = Field
+            if isinstance(one, Field):
+                waiting.extend(member.type for member in groups.complete(one))
+            waiting.append(getattr(one, "type", None))
         if "self" in fields and not isinstance(kind, _WithSelf):
             kind.__class__ = type(type(kind).__name__, (_WithSelf, type(kind)), {})
         named = [one for _, one in kind.attributes if one.name and has_names(one.type)]

@@ -11,7 +11,9 @@ import datetime
 import enum
 import math
 import uuid
+from binascii import unhexlify
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -26,12 +28,15 @@ from zeep.xsd.valueobjects import AnyObject, CompoundValue
 
 from holdfast.exceptions import EnvelopeError, clause
 from holdfast.settings import suggestion
+from holdfast.wire.body import parse_element
 from holdfast.wire.text import NOT_IN_XML
-from holdfast.wsdl.derived_types import TYPE, DerivedTypes, type_name
+from holdfast.wsdl.derived_types import DerivedTypes, type_name
+from holdfast.wsdl.fields import ELEMENT, IS_NIL, NIL, TYPE, Member, Typed, nil_fields, with_nil
 from holdfast.wsdl.simple_types import PARTS_OF_DATES, Unreadable
-from holdfast.wsdl.structures import NIL, elements
+from holdfast.wsdl.structures import elements
+from holdfast.wsdl.substitution_groups import SubstitutionGroups, check_concrete
 
-_AS_THEY_ARE = (AnyObject, CompoundValue, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
+_AS_THEY_ARE = (AnyObject, CompoundValue, Member, Typed, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
 """Values of zeep's own."""
 _NUMBERS = (int, float, Decimal)
 _TEXTS = (str, *_NUMBERS, uuid.UUID)
@@ -52,8 +57,20 @@ _TAKEN: list[tuple[type, tuple[type, ...], str]] = [
 _ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
 
 
+CONTENT = "_value_1"
+"""zeep's name of the text of a structure with attributes, and ours of a simple value with a key for its type."""
+
+
+@dataclass(frozen=True)
+class Substitutes:
+    """What a value may be instead of what is declared: of another type, or another element."""
+
+    types: DerivedTypes
+    elements: SubstitutionGroups
+
+
 def prepared(
-    element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], types: DerivedTypes, *, is_json: bool
+    element: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], substitutes: Substitutes, *, is_json: bool
 ) -> Any:
     """Return zeep's value for the element of a body.
 
@@ -61,13 +78,13 @@ def prepared(
         element: The element.
         arguments: The values of its first fields, or its own if it has no fields.
         values: The fields by name.
-        types: The types that values may name with ``@type``.
-        is_json: Whether the values are from JSON, which has no bytes: binary values are then in base64.
+        substitutes: The types and elements that values may name with ``@type`` and ``@element``.
+        is_json: Whether the values are from JSON, which has no bytes: binary values are then texts.
 
     Raises:
         EnvelopeError: A value has a type that its field cannot have; the message names the field.
     """
-    writer = _Preparation(types, is_json=is_json)
+    writer = _Preparation(substitutes, is_json=is_json)
     kind = element.type
     if not isinstance(kind, zeep.xsd.ComplexType):
         return kind(*(writer.item(kind, value, element.name) for value in arguments), **values)
@@ -79,15 +96,15 @@ def prepared(
 class _Preparation:
     """One pass over the values of a body."""
 
-    def __init__(self, types: DerivedTypes, *, is_json: bool) -> None:
-        self._types = types
+    def __init__(self, substitutes: Substitutes, *, is_json: bool) -> None:
+        self._types, self._elements = substitutes.types, substitutes.elements
         self._is_json = is_json
 
     def typed(self, kind: Any, values: Mapping[str, Any], path: str) -> tuple[Any, Mapping[str, Any]]:
         """Return the type of a structure, and its fields without the name of that type."""
         if TYPE in values:
-            kind = self._types.find(kind, values[TYPE], path)
-            values = {name: value for name, value in values.items() if name != TYPE}
+            kind, _ = self._types.find(kind, values[TYPE], path)
+            values = _without(values, TYPE)
         else:
             self._types.check_concrete(kind, path)
         return kind, values
@@ -100,6 +117,8 @@ class _Preparation:
         for name in values:
             if name not in known and name not in groups:
                 raise _no_field(name, path, known)
+        nil = nil_fields(values)
+        values = {name: zeep.xsd.Nil if value is None and name in nil else value for name, value in values.items()}
         names = [*known, *(None,) * len(arguments)]
         return (
             tuple(self._field(known, name, value, path) for name, value in zip(names, arguments, strict=False)),
@@ -116,12 +135,12 @@ class _Preparation:
             return value
         assert name is not None
         element = known[name]
-        if not isinstance(element, zeep.xsd.Element):  # xs:any
-            return value
+        if not isinstance(element, zeep.xsd.Element):
+            return self._open(element, value, where)
         if element.accepts_multiple and isinstance(value, Iterator):
             raise _unfit(where, "a list", value)
         if not element.accepts_multiple or value is None or not _is_repeated(element.type, value):
-            return self.item(element.type, value, where)
+            return self._one(element, value, where)
         return [self._one_of(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
 
     def _one_of(self, element: Any, value: Any, where: str) -> Any:
@@ -129,17 +148,55 @@ class _Preparation:
             if not element.nillable:
                 raise EnvelopeError(f"{where} is None.", remedy="Leave absent values out of the list.")
             return zeep.xsd.Nil
+        return self._one(element, value, where)
+
+    def _one(self, element: Any, value: Any, where: str) -> Any:
+        """Return one value of an element."""
+        if isinstance(value, Mapping) and ELEMENT in value:
+            member = self._elements.member(element, value, where)
+            return Member(member, self._content(member.type, _without(value, ELEMENT), where))
+        if value is not None and not isinstance(value, Member):
+            check_concrete(element, where)
         return self.item(element.type, value, where)
+
+    def _content(self, kind: Any, value: Mapping[str, Any], where: str) -> Any:
+        """Return the value of an element that a key of the value names."""
+        is_plain = set(value) == {CONTENT} and not isinstance(kind, zeep.xsd.ComplexType)
+        written = self.item(kind, value[CONTENT] if is_plain else value, where)
+        return kind(**written) if isinstance(written, dict) else zeep.xsd.Nil if written is None else written
+
+    def _open(self, wildcard: Any, value: Any, where: str) -> Any:
+        """Return the value of a wildcard (``xs:any``, ``xs:anyAttribute``)."""
+        if isinstance(wildcard, zeep.xsd.AnyAttribute) or value is None:
+            return value
+        if wildcard.accepts_multiple and _is_list(value):
+            return [self._open_one(wildcard, one, f"{where}[{at}]") for at, one in enumerate(value)]
+        return self._open_one(wildcard, value, where)
+
+    def _open_one(self, wildcard: Any, value: Any, where: str) -> Any:
+        if isinstance(value, Mapping) and ELEMENT in value:
+            return self._one(wildcard, value, where)
+        if isinstance(value, str | bytes):
+            try:
+                return parse_element(value.encode() if isinstance(value, str) else value)
+            except EnvelopeError as error:
+                raise EnvelopeError(f"{where}: {clause(error.message.replace('the body', 'it'))}.") from None
+        if not isinstance(value, _AS_THEY_ARE) and not isinstance(value, etree._Element):
+            raise _unfit(where, f"an element (lxml or XML text), or a dict with the key {ELEMENT!r}", value)
+        return value
 
     def item(self, kind: Any, value: Any, where: str) -> Any:
         """Return one value of a type."""
         if value is None or isinstance(value, _AS_THEY_ARE):
             return value
+        if isinstance(value, Mapping) and set(value) == {IS_NIL} and value[IS_NIL] is True:
+            return zeep.xsd.Nil
         if isinstance(kind, zeep.xsd.ComplexType):
             return self._structure(kind, value, where)
-        if type(kind) is AnyType and isinstance(value, Mapping) and TYPE in value:
-            own, fields = self.typed(kind, value, where)
-            return AnyObject(own, own(**self.fields(own, (), fields, where)[1]))
+        if isinstance(value, Mapping) and TYPE in value:
+            return self._typed_value(kind, value, where)
+        if type(kind) is AnyType and isinstance(value, list) and all(isinstance(one, etree._Element) for one in value):
+            return value
         if isinstance(value, str):
             _check_characters(where, value)
         if isinstance(kind, ListType):
@@ -148,11 +205,23 @@ class _Preparation:
             return [self._word(kind.item_type, one, f"{where}[{at}]") for at, one in enumerate(value)]
         return self._simple(kind, value, where)
 
+    def _typed_value(self, declared: Any, value: Mapping[str, Any], where: str) -> Any:
+        """Return a value that names its type, where a simple type or none is declared."""
+        own, name = self._types.find(declared, value[TYPE], where)
+        rest = _without(value, TYPE)
+        if isinstance(own, zeep.xsd.ComplexType):
+            made = own(**self.fields(own, (), rest, where)[1])
+            return AnyObject(own, made) if type(declared) is AnyType else made
+        if set(rest) != {CONTENT}:
+            raise EnvelopeError(f"{where} needs the key {CONTENT!r}, with the value of the type {name}, and no others.")
+        return Typed(own, name, self.item(own, rest[CONTENT], where))
+
     def _structure(self, kind: Any, value: Any, where: str) -> Any:
         if isinstance(value, Mapping):
             own, fields = self.typed(kind, value, where)
             prepared = self.fields(own, (), fields, where)[1]
             return prepared if own is kind else own(**prepared)
+        self._types.check_concrete(kind, where)
         if kind._array_type is not None or not kind.elements or isinstance(value, etree._Element):
             return value
         return self.fields(kind, (value,), {}, where)[0][0]  # zeep takes it as the first field
@@ -190,15 +259,21 @@ class _Preparation:
         return _checked(where, value, not _is_collection(value), "a single value")
 
     def _binary(self, kind: Any, value: Any, where: str) -> Any:
+        is_hex = isinstance(kind, builtins.HexBinary)
+        form = "hexadecimal" if is_hex else "base64"
         if self._is_json and isinstance(value, str):
             try:
-                value = base64.b64decode(value, validate=True)
+                value = unhexlify(value) if is_hex else base64.b64decode(value, validate=True)
             except ValueError as error:  # also binascii.Error
-                raise EnvelopeError(f"{where} is not base64: {clause(str(error))}.") from None
+                raise EnvelopeError(f"{where} is not {form}: {clause(str(error))}.") from None
         if not isinstance(value, _BYTES):
             remedy = "Encode text first: text.encode()." if isinstance(value, str) else ""
-            raise _unfit(where, "text in base64" if self._is_json else "bytes", value, remedy)
-        return bytes(value).hex().upper() if isinstance(kind, builtins.HexBinary) else value
+            raise _unfit(where, f"text in {form}" if self._is_json else "bytes", value, remedy)
+        return bytes(value).hex().upper() if is_hex else value
+
+
+def _without(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return with_nil({name: value for name, value in values.items() if name not in names}, nil_fields(values))
 
 
 def _is_repeated(kind: Any, value: Any) -> bool:
@@ -255,44 +330,62 @@ def _unfit(where: str, told: str, value: object, remedy: str = "") -> EnvelopeEr
     return EnvelopeError(f"{where} takes {told}, not {shown}.", remedy=remedy)
 
 
-def parsed(element: Any, body: etree._Element, schema: Schema) -> Any:
+def parsed(element: Any, body: etree._Element, schema: Schema, *, is_json: bool = False) -> Any:
     """Return the values of a valid body as plain Python data: dicts, lists, and the values of simple types.
 
     Args:
         element: zeep's element of the body.
         body: The body. Comments in it are removed: zeep reads a text up to the first one.
         schema: zeep's types.
+        is_json: Whether the values are for JSON, which has no bytes: binary values are then texts.
     """
     etree.strip_tags(body, etree.Comment, etree.ProcessingInstruction)
     for one in body.iter(etree.Element):
         if not len(one) and one.text is None and NIL not in one.attrib:
             one.text = ""  # zeep reads None as an absent text
     try:
-        return _plain(element.parse(body, schema), element.type)
+        return _plain(element.parse(body, schema), element.type, is_json=is_json)
     except Unreadable as error:
         error.message = f"{_place(body, error.value)}: {error.message}"
         raise
 
 
-def _plain(value: Any, declared: Any) -> Any:
+def _plain(value: Any, declared: Any, *, is_json: bool) -> Any:
     """Return zeep's value as plain Python data.
 
     Args:
         value: The value.
         declared: Its declared type, or the type with the repeated group that it is of; None if the schema has none.
+        is_json: As for :func:`parsed`.
     """
     if isinstance(value, list):
-        return [_plain(one, declared) for one in value]
+        return [_plain(one, declared, is_json=is_json) for one in value]
+    if isinstance(value, Member):
+        inner = _plain(value.value, value.element.type, is_json=is_json)
+        fields = {IS_NIL: True} if inner is None else inner if isinstance(inner, dict) else {CONTENT: inner}
+        return with_nil({ELEMENT: str(value.element.qname.text)} | fields, nil_fields(fields))
+    if isinstance(value, Typed):
+        return {TYPE: value.name, CONTENT: _plain(value.value, value.kind, is_json=is_json)}
     if not isinstance(value, dict | CompoundValue):
-        return value
+        return None if value is zeep.xsd.Nil else _json_value(value, declared) if is_json else value
     own = getattr(value, "_xsd_type", declared)
     known = dict((*elements(own), *own.attributes)) if isinstance(own, zeep.xsd.ComplexType) else {}
     name = type_name(value, declared)
     found: dict[str, Any] = {} if name is None else {TYPE: name}
     for key in value:
         kind = getattr(known[key], "type", None) if key in known else own
-        found[key] = _plain(value[key], kind)
-    return found
+        found[key] = _plain(value[key], kind, is_json=is_json)
+    return with_nil(found, [key for key in value if value[key] is zeep.xsd.Nil and known[key].is_optional])
+
+
+def _json_value(value: Any, kind: Any) -> Any:
+    """Return a value that JSON lacks as its type writes it."""
+    if isinstance(kind, ListType):
+        kind = kind.item_type
+    if isinstance(value, bytes):
+        is_hex = isinstance(kind, builtins.HexBinary)
+        return value.hex().upper() if is_hex else base64.b64encode(value).decode()
+    return etree.tostring(value, encoding="unicode", with_tail=False) if isinstance(value, etree._Element) else value
 
 
 def _place(body: etree._Element, value: str) -> str:

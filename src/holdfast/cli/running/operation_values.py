@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
 import json
 import math
@@ -66,11 +65,11 @@ class OperationValues:
 
     def reply(self, body: bytes) -> str:
         """Return the value of a reply as a line of JSON."""
-        return _json(self._contract.reply_value(self._operation, body))
+        return _json(self._contract.reply_value(self._operation, body, is_json=True))
 
     def fault(self, fault: PeerFault) -> str:
         """Return the name and values of a declared fault, for its message; "" for another fault."""
-        found = self._contract.fault(self._operation, fault)
+        found = self._contract.fault(self._operation, fault, is_json=True)
         if not isinstance(found, OperationFault):
             return ""
         return f" ({found.name}: {_json(found.value)})"
@@ -132,9 +131,7 @@ def _finite(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Convert a value that JSON lacks: a decimal number, date or duration as in XML, bytes as base64."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+    """Convert a value that JSON lacks: a decimal number, date or duration as in XML."""
     if isinstance(value, Decimal):
         return f"{value:f}"  # XML has no exponent in it
     if isinstance(value, datetime.timedelta) or hasattr(value, "tdelta"):

@@ -1,0 +1,88 @@
+"""The documents of a WSDL in a form that zeep reads completely; libxml2 validates by the original ones.
+
+zeep has no ``xs:redefine``, forgets the namespaces of a wildcard, knows ``true`` but not ``1``, takes documents of two
+directories with the same relative location for one, and gives an included schema without a namespace a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+from lxml import etree
+
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
+
+_REDEFINE = f"{{{SCHEMA}}}redefine"
+_ORIGINAL = ".original"
+"""End of the name of a definition that another document redefines. No schema in use has such a name."""
+
+
+def for_zeep(documents: Documents, location: str) -> bytes:
+    """Return a document, rewritten; errors as for :meth:`Documents.load`."""
+    given = documents.root(location)
+    root = deepcopy(given)
+    for schema in root.iter(f"{{{SCHEMA}}}schema"):
+        _absolute(documents, location, schema)
+        own = schema.get("targetNamespace") or _including(documents, given)
+        _rename_redefined(documents, schema, own)
+        for one in list(schema.iterfind(f"{{{SCHEMA}}}redefine")):
+            _redefine(one)
+        for one in schema.iter(f"{{{SCHEMA}}}any"):
+            allowed = " ".join(one.get("namespace", "##any").split())
+            one.set("processContents", f"{one.get('processContents', 'strict').strip()} {own} {allowed}")
+        for one in schema.iter(f"{{{SCHEMA}}}element"):
+            if one.get("nillable", "").strip() in ("1", "true"):
+                one.set("nillable", "true")
+    own = _including(documents, given)
+    if own and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
+        root = _in_namespace(root, own)
+    return etree.tostring(root, encoding="utf-8")
+
+
+def _absolute(documents: Documents, location: str, schema: etree._Element) -> None:
+    for one in schema.iterchildren(*IMPORTS):
+        place = one.get("schemaLocation")
+        if place:
+            one.set("schemaLocation", documents.beside(location, place))
+
+
+def _including(documents: Documents, root: etree._Element) -> str:
+    """Return the namespace of the schemas that include a schema without one, "" if they have several or none."""
+    found = {one.namespace for one in documents.schemas() if one.root is root}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _in_namespace(root: etree._Element, namespace: str) -> etree._Element:
+    made = etree.Element(root.tag, {**root.attrib, "targetNamespace": namespace}, nsmap={**root.nsmap, None: namespace})
+    made.extend(list(root))
+    return made
+
+
+def _redefinitions(documents: Documents) -> Iterator[tuple[str, str, str]]:
+    """Yield the namespace, kind and name of each definition that a document redefines."""
+    for schema in documents.schemas():
+        for one in schema.root.iterfind(f"{_REDEFINE}/*[@name]"):
+            yield schema.namespace, str(one.tag), one.get("name", "")
+
+
+def _rename_redefined(documents: Documents, schema: etree._Element, namespace: str) -> None:
+    redefined = {(kind, name) for own, kind, name in _redefinitions(documents) if own == namespace}
+    for one in schema.iterfind("*[@name]"):
+        if (str(one.tag), one.get("name")) in redefined:
+            one.set("name", f"{one.get('name')}{_ORIGINAL}")
+
+
+def _redefine(one: etree._Element) -> None:
+    """Replace ``xs:redefine`` by ``xs:include`` and new definitions, which are based on the renamed ones."""
+    parent = one.getparent()
+    assert parent is not None
+    for definition in list(one.iterfind("*[@name]")):
+        name = definition.get("name", "")
+        for user in definition.iter(f"{{{SCHEMA}}}*"):
+            for attribute in ("base", "ref"):
+                used = user.get(attribute, "")
+                if used.rpartition(":")[2] == name:
+                    user.set(attribute, f"{used}{_ORIGINAL}")
+        parent.append(definition)
+    one.tag = f"{{{SCHEMA}}}include"
