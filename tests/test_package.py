@@ -111,3 +111,31 @@ def test_a_wheel_holds_the_package_and_no_demo(tmp_path: Path) -> None:
 def test_the_source_distribution_has_the_demo_and_what_starts_it(tmp_path: Path) -> None:
     names = built("sdist", tmp_path)
     assert {"demo/__main__.py", "demo/flights.py", "scripts/demo", "scripts/_setup.sh", "pyproject.toml"} <= names
+
+
+MOST_CALLS = 5_000
+"""Calls of our functions while a module is imported; the most are 1,200, of the decorators of settings."""
+
+IMPORTS = """
+import importlib, pkgutil, sys
+from collections import Counter
+import holdfast
+calls = Counter()
+def count(frame, event, arg):
+    if event == "call":
+        calls[frame.f_code.co_filename] += 1
+sys.setprofile(count)
+for _, name, _ in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
+    if not name.startswith("holdfast.pipeline") and not name.endswith("__main__"):
+        importlib.import_module(name)
+sys.setprofile(None)
+print("\\n".join(f"{number} {file}" for file, number in calls.items() if "/holdfast/" in file))
+"""
+
+
+def test_no_module_computes_much_when_it_is_imported() -> None:
+    """Each process of a server imports most of them, and so does each command."""
+    told = subprocess.run([sys.executable, "-c", IMPORTS], check=True, capture_output=True, text=True).stdout
+    found = {file: int(number) for number, _, file in (line.partition(" ") for line in told.splitlines())}
+    assert len(found) > 100
+    assert {file: number for file, number in found.items() if number > MOST_CALLS} == {}

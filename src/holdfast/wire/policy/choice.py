@@ -191,17 +191,22 @@ def mentioned(policies: Iterable[Policy]) -> set[Ability]:
     return found
 
 
-def _rows_by_name(tables: Iterable[Mapping[str, Row]]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for table in tables:
+def _rows_by_name(*tables: Mapping[str, Row]) -> dict[str, list[Row]]:
+    found: dict[str, dict[int, Row]] = {}
+    # Many rows share the table within them: each is read once, or this would take a second of every start.
+    waiting, read = list(tables), set[int]()
+    while waiting:
+        table = waiting.pop()
+        if id(table) in read:
+            continue
+        read.add(id(table))
         for name, row in table.items():
-            for inner, rows_of in [(name, [row]), *_rows_by_name([row.within]).items()]:
-                known = found.setdefault(inner, [])
-                known.extend(one for one in rows_of if not any(one is other for other in known))
-    return found
+            found.setdefault(name, {})[id(row)] = row
+            waiting.append(row.within)
+    return {name: list(rows_of.values()) for name, rows_of in found.items()}
 
 
-_ROWS = _rows_by_name([TABLE, WITHOUT_SYMMETRIC_KEY])
+_ROWS = _rows_by_name(TABLE, WITHOUT_SYMMETRIC_KEY)
 """The rows of each assertion, wherever it may be."""
 
 
