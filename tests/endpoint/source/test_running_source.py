@@ -36,6 +36,29 @@ async def test_a_source_that_cannot_listen_leaves_its_store_to_the_next(tmp_path
         assert source.next_offset() == 0
 
 
+class Tracked:
+    """A transport that no request leaves, and that knows whether it is closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def request(self, *request: Any) -> None:
+        """Give no answer."""
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_an_opening_that_fails_after_the_sender_was_made_stops_the_sender(tmp_path: Path) -> None:
+    """The store of another destination is refused by the last of the checks."""
+    transport = Tracked()
+    async with Source(NOWHERE, tmp_path / "o") as source:
+        await source.send("<n/>", action=ACTION)
+    with pytest.raises(ConfigurationError):
+        await Source("http://127.0.0.1:10/", tmp_path / "o", http=SourceHTTP(transport=transport)).open()
+    assert transport.is_closed
+
+
 async def test_a_closed_source_fails_its_waiting_calls_and_can_be_opened_again(tmp_path: Path) -> None:
     source = Source(NOWHERE, tmp_path / "o")
     await source.open()

@@ -50,7 +50,7 @@ from holdfast.endpoint.destination.unreachable_addresses import UnreachableAddre
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
-from holdfast.endpoint.engine.opening import in_thread, open_off_loop, patiently
+from holdfast.endpoint.engine.opening import close_after_error, in_thread, open_off_loop, patiently
 from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
@@ -193,10 +193,11 @@ class RunningDestination:
             store.call_with_batches(worker.remember)
         # Undone in the opposite order if the start fails, or is cancelled.
         async with contextlib.AsyncExitStack() as on_error:
-            on_error.callback(_close_after_error, store)
+            on_error.callback(close_after_error, store)
             running = cls(settings, store, incidents)
             on_error.push_async_callback(running._end_journal)
             on_error.push_async_callback(running.engine.give_up)
+            on_error.push_async_callback(running.sender.stop)
             await running._start()
             on_error.pop_all()
         running.is_open = True
@@ -450,8 +451,3 @@ class RunningDestination:
     def is_committing(self) -> bool:
         """Whether the destination is decoding, reading, sending, or writing to the store."""
         return self.is_open and (self.engine.is_busy or self._envelopes.is_busy or self.sender.is_busy)
-
-
-def _close_after_error(store: Store) -> None:
-    with contextlib.suppress(StoreError):  # the caller gets the first error
-        store.close()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import StoreAway
+from holdfast.exceptions import StoreAway, StoreError
 from holdfast.store import Store, open_store
 from holdfast.store.directory import is_public
 
@@ -53,6 +54,12 @@ async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:
             await asyncio.sleep(pause)
             waited += pause
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def close_after_error(store: Store) -> None:
+    """Close the store of an endpoint that failed to start: its caller gets the error of the start."""
+    with contextlib.suppress(StoreError):
+        store.close()
 
 
 async def in_thread(call: Callable[[], _Result]) -> _Result:

@@ -28,7 +28,7 @@ from holdfast.core.sending.outboxes.records import stored_outboxes
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import CALLBACKS_QUEUE, SOURCES_QUEUE, Engine
-from holdfast.endpoint.engine.opening import open_off_loop, patiently
+from holdfast.endpoint.engine.opening import close_after_error, open_off_loop, patiently
 from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.handling.callbacks import Callbacks
@@ -47,7 +47,7 @@ from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.pending_sends import Progress, note_answer, note_failure, note_room
 from holdfast.endpoint.source.replies import Replies
 from holdfast.endpoint.worker import check_no_cluster
-from holdfast.exceptions import ConfigurationError, DeliveryError, StoreError, StoreFailed
+from holdfast.exceptions import ConfigurationError, DeliveryError, StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
 from holdfast.http.urls import parse_url
@@ -138,17 +138,17 @@ class RunningSource:
             raise nothing_to_resume(shown(location))  # and none is made
         if isinstance(location, str | Path) and is_sql(location):
             await patiently(lambda: asyncio.to_thread(check_no_cluster, location))
-        running = cls(settings, await open_off_loop(location), progress, incidents, tell_progress)
-        try:
+        store = await open_off_loop(location)
+        # Undone in the opposite order if the start fails, or is cancelled.
+        async with contextlib.AsyncExitStack() as on_error:
+            on_error.callback(close_after_error, store)
+            running = cls(settings, store, progress, incidents, tell_progress)
+            on_error.push_async_callback(running._end_journal)
+            on_error.push_async_callback(running.engine.give_up)
+            on_error.push_async_callback(running._callbacks.stop, 0.0)
+            running._push_stops(on_error, 0.0)
             await running._start()
-        except BaseException:
-            if running.server is not None:
-                await running.server.close(0.0)
-            await running.engine.give_up()
-            await running._end_journal()
-            with contextlib.suppress(StoreError):  # what is wrong with it is being told
-                running.store.close()
-            raise
+            on_error.pop_all()
         running.is_open = True
         return running
 
@@ -222,14 +222,9 @@ class RunningSource:
             remaining.callback(self.store.close)
             remaining.push_async_callback(self._end_journal)
             remaining.push_async_callback(self.engine.stop)
-            remaining.push_async_callback(self._callbacks.stop, timeout)
             remaining.callback(self.engine.protocol.stop)
-            remaining.push_async_callback(self._settings.envelopes.close)
-            if self.server is not None:
-                remaining.push_async_callback(self.server.close, 1.0)
-            remaining.push_async_callback(self._sender.stop)
-            if self.collecting is not None:
-                remaining.push_async_callback(self.collecting.close)
+            remaining.push_async_callback(self._callbacks.stop, timeout)
+            self._push_stops(remaining, 1.0)
             if timeout > 0 and self.engine.failure is None:
                 await self._end_finished(timeout)
 
@@ -242,6 +237,21 @@ class RunningSource:
         self.is_open = False
         await self.engine.give_up()
         self.store.close()
+
+    def _push_stops(self, remaining: contextlib.AsyncExitStack, timeout: float) -> None:
+        """Push what stops everything that gives the engine work. An exit stack calls the last one first."""
+        remaining.push_async_callback(self._settings.envelopes.close)
+        remaining.push_async_callback(self._stop_listening, timeout)
+        remaining.push_async_callback(self._sender.stop)
+        remaining.push_async_callback(self._stop_collecting)
+
+    async def _stop_listening(self, timeout: float) -> None:
+        if self.server is not None:
+            await self.server.close(timeout)
+
+    async def _stop_collecting(self) -> None:
+        if self.collecting is not None:
+            await self.collecting.close()
 
     async def _end_finished(self, timeout: float) -> None:
         ending = [
