@@ -194,8 +194,8 @@ TLS = f"{CLUSTER}tls = {{ certificate = 'node.pem', ca = 'ca.pem' }}\n"
 NODE1 = "url = 'https://node1.example:7'\n"
 
 
-def test_an_authority_that_expires_within_thirty_days_is_told_too(tmp_path: Path) -> None:
-    until = datetime.now(UTC) + timedelta(days=20)
+def test_an_authority_that_expires_within_two_weeks_is_told_too(tmp_path: Path) -> None:
+    until = datetime.now(UTC) + timedelta(days=10)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "nodes")])
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -282,8 +282,8 @@ def test_a_running_node_takes_other_certificates_but_keeps_tls_and_all_else(tmp_
         assert [one.key for one in caught.value.mistakes] == [key]
 
 
-@pytest.mark.parametrize(("days", "is_told"), [(29, True), (31, False)])
-def test_a_certificate_that_expires_within_thirty_days_is_told_with_its_last_day(
+@pytest.mark.parametrize(("days", "is_told"), [(13, True), (15, False)])
+def test_a_certificate_that_expires_within_two_weeks_is_told_with_its_last_day(
     tmp_path: Path, days: float, is_told: bool
 ) -> None:
     write_certificates(tmp_path, "127.0.0.1", days=days)
@@ -291,7 +291,7 @@ def test_a_certificate_that_expires_within_thirty_days_is_told_with_its_last_day
     assert cluster is not None
     told = cluster.expiring_certificates()
     assert list(told) == ([str(tmp_path / "node.pem")] if is_told else [])
-    assert all(datetime.fromisoformat(day) > datetime.now() + timedelta(days=27) for day in told.values())
+    assert all(datetime.fromisoformat(day) > datetime.now() + timedelta(days=11) for day in told.values())
 
 
 @pytest.mark.parametrize(

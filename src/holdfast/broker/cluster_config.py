@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from holdfast.config.values import Folder, Name, Secret, SecretFile, SecretVariable, Url, host_of, is_name
 from holdfast.endpoint.arguments import check_url
 from holdfast.endpoint.listener_settings import NodeAccess, public_host
+from holdfast.endpoint.logs import SECONDS_LEFT
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.http.reasons import tls_reason
 from holdfast.http.tls import ClientTLS, ServerTLS
@@ -26,8 +27,6 @@ URL_VARIABLE: Final = "HOLDFAST_NODE_URL"
 ADMIN_URL_VARIABLE: Final = "HOLDFAST_NODE_ADMIN_URL"
 SHORTEST_SECRET: Final = 16
 """Characters of the secret that the nodes share."""
-SECONDS_TO_RENEW: Final = 30 * 86_400.0
-"""A certificate with less time left is worth a warning."""
 
 
 @dataclass(frozen=True)
@@ -220,8 +219,8 @@ class ClusterConfig:
         return self.tls.valid_until(host_of(url)[0])
 
     def expiring_certificates(self) -> dict[str, str]:
-        """Return the files with the certificates of the node and of its authorities that expire within 30 days, and the
-        last day of each.
+        """Return the files with the certificates of the node and of its authorities that expire soon, and the last day
+        of each.
 
         One that has expired is not in it: it was valid when the node started, or the node would not run.
         """
@@ -234,7 +233,7 @@ class ClusterConfig:
         with contextlib.suppress(ConfigurationError):
             ends[self.tls.ca] = min((end for end in self.tls.authorities_end() if end > now), default=None)
         for file, end in ends.items():
-            if end is not None and end - now < SECONDS_TO_RENEW:
+            if end is not None and end - now < SECONDS_LEFT:
                 found[file] = time.strftime("%Y-%m-%d", time.gmtime(end))
         return found
 
