@@ -48,6 +48,11 @@ def clause(text: object) -> str:
     return str(text).rstrip().rstrip(".,:;?!")
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, as in "1 row" and "2,000 rows"; a plural without "s" is given."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 FREE_SPACE = "Free space or repair the disk, then start again."
 """The remedy for a failed write to a disk."""
 

@@ -22,7 +22,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 MAX_WORKERS = 64
 """Maximum number of processes that share the Sequences of a server."""
@@ -345,7 +345,7 @@ def check_callable(name: str, value: object, arguments: int, *, optional: bool =
     """
     if value is None and optional:
         return
-    takes = f"{arguments} argument{'' if arguments == 1 else 's'}" if arguments else "no arguments"
+    takes = counted(arguments, "argument") if arguments else "no arguments"
     remedy = f"It may be a function that takes {takes} and returns its result{' or None' if optional else ''}."
     if not callable(value):
         raise ConfigurationError(f"{name} cannot be of the type {type(value).__name__}", remedy=remedy)

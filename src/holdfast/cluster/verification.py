@@ -15,6 +15,7 @@ from holdfast.cluster.inspection import open_cluster
 from holdfast.cluster.lease_database import space_of
 from holdfast.cluster.operating.verification import Verification, fallen, moved
 from holdfast.cluster.tables import HAS_STORES
+from holdfast.exceptions import counted
 from holdfast.store.sql.schema import SPACE_SHIFT
 
 _CLUSTER = "SELECT partitions, incarnations FROM holdfast_cluster WHERE space = %(space)s"
@@ -147,9 +148,8 @@ class _Check:
         self.records += kept
         self.numbers[f"first offset of {where[0].lower()}{where[1:]}"] = first
         if last is not None and last >= first and kept != last + 1 - first:
-            missing = last + 1 - first - kept
-            verb = "record is" if missing == 1 else "records are"
-            self.problems.append(f"{where}: {missing} {verb} missing between {first} and {last}.")
+            missing = counted(last + 1 - first - kept, "record is", "records are")
+            self.problems.append(f"{where}: {missing} missing between {first} and {last}.")
         if swept > first:
             self.problems.append(f"{where}: records up to {swept} are deleted, but those from {first} are kept.")
         if lowest is not None and lowest < swept:

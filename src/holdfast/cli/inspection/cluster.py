@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.tables import age_text, json_option, print_table
 from holdfast.client.option_types import Seconds
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from holdfast.cluster.operating.status import ClusterStatus
@@ -122,7 +122,7 @@ def drain(cluster: str, node: str, timeout: float) -> int:
         return sum(len(one.partitions) for one in engine.read_status(location).nodes if one.name == node)
 
     def text(number: int) -> str:
-        return f"{node} still owns {number} {'partition' if number == 1 else 'partitions'}."
+        return f"{node} still owns {counted(number, 'partition')}."
 
     if not _wait_for(0, left, text, timeout, INTERVAL):
         click.echo(f"{node} keeps draining. To see its progress: holdfast cluster status {shown(cluster)}")
@@ -277,9 +277,9 @@ def _print_verification(found: Verification, as_json: bool) -> None:
         return
     for problem in found.problems:
         click.echo(f"- {problem}")
-    what = f"{found.partitions} {'store' if found.partitions == 1 else 'stores'} with {found.records:,} records"
+    what = f"{counted(found.partitions, 'store')} with {counted(found.records, 'record')}"
     what += f", of which {found.bodies:,} were read" if found.bodies else ""
-    what += f", and {found.caches} {'cache' if found.caches == 1 else 'caches'}" if found.caches else ""
+    what += f", and {counted(found.caches, 'cache')}" if found.caches else ""
     click.echo(f"{found.place}: {what}. {'A rule is broken.' if found.problems else 'All rules hold.'}")
 
 

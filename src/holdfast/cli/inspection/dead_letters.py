@@ -22,7 +22,7 @@ from holdfast.cli.tables import (
 )
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import LINES, shown
-from holdfast.exceptions import HoldfastError
+from holdfast.exceptions import HoldfastError, counted
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -168,7 +168,7 @@ def retry(store: str | None, letters: tuple[str, ...], every: bool, admin: str |
     client, names = _client_and_letters(store, letters, admin)
     done, count = _change(client, "retry", names, every, yes=True)
     when = "now" if client.is_running else f"when {client.place} is next served"
-    _tell("retried", done, count, f"{_several(done)} tried again {when}.", as_json)
+    _tell("retried", done, count, f"{_letters(done)} tried again {when}.", as_json)
 
 
 @dead_letters.command(short_help="Discard dead letters.")
@@ -189,11 +189,11 @@ def discard(
     """
     client, names = _client_and_letters(store, letters, admin)
     done, count = _change(client, "discard", names, every, yes)
-    _tell("discarded", done, count, f"{_several(done)} discarded; {count:,} left.", as_json)
+    _tell("discarded", done, count, f"{_letters(done)} discarded; {count:,} left.", as_json)
 
 
-def _several(count: int) -> str:
-    return f"{count:,} dead letters are" if count != 1 else "1 dead letter is"
+def _letters(count: int) -> str:
+    return counted(count, "dead letter is", "dead letters are")
 
 
 def _tell(name: str, done: int, count: int, text: str, as_json: bool) -> None:

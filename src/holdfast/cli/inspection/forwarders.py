@@ -16,12 +16,12 @@ from holdfast.cli.inspection.operations import (
     place_options,
     quoted,
     reason_option,
-    several,
     steer_options,
     tell,
     yes_option,
 )
 from holdfast.cli.tables import age_text, print_table
+from holdfast.exceptions import counted
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -202,8 +202,7 @@ def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     """
     path = f"forwarders/{quoted(name)}"
     lag = sum(one["lag"] for one in admin.ask(path).get("forwarders", []))
-    confirm(f"{name} would be deleted, and would not send its {several(lag, 'unacknowledged message')}.", yes)
+    confirm(f"{name} would be deleted, and would not send its {counted(lag, 'unacknowledged message')}.", yes)
     answer = admin.ask(path, "DELETE")
     waiting = int(answer["waiting"])
-    were = "was" if waiting == 1 else "were"
-    tell(answer, f"{name} is deleted; {several(waiting, 'message')} {were} not acknowledged.", as_json)
+    tell(answer, f"{name} is deleted; {counted(waiting, 'message was', 'messages were')} not acknowledged.", as_json)

@@ -19,7 +19,7 @@ import click
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import few
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 from holdfast.settings import MOST_SECONDS, seconds_of
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def planned_text(planned: dict[str, Any], verb: str) -> str:
     moves = [(planned["before"][number], offset) for number, offset in planned["offsets"].items()]
     skipped = sum(max(0, after - before) for before, after in moves)
     repeated = sum(max(0, before - after) for before, after in moves)
-    parts = [f"skip {several(skipped, 'message')}"] if skipped else []
-    parts += [f"{verb} {several(repeated, 'message')} again"] if repeated else []
+    parts = [f"skip {counted(skipped, 'message')}"] if skipped else []
+    parts += [f"{verb} {counted(repeated, 'message')} again"] if repeated else []
     return " and ".join(parts) or "move past no message"
 
 
@@ -215,11 +215,6 @@ def moved_text(answer: dict[str, Any]) -> str:
     """Return the new position of a cursor in the partitions in which it has moved."""
     moved = {number: at for number, at in answer["offsets"].items() if at != answer["before"][number]}
     return f"is now at {places_text(moved)}" if moved else "was already there"
-
-
-def several(count: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def places_text(offsets: dict[str, int]) -> str:

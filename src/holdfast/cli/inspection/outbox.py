@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.inspection.operations import ListedNoun, quoted, several
+from holdfast.cli.inspection.operations import ListedNoun, quoted
 from holdfast.cli.tables import (
     admin_and_rest,
     admin_option,
@@ -19,7 +19,7 @@ from holdfast.cli.tables import (
 )
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import LINES, shown
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -173,7 +173,7 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         wait = "waits" if count == 1 else "wait"
         more = " and are sent now, without waiting for their next attempt" if client.is_running and not done else ""
         more = more.replace("are sent", "is sent").replace("their", "its") if count == 1 else more
-        click.echo(f"{done:,} stopped {keys} {when}; {several(count, 'message')} {wait}{more if count else ''}.")
+        click.echo(f"{done:,} stopped {keys} {when}; {counted(count, 'message')} {wait}{more if count else ''}.")
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:

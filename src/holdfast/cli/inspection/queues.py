@@ -17,7 +17,7 @@ from holdfast.cli.tables import access, admin_option, age_text, json_option, pri
 from holdfast.client.command_options import away_option, no_effect, own_words
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import shown
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
@@ -198,7 +198,7 @@ def export(
     where = jsonl if jsonl is not None else directory
     if jsonl == "-":
         return
-    tell({"exported": count, "to": str(where)}, f"{count:,} records are in {where}.", as_json)
+    tell({"exported": count, "to": str(where)}, f"{counted(count, 'record is', 'records are')} in {where}.", as_json)
 
 
 @queues.command(short_help="Delete records.")

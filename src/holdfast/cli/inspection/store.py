@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.tables import json_option
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 DONE, NOT_DONE = 0, 1
 
@@ -45,7 +45,7 @@ def check(store: str, as_json: bool) -> int:
         ]
         click.echo(json.dumps(facts, indent=2))
     elif not report.problems:
-        click.echo(f"{store} is undamaged: {report.records:,} records, up to batch {report.serial:,}.")
+        click.echo(f"{store} is undamaged: {counted(report.records, 'record')}, up to batch {report.serial:,}.")
         if report.is_open:
             click.echo("A process has the store open; the check does not include its later writes.")
     else:

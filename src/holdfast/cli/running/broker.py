@@ -17,7 +17,7 @@ from holdfast.cli.program import log_options, run_loop, tell_traces, trace_optio
 from holdfast.cli.running.serve import journal_option, restored_option
 from holdfast.cli.running.workers import become_node, become_worker, tell_ready, worker_options
 from holdfast.client.command_options import no_effect
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -241,7 +241,7 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
     facts = _facts(config)
     node = facts["cluster"]
     each = (
-        f", {_many(config.workers, 'worker')}"
+        f", {counted(config.workers, 'worker')}"
         if node is None
         else f", in each of {node['partitions']} cluster partitions"
     )
@@ -300,11 +300,7 @@ def _partitions(config: BrokerConfig, is_old: bool) -> str:
     is_left_to_store = config.partitions is None or config.sessions is None
     if is_left_to_store and is_old:
         return "an existing store"  # which has its own numbers
-    return f"{_many(shared, 'partition')} and {sessions} for sessions{' in a new store' if is_left_to_store else ''}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+    return f"{counted(shared, 'partition')} and {sessions} for sessions{' in a new store' if is_left_to_store else ''}"
 
 
 def _url(host: str, port: int, secure: bool) -> str:

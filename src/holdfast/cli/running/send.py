@@ -42,6 +42,7 @@ from holdfast.exceptions import (
     PeerFault,
     StoreError,
     clause,
+    counted,
 )
 
 if TYPE_CHECKING:
@@ -462,7 +463,7 @@ async def _flush(source: Source, run: Run) -> None:
     declined = source.progress.declined
     if declined:
         raise DeliveryError(
-            f"the service returned faults for {declined:,} messages that its RM Destination had acknowledged",
+            f"the service returned faults for {counted(declined, 'message')} that its RM Destination had acknowledged",
             remedy='The log names them ("message.refused_by_service"). They are no longer in the store: fix the '
             "cause, then send them again.",
         )
@@ -493,7 +494,7 @@ async def _stored_replies(source: Source, run: Run) -> None:
     stored = source.unconfirmed()
     if stored and not run.is_request:
         click.echo(
-            f"{len(stored):,} {'replies are' if len(stored) != 1 else 'reply is'} in the store. To print and delete: "
+            f"{counted(len(stored), 'reply is', 'replies are')} in the store. To print and delete: "
             f"{_resume_command(run, '--request')}",
             err=True,
         )
@@ -568,7 +569,7 @@ def _how_to_go_on(run: Run) -> str:
 
     assert run.source is not None
     waiting = run.source.progress.outstanding
-    messages = f"{waiting:,} unacknowledged message{'s are' if waiting != 1 else ' is'}"
+    messages = counted(waiting, "unacknowledged message is", "unacknowledged messages are")
     to_continue = f"To continue: {_resume_command(run)}"
     if not run.is_open:
         remedy = "This command has stored no message, and those of earlier commands stay in the store. "

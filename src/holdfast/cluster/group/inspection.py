@@ -30,7 +30,7 @@ from holdfast.cluster.operating.status import (
     require_taking,
     status_of,
 )
-from holdfast.exceptions import ConfigurationError, StoreMissing
+from holdfast.exceptions import ConfigurationError, StoreMissing, counted
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.topic import COMMAND_REMEDY, COMMAND_SECONDS, KafkaAway, KafkaLog
 
@@ -162,7 +162,7 @@ def _status(seen: _Seen, address: KafkaAddress) -> ClusterStatus:
         SeenPartition(number, owners.get(number), moved_to=seen.moved_to(number))
         for number in range(seen.log.partitions)
     ]
-    brokers = f"Kafka with {seen.log.brokers} {'broker' if seen.log.brokers == 1 else 'brokers'}"
+    brokers = f"Kafka with {counted(seen.log.brokers, 'broker')}"
     return status_of(address.shown, seen.log.identity["topic_id"], brokers, nodes, partitions, _warnings(seen.log))
 
 

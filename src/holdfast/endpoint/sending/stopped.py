@@ -26,6 +26,7 @@ from holdfast.exceptions import (
     SequenceLost,
     StoreDamaged,
     StoreFailed,
+    counted,
     message_of,
     repair_of,
 )
@@ -210,7 +211,7 @@ def unheard_text(unheard: Unheard, to: str, local: str) -> str:
 
 
 def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
-    messages = f"{waiting} unacknowledged message{'s are' if waiting != 1 else ' is'}"
+    messages = counted(waiting, "unacknowledged message is", "unacknowledged messages are")
     if store == IN_MEMORY:
         return f"{messages} in memory only, and lost when this process ends.", "source.resume()"
     return f"{messages} safe in {store}.", how_to_resume(store)

@@ -12,7 +12,7 @@ import click
 
 from holdfast.client.command_options import away_option, have_answer, own_words
 from holdfast.client.journal import JournalClient
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
 from holdfast.pipeline.jobs.command import (
     access_options,
@@ -22,7 +22,7 @@ from holdfast.pipeline.jobs.command import (
     source_access,
     spark_options,
 )
-from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.jobs.output import json_option, tell
 from holdfast.pipeline.journal import is_address
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark

@@ -20,7 +20,7 @@ from holdfast.client.command_options import flag_of
 from holdfast.client.data_plane import DataPlane
 from holdfast.client.option_types import Count
 from holdfast.client.terminal_text import few
-from holdfast.exceptions import HoldfastError
+from holdfast.exceptions import HoldfastError, counted
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.schemas import schema_in
 from holdfast.pipeline.reader.bounds import queues_there
@@ -213,11 +213,16 @@ def table(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def reading(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``land`` and ``reland`` for parsing bodies.
+    """Return the arguments of ``land`` and ``reland`` for parsing bodies; to call before Spark starts.
 
     Raises:
+        click.UsageError: There are two schemas.
         ConfigurationError: The file does not contain a schema, or the XML Schema does not declare the element.
     """
+    schemas = [name for name in ("schema", "schema_file", "xsd") if arguments[name]]
+    if len(schemas) > 1:
+        first, second = (name.replace("_", "-") for name in schemas[:2])
+        raise click.UsageError(f"--{first} and --{second} exclude each other")
     given = {name: arguments[name] for name in ("prefix", "lenient", "max_elements", "also", "element")}
     if file := arguments["schema_file"]:
         return {"schema": schema_in(file), **given}
@@ -228,20 +233,6 @@ def reading(arguments: dict[str, Any]) -> dict[str, Any]:
     xsd = XSD.read(arguments["xsd"])
     element = xsd.element(given["element"])
     return {"schema": xsd.columns(element), **given, "element": element}
-
-
-def check_schema(arguments: dict[str, Any]) -> None:
-    """Check that there is at most one schema, and that it can be read, before Spark starts.
-
-    Raises:
-        click.UsageError: There are two.
-        ConfigurationError: A file does not contain a schema.
-    """
-    given = [name for name in ("schema", "schema-file", "xsd") if arguments[name.replace("-", "_")]]
-    if len(given) > 1:
-        raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other")
-    if arguments["xsd"]:
-        reading(arguments)
 
 
 @contextlib.contextmanager
@@ -463,7 +454,7 @@ def tell_of_flags(flagged: int, rows: int, out: str) -> None:
     """Report at a command's end that some rows could not be read, and how to continue."""
     if flagged:
         click.echo(
-            f"holdfast: {flagged} of {rows} rows in {out} are flagged: corrupt_record contains the reason\n  "
-            "holdfast reland reads them again, with another --schema or with --lenient",
+            f"holdfast: {flagged} of {counted(rows, 'row')} in {out} are flagged: corrupt_record contains the "
+            "reason\n  holdfast reland reads them again, with another --schema or with --lenient",
             err=True,
         )

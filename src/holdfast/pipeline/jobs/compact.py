@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from holdfast.client.option_types import Count, Seconds
+from holdfast.exceptions import counted
 from holdfast.pipeline.jobs.command import command_session, spark_options
-from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.jobs.output import json_option, tell
 
 
 @click.command()

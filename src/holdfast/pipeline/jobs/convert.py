@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from holdfast.exceptions import counted
 from holdfast.pipeline.jobs.command import command_session, spark_options
-from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.jobs.output import json_option, tell
 from holdfast.pipeline.spark import files
 
 

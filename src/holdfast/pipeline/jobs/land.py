@@ -15,11 +15,10 @@ import click
 
 from holdfast.client.command_options import away_option, have_answer, own_words
 from holdfast.client.option_types import Count, Seconds
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError, counted
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     access_options,
-    check_schema,
     errors_reported,
     further_option,
     hear,
@@ -35,7 +34,7 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
-from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, sparse, tell
+from holdfast.pipeline.jobs.output import flags, flags_text, json_option, sparse, tell
 from holdfast.pipeline.reader.options import ReadOptions
 from holdfast.pipeline.session import check_spark
 
@@ -126,12 +125,12 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
         options.check_stream()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from error
-    check_schema(arguments)
     if arguments["types"] and any(arguments[name] for name in ("schema", "schema_file", "xsd", "element")):
         raise click.UsageError(
             "--type contains the fields of its element: omit --schema, --schema-file, --xsd and --element"
         )
     check_spark()
+    bodies = reading(arguments)
     from holdfast.pipeline.bodies.columns import ENVELOPE
     from holdfast.pipeline.landing.tables import check_columns
 
@@ -139,7 +138,7 @@ def _run(arguments: dict[str, Any], stop: threading.Event) -> None:
     have_answer(lambda: look_at_queues(options), arguments["away_seconds"], stop)
     with job_session("holdfast land", arguments, stop) as spark:
         if not stop.is_set():
-            _land(spark, arguments, options, stop)
+            _land(spark, arguments | {"bodies": bodies}, options, stop)
 
 
 def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, stop: threading.Event) -> None:
@@ -161,7 +160,7 @@ def _land(spark: SparkSession, arguments: dict[str, Any], options: ReadOptions, 
         "options": _source_options(arguments),
         "on_batch": lambda batch: written.update({batch.batch: batch}),
         **table(arguments),
-        **reading(arguments),
+        **arguments["bodies"],
         "types": types or None,
     }
     patiently(lambda: _follow(land(spark, **how), landed, written, arguments["until_rows"], stop))

@@ -22,7 +22,7 @@ import click
 
 from holdfast.client.command_options import AWAY, away_option, have_answer, no_effect, own_words
 from holdfast.client.option_types import Count
-from holdfast.exceptions import ConfigurationError, HoldfastError
+from holdfast.exceptions import ConfigurationError, HoldfastError, counted
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     command_session,
@@ -34,7 +34,7 @@ from holdfast.pipeline.jobs.command import (
     sentence,
     spark_options,
 )
-from holdfast.pipeline.jobs.output import counted, json_option, sparse, tell
+from holdfast.pipeline.jobs.output import json_option, sparse, tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,11 +46,6 @@ def sparse(positions: Any) -> Any:
     return {name: sparse(at) for name, at in positions.items() if not is_first[name]}
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun, as in "1 row" and "2,000 rows"."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
 def flags_text(landed: LandedBatch) -> str:
     """Return the part of a batch's sentence about its flagged rows, "" without any."""
     if landed.first_flagged is None:

@@ -13,10 +13,10 @@ import click
 
 from holdfast.client.command_options import no_effect
 from holdfast.client.option_types import Seconds
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 from holdfast.pipeline.html_report import check_installed, check_writable, write_report
 from holdfast.pipeline.jobs.command import command_session, hear, patiently, spark_options
-from holdfast.pipeline.jobs.output import counted, json_option, tell
+from holdfast.pipeline.jobs.output import json_option, tell
 from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:

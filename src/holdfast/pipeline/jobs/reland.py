@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from holdfast.client.command_options import own_words
+from holdfast.exceptions import counted
 from holdfast.pipeline.jobs.command import (
-    check_schema,
     job_session,
     reading,
     reading_options,
@@ -17,7 +17,7 @@ from holdfast.pipeline.jobs.command import (
     table_options,
     tell_of_flags,
 )
-from holdfast.pipeline.jobs.output import counted, flags, flags_text, json_option, tell
+from holdfast.pipeline.jobs.output import flags, flags_text, json_option, tell
 
 
 @click.command()
@@ -36,7 +36,7 @@ def reland_command(**arguments: Any) -> None:
     holdfast reland --landed landed --out read --schema-file order.ddl
     holdfast reland --landed orders --out orders2 --schema "carrier STRING, flight BIGINT" --lenient empty
     """
-    check_schema(arguments)
+    how = {**table(arguments), **reading(arguments)}
     with own_words(), job_session("holdfast reland", arguments) as spark:
         from holdfast.pipeline.landing.tables import LandedBatch, reland
 
@@ -47,7 +47,6 @@ def reland_command(**arguments: Any) -> None:
             text = f"batch {batch.batch}: {counted(batch.rows, 'row')}{flags_text(batch)}"
             tell(text, event="batch", batch=batch.batch, rows=batch.rows, **flags(batch))
 
-        how = {**table(arguments), **reading(arguments)}
         reland(spark, arguments["landed"], arguments["out"], on_batch=told, **how)
     rows, flagged = sum(batch.rows for batch in done), sum(batch.flagged for batch in done)
     tell(f"{counted(rows, 'row')} in {arguments['out']}", event="end", rows=rows, flagged=flagged)

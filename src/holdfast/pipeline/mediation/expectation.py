@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, counted
 from holdfast.pipeline.mediation.fixtures import json_lines
 from holdfast.settings import suggestion
 
@@ -139,9 +139,9 @@ def report(found: Rows, differing: list[Difference]) -> Iterator[str]:
         own = [one for one in differing if one.sink == sink]
         name = f"sink {sink}" if sink else "dead letters"
         if not own:
-            yield f"{name}: {_many(len(rows), 'row')} as expected"
+            yield f"{name}: {counted(len(rows), 'row')} as expected"
             continue
-        yield f"{name}: {_many(len(own), 'difference')} in {_many(len(rows), 'row')}"
+        yield f"{name}: {counted(len(own), 'difference')} in {counted(len(rows), 'row')}"
         for one in own[:SHOWN]:
             yield from _shown(one)
         if len(own) > SHOWN:
@@ -180,7 +180,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_text, value)) + "]"
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.exceptions import ConfigurationError, clause
+from holdfast.exceptions import ConfigurationError, clause, counted
 from holdfast.store.kafka.address import KafkaAddress
 
 RECORD_BYTES: Final = 8 << 20
@@ -96,8 +96,10 @@ def _require(found: Mapping[str, str], needed: Mapping[str, str], replicas: int,
     whys = [why for _, why in wrong.values()]
     remedies = [_command({name: value for name, (value, _) in wrong.items()}, address)] if wrong else []
     if replicas < wanted:
-        has = f"{replicas} {'replica' if replicas == 1 else 'replicas'}"
-        whys.append(f"it has {has}, and {wanted} are required: a confirmed message could be lost with one disk")
+        whys.append(
+            f"it has {counted(replicas, 'replica')}, and {wanted} are required: a confirmed message could be lost with "
+            "one disk"
+        )
         remedies.append(f"Add replicas with kafka-reassign-partitions, or accept that: replicas={replicas} in the URL.")
     if whys:
         raise ConfigurationError(

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing
+from holdfast.exceptions import ConfigurationError, StoreAway, StoreFailed, StoreFormatError, StoreMissing, counted
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.requirements import RECORD_BYTES, require_safe, settings_of
 
@@ -295,7 +295,7 @@ class KafkaLog:
         address, brokers = self._address, len(self._metadata().brokers)
         return ConfigurationError(
             f"Kafka cannot create the topic {address.topic!r} of {address.shown}: {address.replicas} replicas are "
-            f"required, and {brokers} {'broker is' if brokers == 1 else 'brokers are'} running.",
+            f"required, and {counted(brokers, 'broker is', 'brokers are')} running.",
             remedy=f"Start more brokers of Kafka, or write replicas={brokers} into the URL"
             + (": a message is then lost with one disk." if brokers == 1 else "."),
         )

@@ -23,6 +23,7 @@ from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
 from holdfast.endpoint.envelopes.attachments import describe_attachments
 from holdfast.endpoint.inspection import ages, describe_queue, oldest
+from holdfast.exceptions import counted
 from holdfast.settings import suggestion
 
 PEEKED_BYTES = 8 << 20
@@ -158,7 +159,7 @@ class QueueRoutes:
         if purge.dry_run:
             return answer
         owed = [
-            f"{loss.cursor} still needs {loss.records:,} records of partition {number}"
+            f"{loss.cursor} still needs {counted(loss.records, 'record')} of partition {number}"
             for number, loss in losses
             if loss.is_owed
         ]
