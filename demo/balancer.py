@@ -39,7 +39,7 @@ class Balancer:
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            while data := await reader.read(65_536):
+            while (data := await reader.read(65_536)) and not writer.is_closing():  # a killed broker closes it
                 writer.write(data)
                 await writer.drain()
         writer.close()

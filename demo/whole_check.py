@@ -41,7 +41,7 @@ def check_landed(out: Path, tables: Path, count: int) -> dict[str, Faults]:
     missing, doubled, joined = Faults(), Faults(), Faults()
     expected = Counter(tuple(departure[name] for name in COLUMNS) for departure in departures(count))
     lookups = _lookups(tables)
-    for table in _committed(out / "landed"):
+    for table in committed(out / "landed"):
         values = [table.column(name).to_pylist() for name in COLUMNS]
         for row in zip(*values, strict=True):
             if expected[row] > 0:
@@ -55,7 +55,7 @@ def check_landed(out: Path, tables: Path, count: int) -> dict[str, Faults]:
     return {"departures missing": missing, "departures duplicated or different": doubled, "joins wrong": joined}
 
 
-def _committed(directory: Path) -> Iterator[pa.Table]:
+def committed(directory: Path) -> Iterator[pa.Table]:
     """Yield the files that the sink's log names; it omits files of batches that a kill interrupted."""
     import pyarrow.parquet as pq
 
