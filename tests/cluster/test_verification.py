@@ -127,6 +127,31 @@ def test_a_message_that_is_stored_but_not_accepted_or_held_but_not_stored_is_fou
     store.close()
 
 
+def sequence(accepted: list[int], unqueued: int = 0) -> dict[str, Any]:
+    state = DestinationState.CREATED.value
+    return {"role": "destination", "accepted": accepted, "unqueued": unqueued, "state": state}
+
+
+def test_an_accepted_message_that_is_neither_stored_nor_deleted_is_found(location: str) -> None:
+    """Messages 3, 4 and 5 of the Sequence are stored, and two records are deleted."""
+    store = open_store(Worker(1, 9).store_of(location))
+
+    def problems(*accepted: int, unqueued: int = 0) -> tuple[str, ...]:
+        store.commit(Batch(sequences={"urn:s": sequence([*accepted], unqueued)}))
+        return verify_cluster(location, reads_all=True).problems
+
+    assert problems(1, 5) == problems(1, 7, unqueued=2) == ()
+    where, deleted = "Cluster partition 1", "and only 2 records were ever deleted"
+    assert problems(1, 6) == (
+        f"{where}: 3 messages of Sequence urn:s are accepted, but not stored: of 1-2 6-6, {deleted}.",
+    )
+    store.commit(Batch(sequences={"urn:t": sequence([1, 1])}, homes={"urn:t": ("inbox", 3)}))
+    assert problems(1, 5) == (f"{where}: a message of Sequence urn:t is accepted, but not stored: of 1-1, {deleted}.",)
+    store.commit(Batch(sequences={"urn:t": sequence([1, 1], 1)}))
+    assert problems(1, 5) == ()
+    store.close()
+
+
 def test_an_outbound_sequence_whose_numbers_belong_to_other_records_is_found(location: str) -> None:
     store = open_store(Worker(1, 9).store_of(location))
     store.commit(Batch(sequences={"key": {"role": "source", "start": 3}}))

@@ -12,10 +12,13 @@ from functools import partial
 from typing import Final
 from xml.parsers import expat
 
+from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.queues.cursors import ASIDE
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.ranges import AcknowledgementRanges
-from holdfast.core.records import Record, Snapshot, content_name, content_size, hold_of
+from holdfast.core.records import Record, Snapshot, State, content_name, content_size, hold_of
+from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
+from holdfast.core.sinks.parts import STAGING
 from holdfast.core.states.inbound import DestinationState
 from holdfast.exceptions import StoreDamaged, StoreMissing, clause
 from holdfast.store import Store, open_store
@@ -56,28 +59,53 @@ def check_contents(location: str, partition: int) -> Contents:
     Raises:
         StoreError: The store cannot be read.
     """
-    found = Contents()
     try:
         store = open_store(_place(location, partition), read_only=True)
     except StoreMissing:
-        return found  # it was never served
+        return Contents()  # it was never served
     try:
-        snapshot = store.load()
-        _cursors(snapshot, partition, found)
-        found.starts = {
-            f"{name} in cluster partition {partition}": int(state["start"])
-            for name, state in snapshot.sequences.items()
-            if state.get("role") == "source"
-        }
-        accepted = _accepted(snapshot, f"Cluster partition {partition}", found)
-        for (queue, number), (first, end) in sorted(snapshot.bounds.items()):
-            kind = snapshot.queues.get(queue, {}).get("kind")
-            if kind not in (OUTBOX, DEAD_LETTERS) and queue != DEAD_LETTERS and not queue.startswith(ASIDE):
-                where = f"Cluster partition {partition}, queue {queue!r}, partition {number}"
-                _records(store, (queue, number), (first, end), where, found, accepted)
+        return check_store(store, partition)
     finally:
         store.close()
+
+
+def check_store(store: Store, partition: int) -> Contents:
+    """Check what the store of one partition contains, also while its owner changes it.
+
+    Raises:
+        StoreError: The store cannot be read.
+    """
+    found, snapshot, place = Contents(), store.load(), f"Cluster partition {partition}"
+    _cursors(snapshot, partition, found)
+    found.starts = {
+        f"{name} in cluster partition {partition}": int(state["start"])
+        for name, state in snapshot.sequences.items()
+        if state.get("role") == "source"
+    }
+    accepted = _accepted(snapshot, place, found)
+    stored: dict[str, set[int]] = {name: set(snapshot.held.get(name, ())) for name in accepted}
+    read: list[tuple[str, int]] = []
+    for (queue, number), (first, end) in sorted(snapshot.bounds.items()):
+        if _has_messages(snapshot, queue):
+            where = f"{place}, queue {queue!r}, partition {number}"
+            there = _records(store, (queue, number), (first, end), where, found, accepted)
+            if queue.startswith((outbox_queue(""), replies_queue(""))):
+                continue  # a reply has the number of its request
+            read.append((queue, number))
+            for name, numbers in there.items():
+                stored.setdefault(name, set()).update(numbers)
+    missing = _missing(snapshot, accepted, stored)
+    if missing:
+        # Only now: while the records were read, an owner may have deleted some.
+        bounds = store.load().bounds
+        _lost(missing, place, found, accepted, stored, sum(bounds[one][0] for one in read if one in bounds))
     return found
+
+
+def _has_messages(snapshot: Snapshot, queue: str) -> bool:
+    """Whether the records of a queue are messages in the form in which they came: staged rows are in blocks."""
+    is_other = queue == DEAD_LETTERS or queue.startswith((ASIDE, f"{STAGING}/"))
+    return not is_other and snapshot.queues.get(queue, {}).get("kind") not in (OUTBOX, DEAD_LETTERS)
 
 
 def _place(location: str, partition: int) -> str:
@@ -115,6 +143,56 @@ def _accepted(snapshot: Snapshot, place: str, found: Contents) -> dict[str, Ackn
     return numbers
 
 
+def _missing(
+    snapshot: Snapshot, accepted: Mapping[str, AcknowledgementRanges], stored: Mapping[str, set[int]]
+) -> dict[str, int]:
+    """Return the Sequences with accepted messages that are neither stored nor for no queue, and how many these are."""
+    missing: dict[str, int] = {}
+    for name, numbers in accepted.items():
+        state, home = snapshot.sequences[name], snapshot.homes.get(name)
+        # An older version did not count those for no queue.
+        if "unqueued" not in state or _may_discard(state, numbers):
+            continue
+        # A session's partition goes with its session.
+        if home not in snapshot.bounds and home is not None and snapshot.queues.get(home[0], {}).get("sessions"):
+            continue
+        count = numbers.count - len(stored[name]) - int(state["unqueued"])
+        if count > 0:
+            missing[name] = count
+    return missing
+
+
+def _may_discard(state: State, accepted: AcknowledgementRanges) -> bool:
+    """Whether a Sequence has ended, and may have discarded messages that waited for others."""
+    if state["state"] == DestinationState.CREATED.value:
+        return False
+    is_whole = state.get("behavior") == IncompleteSequenceBehavior.DISCARD_ENTIRE_SEQUENCE.value
+    return is_whole or not accepted.covers(accepted.highest)
+
+
+def _lost(
+    missing: Mapping[str, int],
+    place: str,
+    found: Contents,
+    accepted: Mapping[str, AcknowledgementRanges],
+    stored: Mapping[str, set[int]],
+    deleted: int,
+) -> None:
+    """What was accepted, and is not stored, was deleted from a queue.
+
+    Which messages were deleted is not stored, but how many records were.
+    """
+    left = deleted
+    for name, count in missing.items():
+        left -= count
+        if left < 0:
+            there = AcknowledgementRanges((number, number) for number in stored[name])
+            among = AcknowledgementRanges(accepted[name].outside(there))
+            what = f"{count} messages of Sequence {name} are" if count > 1 else f"a message of Sequence {name} is"
+            more = f", and only {deleted} records were ever deleted" if deleted else ""
+            found.say(f"{place}: {what} accepted, but not stored: of {among}{more}.")
+
+
 def _records(
     store: Store,
     where: tuple[str, int],
@@ -122,28 +200,33 @@ def _records(
     place: str,
     found: Contents,
     accepted: Mapping[str, AcknowledgementRanges],
-) -> None:
-    """Each record has a body of XML, and each number of a Sequence is accepted, and occurs once."""
+) -> dict[str, set[int]]:
+    """Each record has a body of XML, and each number of a Sequence is accepted, and occurs once.
+
+    Returns:
+        Sequence -> the numbers of its records.
+    """
     numbers: dict[str, set[int]] = {}
     position, end = bounds
     while position < end and (rows := store.read(*where, position, end)):
         for offset, record in rows:
             found.bodies += 1
-            known = numbers.setdefault(record.sequence, set())
-            if record.message_number in known:
-                what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
-                found.say(f"{place}: {what}.")
-            known.add(record.message_number)
-            numbered = accepted.get(record.sequence)
-            if numbered is not None and 0 < record.message_number not in numbered:
-                what = f"message {record.message_number} of Sequence {record.sequence}"
-                found.say(f"{place}: record {offset} is {what}, which is not accepted.")
+            if record.message_number > 0:  # the others came outside a Sequence
+                known, numbered = numbers.setdefault(record.sequence, set()), accepted.get(record.sequence)
+                if record.message_number in known:
+                    what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
+                    found.say(f"{place}: {what}.")
+                known.add(record.message_number)
+                if numbered is not None and record.message_number not in numbered:
+                    what = f"message {record.message_number} of Sequence {record.sequence}"
+                    found.say(f"{place}: record {offset} is {what}, which is not accepted.")
             if why := _wrong_body(record):
                 found.say(f"{place}: the body of record {offset} is not XML: {clause(why)}.")
             if content_name(record.attachments) and (size := _stored(record)) != content_size(record.attachments):
                 what = f"{size} of {content_size(record.attachments)} bytes of the attachments of record {offset}"
                 found.say(f"{place}: {what} are stored.")
         position = rows[-1][0] + 1
+    return numbers
 
 
 def _stored(record: Record) -> int:
