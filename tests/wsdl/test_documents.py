@@ -1,6 +1,6 @@
 """What is loaded for a WSDL, and what is refused: other places, document types, too much, and what is no WSDL.
 
-Covers wsdl/schemas.py.
+Covers wsdl/schemas.py and wsdl/zeep_documents.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values of other elements than the one that the type names: of a substitution group, or of a wildcard.
 
-Covers wsdl/substitution_groups.py and wsdl/fields.py.
+Covers wsdl/substitutes.py and wsdl/fields.py.
 """
 
 from __future__ import annotations

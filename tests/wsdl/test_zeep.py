@@ -1,6 +1,6 @@
 """A real zeep client with Holdfast's transports, against a real destination, over real sockets.
 
-Covers wsdl/xml_namespace.py and zeep.py.
+Covers zeep.py.
 """
 
 from __future__ import annotations

@@ -28,14 +28,13 @@ from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import first_defect, unusable_operations
-from holdfast.wsdl.derived_types import DerivedTypes
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.fields import TYPE
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
-from holdfast.wsdl.substitution_groups import SubstitutionGroups
-from holdfast.wsdl.values import Substitutes, parsed, prepared
+from holdfast.wsdl.substitutes import DerivedTypes, Substitutes, SubstitutionGroups
+from holdfast.wsdl.values import parsed, prepared
 from holdfast.wsdl.zeep_documents import for_zeep
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)

@@ -11,9 +11,8 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.wsdl import WSDL, defined_name, full_name
-from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, XML_NAMESPACE, Documents, Schema
 from holdfast.wsdl.schemas import BodySchema
-from holdfast.wsdl.xml_namespace import XML_NAMESPACE
 
 _USES = {
     "type": ("complexType", "simpleType"),

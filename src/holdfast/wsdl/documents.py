@@ -20,8 +20,26 @@ from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
 from holdfast.http.urls import split_url
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.wsdl import WSDL, Description, full_name
-from holdfast.wsdl.xml_namespace import XML_SCHEMA, is_xml_schema
 
+XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
+
+_XML_SCHEMA = b"""<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+    targetNamespace="http://www.w3.org/XML/1998/namespace" xml:lang="en">
+  <xs:attribute name="lang" type="xs:language"/>
+  <xs:attribute name="space">
+    <xs:simpleType><xs:restriction base="xs:NCName">
+      <xs:enumeration value="default"/><xs:enumeration value="preserve"/>
+    </xs:restriction></xs:simpleType>
+  </xs:attribute>
+  <xs:attribute name="base" type="xs:anyURI"/>
+  <xs:attribute name="id" type="xs:ID"/>
+  <xs:attributeGroup name="specialAttrs">
+    <xs:attribute ref="xml:lang"/><xs:attribute ref="xml:space"/><xs:attribute ref="xml:base"/>
+    <xs:attribute ref="xml:id"/>
+  </xs:attributeGroup>
+</xs:schema>
+"""
+"""The schema of the XML namespace (xml:lang and others), which many schemas import from w3.org. Loaded from nowhere."""
 MOST_DOCUMENTS = 100
 """Maximum number of documents of one WSDL."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -106,8 +124,8 @@ class Documents:
             TransportError: the document cannot be fetched.
         """
         location = self._located(location)
-        if is_xml_schema(location):
-            return XML_SCHEMA
+        if _is_xml_schema(location):
+            return _XML_SCHEMA
         found = self._loaded.get(location)
         if found is None:
             try:
@@ -366,3 +384,9 @@ def _read(path: str) -> bytes:
         reason = getattr(error, "strerror", None) or error
         remedy = "Check the path. A URL begins with http:// or https://."
         raise ConfigurationError(f"{path} cannot be read: {clause(str(reason))}.", remedy=remedy) from error
+
+
+def _is_xml_schema(location: str) -> bool:
+    """Whether a location is one of w3.org's for the schema of the XML namespace, or the namespace itself."""
+    parts = split_url(location)
+    return location == XML_NAMESPACE or (parts.hostname == "www.w3.org" and parts.path.endswith("/xml.xsd"))

@@ -15,8 +15,7 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.wsdl import WSDL
-from holdfast.wsdl.documents import SCHEMA, Documents
-from holdfast.wsdl.xml_namespace import XML_NAMESPACE
+from holdfast.wsdl.documents import SCHEMA, XML_NAMESPACE, Documents
 
 LONGEST_REASON = 500
 """Maximum length of a reason, which may quote a value of the body."""

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import zeep.xsd
+from lxml import etree
 from zeep.xsd.elements.indicators import Choice, OrderIndicator
 from zeep.xsd.types import builtins
 from zeep.xsd.types.collection import ListType
 
+from holdfast.wsdl import fields
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.documents import SCHEMA
+from holdfast.wsdl.fields import ELEMENT, TYPE
+from holdfast.wsdl.values import CONTENT
 
 _PYTHON: list[tuple[type, str]] = [
     (builtins.Boolean, "bool"),
@@ -31,6 +35,10 @@ _PYTHON: list[tuple[type, str]] = [
 """zeep's class of a simple type -> the Python type of its values. Others vary, so they are Any."""
 
 
+MOST_CHOICES = 20
+"""Maximum number of derived types, or of elements, that a field lists."""
+
+
 @dataclass
 class Shape:
     """A type.
@@ -41,6 +49,7 @@ class Shape:
         values: The allowed values of a simple type, if the schema lists them.
         fields: The fields of a structure.
         is_list: Whether it is a simple type with a list of values.
+        choices: The types of which a value has one, if there are several; such a type has no name.
     """
 
     name: str
@@ -48,6 +57,10 @@ class Shape:
     values: tuple[str, ...] = ()
     fields: list[Field] = field(default_factory=list)
     is_list: bool = False
+    choices: tuple[Shape, ...] = ()
+
+
+_ANY_STRUCTURE = Shape("any of many types", "dict[str, Any]")
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,8 @@ class Shapes:
     def __init__(self, contract: Contract) -> None:
         self._values = dict(_enumerations(contract))
         self._known: dict[int, Shape] = {}
+        self._variants: dict[tuple[str, str], Shape] = {}
+        self._derived = contract.substitutes.types
         self._types: list[Any] = []
         """Every zeep type seen, so that its id stays its own."""
         self.named: list[Shape] = []
@@ -111,9 +126,39 @@ class Shapes:
         """Yield the elements of a type or of a group. A repeated group is a list of structures."""
         for name, element, is_optional in _elements(part):
             is_group = isinstance(element, OrderIndicator)
-            shape = self._group(element) if is_group else self._shape(getattr(element, "type", None), name)
+            shape = self._group(element) if is_group else self._of_element(element, name)
             is_nillable = bool(getattr(element, "nillable", False))
             yield Field(name, shape, bool(element.accepts_multiple), is_optional, is_nillable)
+
+    def _of_element(self, element: Any, name: str) -> Shape:
+        """Return the type of an element: one of several, if it may have derived types or be another element."""
+        kind = getattr(element, "type", None)
+        own = self._shape(kind, name)
+        if not isinstance(element, fields.Field):
+            return own
+        choices: list[Shape] = []
+        if not element.is_abstract:
+            derived = self._derived.derived(kind) if isinstance(kind, zeep.xsd.ComplexType) else []
+            is_abstract = isinstance(kind, zeep.xsd.ComplexType) and self._derived.is_abstract(kind)
+            choices += [own] if not is_abstract or not derived else []
+            few = len(derived) <= MOST_CHOICES
+            choices += [self._variant(TYPE, one.qname, one) for one in derived] if few else [_ANY_STRUCTURE]
+        few = len(element.members) <= MOST_CHOICES
+        choices += [self._variant(ELEMENT, one.qname, one.type) for one in element.members] if few else [_ANY_STRUCTURE]
+        return choices[0] if len(choices) == 1 else Shape("", choices=tuple(choices)) if choices else own
+
+    def _variant(self, key: str, qname: etree.QName, kind: Any) -> Shape:
+        """Return the structure of a value that names its type or element."""
+        known = self._variants.get((key, qname.text))
+        if known is None:
+            end = "Typed" if key == TYPE else "Element"
+            name = self._unique(f"{qname.localname[:1].upper()}{qname.localname[1:]}{end}")
+            known = self._variants[key, qname.text] = Shape(name)
+            is_structure = isinstance(kind, zeep.xsd.ComplexType)
+            inner = list(self._fields(kind)) if is_structure else [Field(CONTENT, self._shape(kind, qname.localname))]
+            known.fields = [Field(key, Shape("name", "str", (qname.text,))), *inner]
+            self.named.append(known)
+        return known
 
     def _group(self, group: Any) -> Shape:
         known = self._known.get(id(group))
@@ -145,7 +190,7 @@ class Shapes:
         return shape
 
     def _unique(self, name: str) -> str:
-        taken = {shape.name for shape in self._known.values() if not shape.python}
+        taken = {shape.name for shape in (*self._known.values(), *self._variants.values()) if not shape.python}
         number = 2
         unique = name
         while unique in taken:

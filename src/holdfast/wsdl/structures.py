@@ -15,7 +15,7 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.fields import AS_XML, Field, Member, OpenElement, Typed, is_nil
 from holdfast.wsdl.groups import replace_groups
 from holdfast.wsdl.simple_types import NameList, NameListAttribute, clark_names, has_names
-from holdfast.wsdl.substitution_groups import SubstitutionGroups
+from holdfast.wsdl.substitutes import SubstitutionGroups
 
 
 def elements(kind: Any) -> Iterator[tuple[str, Any]]:

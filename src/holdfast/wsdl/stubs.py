@@ -127,7 +127,7 @@ def _value(one: Field) -> str:
 
 
 def _type(shape: Shape) -> str:
-    text = shape.python or _identifier(shape.name)
+    text = " | ".join(map(_type, shape.choices)) or shape.python or _identifier(shape.name)
     if shape.values and shape.python == "str":
         text = f"Literal[{', '.join(map(_literal, shape.values))}]"
     return f"list[{text}]" if shape.is_list else text

@@ -13,7 +13,6 @@ import math
 import uuid
 from binascii import unhexlify
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -30,11 +29,10 @@ from holdfast.exceptions import EnvelopeError, clause
 from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.text import NOT_IN_XML
-from holdfast.wsdl.derived_types import DerivedTypes, type_name
 from holdfast.wsdl.fields import ELEMENT, IS_NIL, NIL, TYPE, Member, Typed, nil_fields, with_nil
 from holdfast.wsdl.simple_types import PARTS_OF_DATES, Unreadable
 from holdfast.wsdl.structures import elements
-from holdfast.wsdl.substitution_groups import SubstitutionGroups, check_concrete
+from holdfast.wsdl.substitutes import Substitutes, check_concrete, type_name
 
 _AS_THEY_ARE = (AnyObject, CompoundValue, Member, Typed, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
 """Values of zeep's own."""
@@ -59,14 +57,6 @@ _ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
 
 CONTENT = "_value_1"
 """zeep's name of the text of a structure with attributes, and ours of a simple value with a key for its type."""
-
-
-@dataclass(frozen=True)
-class Substitutes:
-    """What a value may be instead of what is declared: of another type, or another element."""
-
-    types: DerivedTypes
-    elements: SubstitutionGroups
 
 
 def prepared(

@@ -129,6 +129,8 @@ def _signature(fields: list[Field]) -> str:
 def _typed(one: Field | Shape) -> str:
     if isinstance(one, Field):
         return f"list of {_typed(one.shape)}" if one.is_list else _typed(one.shape)
+    if one.choices:
+        return " or ".join(map(_typed, one.choices))
     if one.values:
         return " or ".join(f'"{value}"' for value in one.values)
     return f"list of {one.name}" if one.is_list else one.name
