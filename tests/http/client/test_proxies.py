@@ -13,10 +13,9 @@ import trustme
 
 from holdfast import ConfigurationError
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.client.proxies import Proxy, proxy_of_environment
+from holdfast.http.client.proxies import Proxy
 from holdfast.http.outcome import TransportError
 from holdfast.http.server.server import Exchange, HTTPServer
-from holdfast.http.urls import Origin
 
 
 class Tunnels:
@@ -144,20 +143,6 @@ async def test_a_tunnel_that_is_not_opened_was_surely_not_sent_through(answer: b
             await client.fetch("POST", "https://partner.example/", b"x", {})
     server.close()
     assert caught.value.connected is False
-
-
-def test_the_environment_names_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    assert proxy_of_environment(Origin(True, "partner.example", 443)) is None
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
-    monkeypatch.setenv("HTTP_PROXY", "other.example")
-    monkeypatch.setenv("NO_PROXY", "near.example,.local")
-    assert proxy_of_environment(Origin(True, "partner.example", 443)) == Proxy("proxy.example", 3128)
-    assert proxy_of_environment(Origin(False, "partner.example", 80)) == Proxy("other.example", 3128)
-    assert proxy_of_environment(Origin(True, "near.example", 443)) is None
-    assert proxy_of_environment(Origin(True, "a.local", 443)) is None
 
 
 @pytest.mark.parametrize("text", ["https://proxy.example", "socks5://proxy.example", "http://", "http://a:b", ""])

@@ -16,7 +16,7 @@ from typing import Self
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.client.connection import Call
 from holdfast.http.client.pool import Pool, PoolLimits
-from holdfast.http.client.proxies import Proxy, proxy_of_environment
+from holdfast.http.client.proxies import Proxy
 from holdfast.http.outcome import AnswerSpooling, Done, Outcome, Response, Streamed, Switch, TransportError
 from holdfast.http.reasons import TRUST_SETTINGS
 from holdfast.http.urls import Origin, check_field, parse_url
@@ -37,7 +37,6 @@ class HTTPClient:
         keep_alive: Seconds that an idle connection is kept.
         ssl_context: The trusted authorities and the client certificate; the system's trust if None.
         proxy: The URL of an http proxy for everything.
-        trust_env: Whether to use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name.
         dials: Names of hosts to which connections are made in another way. It gets the lane and the protocol.
         trust_settings: The settings that name the authorities of ``ssl_context``, for errors.
 
@@ -56,7 +55,6 @@ class HTTPClient:
         keep_alive: float = 15.0,
         ssl_context: ssl.SSLContext | None = None,
         proxy: str | None = None,
-        trust_env: bool = False,
         dials: Mapping[str, Callable[[str, asyncio.Protocol], Awaitable[object]]] | None = None,
         trust_settings: str = TRUST_SETTINGS,
     ) -> None:
@@ -67,7 +65,6 @@ class HTTPClient:
         self._ssl = ssl_context
         self._trust_settings = trust_settings
         self._proxy = Proxy.parse(proxy) if proxy is not None else None
-        self._trust_env = trust_env
         self._dials = dials or {}
         self._pools: dict[tuple[Origin, str], Pool] = {}
         self._heads: dict[tuple[object, ...], tuple[Pool, bytes]] = {}
@@ -181,13 +178,12 @@ class HTTPClient:
             pool.use(ssl_context)
 
     def _open_pool(self, origin: Origin, lane: str) -> Pool:
-        proxy = self._proxy or (proxy_of_environment(origin) if self._trust_env else None)
         context = (self._ssl or _system_trust()) if origin.secure else None
         dial = self._dials.get(origin.host)
         made = partial(dial, lane) if dial is not None else None
         pool = self._pools[origin, lane] = Pool(
             origin,
-            proxy,
+            self._proxy,
             context,
             self._limits,
             self._has_room,

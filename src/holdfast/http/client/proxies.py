@@ -1,11 +1,10 @@
-"""HTTP proxies: which one serves a URL, and a tunnel through it for TLS (RFC 9110 section 9.3.6)."""
+"""An HTTP proxy: its URL, and a tunnel through it for TLS (RFC 9110 section 9.3.6)."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import ssl
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -54,19 +53,6 @@ class Proxy:
             return cls(parts.hostname, port)
         name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         return cls(parts.hostname, port, "Basic " + base64.b64encode(name.encode()).decode())
-
-
-def proxy_of_environment(origin: Origin) -> Proxy | None:
-    """Return the proxy for an origin by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; None without one.
-
-    Raises:
-        ConfigurationError: They contain an invalid proxy URL.
-    """
-    found = urllib.request.getproxies_environment()
-    url = found.get("https" if origin.secure else "http") or found.get("all")
-    if not url or urllib.request.proxy_bypass(f"{origin.host}:{origin.port}"):
-        return None
-    return Proxy.parse(url)
 
 
 class _Opening(asyncio.Protocol):
