@@ -56,14 +56,14 @@ class Accounts:
     def holds(self, outbox: Outbox, now: float) -> bool:
         """Whether the outbox may send nothing now. One with messages is stopped if another was refused."""
         to = outbox.to or ""
-        if to in self._accepted or outbox.lifecycle.is_held_back:
+        if to in self._accepted or not (to in self._refused or self.has_credentials(to)):
+            return False
+        if outbox.lifecycle.is_held_back:
             return False
         refused = self._refused.get(to)
         if refused is not None:
             self._stop(outbox, *refused, now)
             return True
-        if not self.has_credentials(to):
-            return False
         key, until = self.trying.get(to, (outbox.key, now))
         if key == outbox.key or now >= until:
             return False

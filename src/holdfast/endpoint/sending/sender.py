@@ -60,10 +60,18 @@ class Way:
 
     Args:
         headers: Added to every request, e.g. Authorization.
+
+    Attributes:
+        has_credentials: Whether one of the headers has them; asked in each turn of an outbox.
     """
 
     http: Transport
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    has_credentials: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = any(name.lower() in _CREDENTIAL_FIELDS for name in self.headers)
+        object.__setattr__(self, "has_credentials", found)
 
 
 class Sender:
@@ -424,7 +432,7 @@ class Sender:
         asks = sent.envelope.control is None or isinstance(sent.envelope.control, MakeConnection)
         is_refused = (bool(sent.number) or asks) and code in HTTP_REFUSES_CREDENTIALS
         if is_refused or (is_creation and response.status not in RETRYABLE_STATUS):
-            if code in HTTP_REFUSES_CREDENTIALS and self._has_credentials(sent.to):
+            if code in HTTP_REFUSES_CREDENTIALS and self.ways.get(sent.to, self._usual).has_credentials:
                 reason = f"{reason} {TO_CREDENTIALS}"
             envelope = Envelope(sent.envelope.soap, fault=Fault(code, reason))
             self._come(sent, envelope)
@@ -436,11 +444,7 @@ class Sender:
             self._engine.touch()
 
     def _may_have_credentials(self, to: str) -> bool:
-        return self._has_credentials(to) or not self._envelopes.is_plain
-
-    def _has_credentials(self, to: str) -> bool:
-        headers = self.ways.get(to, self._usual).headers
-        return any(name.lower() in _CREDENTIAL_FIELDS for name in headers)
+        return self.ways.get(to, self._usual).has_credentials or not self._envelopes.is_plain
 
     async def stop(self) -> None:
         """Abandon requests in flight: their messages are stored and will be sent again."""
