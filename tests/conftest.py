@@ -133,16 +133,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A JVM has all the time that a busy machine takes to start it; what takes a minute must be asked for."""
+    marked = {item: {mark.name for mark in item.iter_markers()} for item in items}
     if "nightly" not in config.option.markexpr and not config.option.results:
-        nightly = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    interop_cells.declare(items)
+        config.hook.pytest_deselected(items=[item for item in items if "nightly" in marked[item]])
+        items[:] = [item for item in items if "nightly" not in marked[item]]
+    interop_cells.declare([item for item in items if not marked[item].isdisjoint(("cell", "cxf", "wcf"))])
     items.sort(key=lambda item: _place(str(item.path)))
     for item in items:
-        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+        marks = marked[item]
+        if "spark" in marks and "timeout" not in marks:
             item.add_marker(pytest.mark.timeout(900))
-        if any(map(item.get_closest_marker, _SHARED)) and _scope(str(item.path)) in (None, str(item.path)):
+        if not marks.isdisjoint(_SHARED) and _scope(str(item.path)) in (None, str(item.path)):
             raise pytest.UsageError(
                 f"{item.nodeid} shares a peer, but by its file's text conftest.py does not see this"
             )

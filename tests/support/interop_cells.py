@@ -165,18 +165,17 @@ def cells_of(item: pytest.Item) -> list[str]:
 
 
 def declare(items: list[pytest.Item]) -> None:
-    """Attach its cells to each test with a live peer, for its report.
+    """Attach its cells to each of these tests with a live peer, for its report.
 
     Raises:
         pytest.UsageError: such a test declares no cell, or a wrong one.
     """
     wrong = []
     for item in items:
-        if any(item.get_closest_marker(name) for name in ("cell", "cxf", "wcf")):
-            try:
-                item.user_properties += [("cell", one) for one in cells_of(item)]
-            except ValueError as error:
-                wrong.append(f"{item.nodeid}: {error}")
+        try:
+            item.user_properties += [("cell", one) for one in cells_of(item)]
+        except ValueError as error:
+            wrong.append(f"{item.nodeid}: {error}")
     if wrong:
         raise pytest.UsageError(
             "\n".join(["declare the cells of these tests (tests/support/interop_cells.py):", *wrong])
