@@ -129,9 +129,6 @@ class Contract:
         complete(
             (*types.types, *(getattr(one, "type", None) for one in types.elements), *bodies), self.substitutes.elements
         )
-        self._by_root = {
-            one.input.qname.text: one for one in reversed(self.operations.values()) if one.input is not None
-        }
         self._schema: BodySchema | None = None
 
     @cached_property
