@@ -285,8 +285,6 @@ def _number(text: str) -> float:
 
 
 class _Run:
-    """One pass over one body."""
-
     def __init__(self, program: Program, most: int) -> None:
         self._program = program
         self._most = most

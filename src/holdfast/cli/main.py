@@ -89,8 +89,6 @@ EXTRAS = {
 
 
 class Commands(click.Group):
-    """The group of all commands."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the installed commands."""
         return [name for name, (module, _, _) in COMMANDS.items() if find_spec(module) is not None]

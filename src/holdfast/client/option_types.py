@@ -17,7 +17,6 @@ class Number(click.FloatRange):
     """A number within bounds, neither ``nan`` nor ``inf``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)

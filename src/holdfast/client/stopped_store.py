@@ -97,8 +97,6 @@ class StoreTransport:
 
 
 class _WorkerStore:
-    """The store of one worker."""
-
     def __init__(self, location: str | Path, worker: Worker | None) -> None:
         self._location = location
         self._worker = worker

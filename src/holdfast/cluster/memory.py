@@ -26,8 +26,6 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _Content(msgspec.Struct):
-    """The content of the file."""
-
     cluster: str
     batches: dict[_Number, tuple[_Number, _Number]]
 

@@ -78,8 +78,6 @@ class PartitionState(Name):
 
 
 class PartitionEvent(Event):
-    """Events of a partition."""
-
     CLAIMED = "this node claimed it"
     FOUND = "the database names this node as the owner"
     GIVE = "this node gives it away", OURS

@@ -42,7 +42,6 @@ class Heap:
             self.used()
 
     def close(self) -> None:
-        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 

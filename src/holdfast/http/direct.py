@@ -36,7 +36,6 @@ class WholeExchange(Exchange):
     def start(
         self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
     ) -> None:
-        """Begin an answer."""
         self._begun = (status, content_type, headers)
         self._pieces: list[bytes] = []
 
@@ -49,7 +48,6 @@ class WholeExchange(Exchange):
         """Return at once: there is room."""
 
     def finish(self) -> None:
-        """End the answer."""
         status, content_type, headers = self._begun
         self.respond(status, b"".join(self._pieces), content_type, headers)
 

@@ -21,8 +21,6 @@ Head = TypeVar("Head")
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """The head of a request."""
-
     method: str
     target: str
     headers: Mapping[bytes, bytes]
@@ -31,8 +29,6 @@ class KnownHead:
 
 @dataclass(frozen=True, slots=True)
 class KnownAnswer:
-    """The head of an answer."""
-
     status: int
     headers: Mapping[str, str]
     length: int
@@ -71,8 +67,6 @@ class HeadMemory(Generic[Head]):
 
 
 class KnownHeads(HeadMemory[KnownHead]):
-    """Heads of requests."""
-
     most = 256
 
     def learn(self, data: bytes, request: Request) -> None:
@@ -86,8 +80,6 @@ class KnownHeads(HeadMemory[KnownHead]):
 
 
 class KnownAnswers(HeadMemory[KnownAnswer]):
-    """Heads of answers."""
-
     most = 64
 
     def learn(self, data: bytes, response: Response) -> None:

@@ -195,8 +195,6 @@ class _Side:
 
 
 class _Run:
-    """One trial in progress."""
-
     def __init__(self, trial: Trial, seed: int) -> None:
         self.trial = trial
         self.now = 0.0

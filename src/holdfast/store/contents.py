@@ -81,8 +81,6 @@ class Writer(ABC):
 
 
 class Contents(ABC):
-    """The contents of one store."""
-
     def __init__(self) -> None:
         self.is_named: Callable[[bytes], bool] = lambda _name: True
         """Whether a stored record names a content; the store sets it once it is open for writing."""
@@ -315,8 +313,6 @@ class _PieceFile(PositionedFile):
 
 
 class MemoryContents(Contents):
-    """Contents of a store in memory."""
-
     def __init__(self) -> None:
         super().__init__()
         self._contents: dict[bytes, bytearray] = {}

@@ -48,6 +48,7 @@ from holdfast.exceptions import (
 if TYPE_CHECKING:
     from holdfast.core.versions import Versions
     from holdfast.endpoint.envelopes.attachments import Attachment
+    from holdfast.endpoint.source.http_settings import SourceHTTP
     from holdfast.endpoint.source.replies import Reply
     from holdfast.endpoint.source.source import Source
 
@@ -107,7 +108,6 @@ class Run:
 
     @property
     def messages(self) -> MessageFiles:
-        """The messages of the files."""
         is_alone = bool(self.attachments)
         return MessageFiles(self.files, self.is_jsonl, self.action, self.key, self.values, is_alone)
 
@@ -204,12 +204,7 @@ def send(
     accepts another URL.
     """
     _check_usage(files, to or wsdl, resume)
-    if port is not None and wsdl is None:
-        raise click.UsageError("--port names a port of the --wsdl.")
-    if operation is not None and wsdl is None:
-        raise click.UsageError("--operation names an operation of the --wsdl.")
-    if operation is not None and what["action"] != ACTION:
-        raise click.UsageError("The WSDL has the action of the --operation; omit --action.")
+    _check_wsdl_usage(wsdl, port, operation, what["action"])
     from holdfast.endpoint.source.http_settings import SourceHTTP
 
     run = Run(files, logs=(log_level, log_json), attachments=_attachments(attach), **what)
@@ -225,10 +220,7 @@ def send(
             http = replace(http, timeout=min(http.timeout, run.left + 1.0))
             options["http"] = http
         if operation is not None:
-            reading = asyncio.to_thread(read_values, str(wsdl), port, operation, http)
-            run.values = run.answers.values = _loaded(reading, str(wsdl), run)
-            run.is_request = not run.values.is_one_way
-            run.operation = ("--wsdl", str(wsdl), *(("--port", port) if port else ()), "--operation", operation)
+            _load_operation(run, str(wsdl), port, operation, http)
         run.source = _source(to, wsdl, port, run, options)
         with _options_of_resume():
             run_interruptible(_send(run.source, run, resume))
@@ -253,8 +245,15 @@ def _source(to: str | None, wsdl: str | None, port: str | None, run: Run, option
     return _loaded(Source.from_wsdl(wsdl, run.store, port=port, to=to, **options), wsdl, run)
 
 
+def _load_operation(run: Run, wsdl: str, port: str | None, operation: str, http: SourceHTTP) -> None:
+    """Let a run read and print the values of an operation of the WSDL, instead of bodies."""
+    run.values = run.answers.values = _loaded(asyncio.to_thread(read_values, wsdl, port, operation, http), wsdl, run)
+    run.is_request = not run.values.is_one_way
+    run.operation = ("--wsdl", wsdl, *(("--port", port) if port else ()), "--operation", operation)
+
+
 def _loaded(loading: Coroutine[Any, Any, T], wsdl: str, run: Run) -> T:
-    """Return what is loaded with a WSDL."""
+    """Return the result of loading a WSDL, within the command's time."""
     try:
         return run_interruptible(asyncio.wait_for(loading, run.left if run.ends_at is not None else None))
     except TimeoutError:
@@ -274,6 +273,15 @@ def _check_usage(files: tuple[str, ...], to: str | None, resume: bool) -> None:
     for name in files:
         if name != "-" and not Path(name).is_file():
             raise click.UsageError(f"There is no file {name!r}.")
+
+
+def _check_wsdl_usage(wsdl: str | None, port: str | None, operation: str | None, action: str) -> None:
+    if port is not None and wsdl is None:
+        raise click.UsageError("--port names a port of the --wsdl.")
+    if operation is not None and wsdl is None:
+        raise click.UsageError("--operation names an operation of the --wsdl.")
+    if operation is not None and action != ACTION:
+        raise click.UsageError("The WSDL has the action of the --operation; omit --action.")
 
 
 def _versions(rm: str | None, addressing: str | None, soap: str | None, profile: str | None) -> Versions | None:

@@ -19,8 +19,6 @@ from holdfast.core.sending.outbound import Outbound
 
 
 class ReceivedPolls:
-    """Receives polls."""
-
     def __init__(
         self,
         sequences: InboundSequences,

@@ -30,8 +30,6 @@ def divided(description: State) -> tuple[int, int]:
 
 
 class QueueDescription:
-    """The description of one queue."""
-
     def __init__(self, records: QueueRecords, kind: str) -> None:
         self._records = records
         self.kind = kind

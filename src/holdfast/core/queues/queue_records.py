@@ -19,8 +19,6 @@ ReadRecords = Callable[[str, int, int, int], list[tuple[int, Record]]]
 
 
 class QueueRecords:
-    """The records of one queue."""
-
     def __init__(self, name: str, count: int) -> None:
         self.name = name
         self.partitions = [Partition() for _ in range(count)]

@@ -34,8 +34,6 @@ def _plain_key(destination: RMDestination) -> str:
 
 
 class ReplyOutboxes:
-    """The outboxes of replies."""
-
     def __init__(self, sequences: InboundSequences, registry: OutboxRegistry) -> None:
         self._sequences = sequences
         self._registry = registry

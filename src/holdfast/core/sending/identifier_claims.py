@@ -19,8 +19,6 @@ DIGEST_BYTES = 16
 
 
 class ClaimResult(Enum):
-    """The result of a claim."""
-
     CLAIMED = "claimed"
     IN_USE = "another worker uses it"
     FULL = "the table has no room"

@@ -14,8 +14,6 @@ STAGING = "staging"
 
 
 class Parts:
-    """The parts of all sinks."""
-
     def __init__(self, queues: Queues) -> None:
         self.bytes = 0
         """Bytes of rows staged or moving."""

@@ -246,7 +246,6 @@ class Sink:
         return Incident(what, self.identifier, level=level, detail={"sink": self.name, **detail})
 
     def to_state(self) -> State:
-        """Return the state to save."""
         return {
             "name": self.name,
             "identifier": self.identifier,

@@ -313,8 +313,6 @@ class DoubtState(Name):
 
 
 class DoubtEvent(Event):
-    """Events of a doubt."""
-
     LEFT_BEHIND = "numbers above the limit were transmitted", OURS
     LIMIT_UNKNOWN = "the refused number is unknown", OURS
     REFUSED_FOR_GOOD = "one message is given up, and others were transmitted", OURS
@@ -324,8 +322,6 @@ class DoubtEvent(Event):
 
 
 class DoubtAction(Name):
-    """Actions of a doubt."""
-
     ASK = "send AckRequested"
     MOVE = "move the messages above the limit to the next Sequence"
     TAKE_FOR_LIMIT = "use its highest number as the limit"

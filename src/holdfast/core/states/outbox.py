@@ -17,8 +17,6 @@ class OutboxState(Name):
 
 
 class OutboxEvent(Event):
-    """Events of an outbox."""
-
     TURN = "turn to send", OURS
     WANT_END = "no further message follows", OURS
     EMPTIED = "it is empty, and no Sequence carries it", OURS
@@ -28,8 +26,6 @@ class OutboxEvent(Event):
 
 
 class OutboxAction(Name):
-    """Actions of an outbox."""
-
     SEND = "send"
     END = "end its Sequence once all messages are acknowledged"
     TELL_ENDED = "report that it has ended"
@@ -90,8 +86,6 @@ class CircuitState(Name):
 
 
 class CircuitEvent(Event):
-    """Events at an address."""
-
     ANSWERED = "it answers"
     FAILED = "an attempt gets no answer"
     FAILED_OFTEN = "the limit of consecutive attempts without an answer is reached"
@@ -102,8 +96,6 @@ class CircuitEvent(Event):
 
 
 class CircuitAction(Name):
-    """Actions of a circuit."""
-
     FORGET = "reset the count"
     OPEN = "send nothing there, and report it"
     POSTPONE = "retry later"
@@ -175,8 +167,6 @@ class WithdrawalEvent(Event):
 
 
 class WithdrawalAction(Name):
-    """Actions of a withdrawal."""
-
     HOLD = "send nothing new, and do not retransmit the message"
     WITHHOLD = "do not retransmit the message"
     NOTE = "note what arrived"

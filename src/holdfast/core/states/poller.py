@@ -15,8 +15,6 @@ class PollerState(Name):
 
 
 class PollerEvent(Event):
-    """Events of a poller."""
-
     EXPECTED = "one more message is expected", OURS
     DUE = "the pause is over, and a message is expected", OURS
     DUE_EARLY = "the pause is over, and only a Sequence of replies is open", OURS
@@ -30,8 +28,6 @@ class PollerEvent(Event):
 
 
 class PollerAction(Name):
-    """Actions of a poller."""
-
     POLL_SOON = "poll after the shortest pause"
     SHORTEN = "begin with the shortest pause again"
     POLL = "poll"

@@ -161,7 +161,6 @@ class Commits:
         tell(self._over)
 
     async def close(self) -> None:
-        """End the thread."""
         if self.thread is not None:
             await asyncio.to_thread(self.thread.close)
             self.thread = None

@@ -358,7 +358,6 @@ class Envelopes:
 
     @property
     def limits(self) -> Limits:
-        """The limits of one envelope."""
         return self._decoder.limits
 
     def use(self, limits: Limits) -> None:

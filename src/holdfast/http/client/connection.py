@@ -191,7 +191,6 @@ class ClientConnection(asyncio.Protocol):
             call.fail(message, connected=True, status=status, remedy=remedy, is_too_large=is_too_large)
 
     def abort(self) -> None:
-        """Close it at once."""
         self._drop_claim()
         self._closed(self)
         self.transport.abort()

@@ -62,8 +62,6 @@ class Taken:
 
 
 class SinkPlane(Connection):
-    """The sinks of one server."""
-
     remedies: ClassVar = {
         **Connection.remedies,
         404: "the server is an older version without sinks: upgrade it",

@@ -110,7 +110,6 @@ class MessageKeys:
 
 
 def derived(key: bytes, label: str, nonce: bytes, offset: int, length: int) -> bytes:
-    """Return a derived key."""
     return p_sha1(key, label.encode() + nonce, offset + length)[offset:]
 
 

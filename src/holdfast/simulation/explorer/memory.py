@@ -66,7 +66,6 @@ class Memory:
         return self.stage.missing
 
     def work_out(self, endpoint: Remembered, step: Step, other: Remembered) -> Outcome:
-        """Compute the endpoint's step."""
         self.steps += 1
         index, world = endpoint.index, self.stage.world
         self._load(index, endpoint)

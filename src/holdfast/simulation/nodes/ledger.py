@@ -199,7 +199,6 @@ class Words:
             self.numbers[body].append(key)
 
     def acknowledged(self, acknowledgement: SequenceAcknowledgement) -> None:
-        """Record a sent acknowledgement."""
         said = self.said.setdefault(acknowledgement.identifier, AcknowledgementRanges())
         said.update(acknowledgement.ranges)
         if acknowledgement.final:

@@ -553,7 +553,6 @@ class Applied:
             self.write()
 
     def write(self) -> None:
-        """Write what is collected."""
         self._apply(self._batch)
         self._batch, self._size = WriteBatch(raw_mode=True), 0
 

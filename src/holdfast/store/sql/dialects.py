@@ -35,8 +35,6 @@ class Fenced(Exception):
 
 
 class Dialect(Protocol):
-    """One SQL dialect."""
-
     isolation: str
     """Isolation level of the connection that commits."""
     is_unconfirmed: bool
@@ -66,9 +64,7 @@ class Dialect(Protocol):
         """Try for ``seconds`` to get a lock that lasts as long as the connection; return whether it succeeded."""
         ...
 
-    def unlock(self, connection: Connection, name: str) -> None:
-        """Release the lock."""
-        ...
+    def unlock(self, connection: Connection, name: str) -> None: ...
 
     def write(self, connection: Connection, fence: Fence, writes: Sequence[Write], *, is_within: bool = False) -> None:
         """Write everything in one transaction, durable when this returns.

@@ -56,8 +56,6 @@ class Mailbox:
 
 
 class Mailboxes:
-    """The mailboxes of one endpoint."""
-
     def __init__(self) -> None:
         self._boxes: dict[str, Mailbox] = {}
         self._deadlines = Deadlines()

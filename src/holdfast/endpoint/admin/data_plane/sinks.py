@@ -211,7 +211,6 @@ class SinkRoutes:
         await self._app.engine.durable()
 
     async def close(self) -> None:
-        """End the thread."""
         if self._thread is not None:
             await asyncio.to_thread(self._thread.shutdown)
 

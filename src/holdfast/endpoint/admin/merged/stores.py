@@ -17,8 +17,6 @@ from holdfast.http.outcome import Response
 
 
 class StoreAdmin(Protocol):
-    """The admin interface of one store."""
-
     async def answer(self, exchange: Exchange) -> None:
         """Answer one request."""
 

@@ -76,7 +76,6 @@ class NodeSession(asyncio.Protocol):
         self._close_if_over()
 
     def abort(self) -> None:
-        """Close at once."""
         self._transport.abort()
 
     def _be_due(self) -> None:
