@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -242,6 +243,30 @@ def kafka_nodes(pytestconfig: pytest.Config) -> Iterator[Callable[[int], Any]]:
 
     with stack:
         yield cluster
+
+
+# --- small disks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mount_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mount a file system of so many megabytes."""
+    mounted: list[Path] = []
+
+    def mount(megabytes: int) -> Path:
+        place = tmp_path / f"disk-{len(mounted)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", place]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no file system can be mounted here: {error}")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 # --- a test that leaves a process behind fails the run -----------------------------------------------------------

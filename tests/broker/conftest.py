@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import NAMES, Brokers
-from databases import Server
+from broker_cluster import KAFKA_LEASE, NAMES, PARTITIONS, Brokers
+from packet_loss import PacketLoss
 
 import holdfast
 from holdfast import Destination
@@ -17,6 +17,7 @@ from holdfast.broker.config import AdminConfig, BrokerConfig, ListenConfig
 from holdfast.broker.config_file import read_config
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.testing.ports import free_ports
 
 RunBroker = Callable[..., Awaitable[Broker]]
 RunService = Callable[..., Awaitable[Service]]
@@ -101,12 +102,34 @@ async def got(run_service: RunService) -> tuple[str, dict[str, list[int]]]:
     return (await run_service(app)).url, got
 
 
+@pytest.fixture(params=["postgresql", pytest.param("kafka", marks=pytest.mark.nightly)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """What the nodes of a cluster share."""
+    return str(request.param)
+
+
+@pytest.fixture
+def more() -> str:
+    """Further lines of the file of a cluster's nodes."""
+    return ""
+
+
+@pytest.fixture
+def service(got: tuple[str, dict[str, list[int]]]) -> str:
+    """Where the forwarders of a cluster send to."""
+    return got[0]
+
+
 @pytest.fixture
 async def idle(
-    servers: Callable[[str], Server], got: tuple[str, dict[str, list[int]]], tmp_path: Path
+    request: pytest.FixtureRequest, engine: str, more: str, service: str, tmp_path: Path
 ) -> AsyncIterator[Brokers]:
     """Three brokers that are not started yet."""
-    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0])
+    if engine == "kafka":
+        url = request.getfixturevalue("kafka_nodes")(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+        made = Brokers(tmp_path, url, service, more, lease=KAFKA_LEASE)
+    else:
+        made = Brokers(tmp_path, request.getfixturevalue("servers")(engine).new_url(), service, more)
     try:
         yield made
     finally:
@@ -118,3 +141,18 @@ async def brokers(idle: Brokers) -> Brokers:
     """Three brokers of one cluster before that service."""
     await idle.start(*NAMES)
     return idle
+
+
+@pytest.fixture
+def network(idle: Brokers) -> Iterator[PacketLoss]:
+    """The network between the nodes."""
+    idle.node_ports = dict(zip(NAMES, free_ports(3), strict=True))
+
+    def group_of(name: str) -> int:
+        node = idle.nodes.get(name)
+        return node.process.pid if node is not None else 0
+
+    made = PacketLoss(idle.node_ports, group_of)
+    idle.environments = {name: {"HOLDFAST_NODE_URL": url} for name, url in made.urls.items()}
+    yield made
+    made.close()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-from collections.abc import Callable, Iterator
 
 import pytest
-from broker_cluster import NAMES, Brokers
-from cluster_clients import run
+from broker_cluster import NAMES, PARTITIONS, Brokers
+from cluster_clients import Progress, run
+from crew import PATIENCE
+from fault_times import note_times
 from packet_loss import PacketLoss
-from waiting import until
 
-from holdfast.cluster.inspection import read_status
-from holdfast.testing.ports import free_ports
+from holdfast.cluster.operating.engines import engine_of
+from holdfast.cluster.operating.status import ClusterStatus
 
 Got = tuple[str, dict[str, list[int]]]
-Done = Callable[[], float]
 
 pytestmark = [
     pytest.mark.nightly,
@@ -26,31 +24,21 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def network(idle: Brokers) -> Iterator[PacketLoss]:
-    """The network between the nodes."""
-    idle.node_ports = dict(zip(NAMES, free_ports(3), strict=True))
-
-    def group_of(name: str) -> int:
-        node = idle.nodes.get(name)
-        return node.process.pid if node is not None else 0
-
-    made = PacketLoss(idle.node_ports, group_of)
-    idle.environments = {name: {"HOLDFAST_NODE_URL": url} for name, url in made.urls.items()}
-    yield made
-    made.close()
+async def status(brokers: Brokers) -> ClusterStatus:
+    """What ``holdfast cluster status`` shows."""
+    return await asyncio.to_thread(engine_of(brokers.store).read_status, brokers.store)
 
 
-def states(brokers: Brokers) -> dict[str, str]:
-    """What ``holdfast cluster status`` shows of the nodes."""
-    return {one.name: one.state for one in read_status(brokers.store).nodes}
+async def wait_for_states(brokers: Brokers, **states: str) -> None:
+    """Wait until it shows these states of the nodes."""
+    async with asyncio.timeout(PATIENCE):
+        while {one.name: one.state for one in (await status(brokers)).nodes} != states:
+            await asyncio.sleep(0.02)
 
 
-def troubles(brokers: Brokers, of: str) -> set[str]:
+async def troubles(brokers: Brokers, of: str) -> set[str]:
     """What it shows of the partitions of a node."""
-    return {
-        f"{one.state} {one.why}".partition(":")[0] for one in read_status(brokers.store).partitions if one.owner == of
-    }
+    return {f"{one.state} {one.why}".partition(":")[0] for one in (await status(brokers)).partitions if one.owner == of}
 
 
 @pytest.mark.parametrize(
@@ -60,22 +48,43 @@ async def test_clients_do_not_notice_packets_that_are_lost_between_two_nodes(
     idle: Brokers, network: PacketLoss, got: Got, ways: list[tuple[str, str]]
 ) -> None:
     await idle.start(*NAMES)
-    await until(lambda: len(set(idle.owners().values())) == 3)
+    await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {*NAMES})
 
-    async def trouble(done: Done) -> None:
-        before = idle.owners()
+    async def trouble(progress: Progress) -> None:
+        before = await asyncio.to_thread(idle.owners)
         network.lose(*ways)
         # A connection carries requests one way and answers the other, so neither node can ask the other.
-        await until(lambda: states(idle) == {"a": "unreachable", "b": "unreachable", "c": "live"})
-        assert troubles(idle, "a") == {"unreachable from node b"}
-        assert troubles(idle, "b") == {"unreachable from node a"}
-        assert troubles(idle, "c") == {"serving "}
+        await wait_for_states(idle, a="unreachable", b="unreachable", c="live")
+        assert await troubles(idle, "a") == {"unreachable from node b"}
+        assert await troubles(idle, "b") == {"unreachable from node a"}
+        assert await troubles(idle, "c") == {"serving "}
         assert network.held
-        seen = done()
-        await until(lambda: done() >= min(seen + 40, math.inf))
-        assert idle.owners() == before  # the third node reaches both, so both keep their partitions
+        await progress.each(5)
+        # The third node reaches both, so both keep their partitions.
+        assert await asyncio.to_thread(idle.owners) == before
         network.lose()
-        await until(lambda: set(states(idle).values()) == {"live"})
+        await wait_for_states(idle, a="live", b="live", c="live")
 
-    await run(idle, got[1], trouble, 200)
+    await run(idle, got[1], trouble)
+    assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
+
+
+async def test_clients_do_not_notice_that_a_node_is_cut_off_from_both_others(
+    idle: Brokers, network: PacketLoss, got: Got
+) -> None:
+    """It still reaches the engine, so it keeps its lease, but no other node could pass requests on to it."""
+    await idle.start(*NAMES)
+    await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {*NAMES})
+
+    async def trouble(progress: Progress) -> None:
+        progress.longest()
+        network.lose(*((one, other) for one in NAMES for other in NAMES if "a" in (one, other) and one != other))
+        await idle.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {"b", "c"})
+        await progress.each(5)
+        note_times(idle.store.partition(":")[0], "a node cut off from all others", [progress.longest()])
+        network.lose()
+        await idle.wait_for_owners(lambda owners: {*owners.values()} == {*NAMES})
+        await progress.each(3)
+
+    await run(idle, got[1], trouble)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import subprocess
 import sys
@@ -13,11 +12,9 @@ from typing import Any
 
 import pytest
 from broker_cluster import NAMES, Brokers
-from cluster_clients import run
-from waiting import until
+from cluster_clients import Progress, run
 
 Got = tuple[str, dict[str, list[int]]]
-Done = Callable[[], float]
 
 ROOT = Path(__file__).parents[2]
 OLDER = "58cd0f62"
@@ -51,27 +48,27 @@ async def test_clients_do_not_notice_an_upgrade_node_by_node(idle: Brokers, got:
     idle.environments = dict.fromkeys(NAMES, older)
     await idle.start(*NAMES)
 
-    async def trouble(done: Done) -> None:
+    async def trouble(progress: Progress) -> None:
         # Forward, and back again: each pair of versions has each role.
         for environment in ({}, older):
             for name in NAMES:
                 assert await asyncio.to_thread(idle.nodes[name].end) == 0
                 idle.environments[name] = environment
                 await idle.start(name)
-                seen = done()
-                await until(lambda seen=seen: done() >= min(seen + 20, math.inf))
-                await until(lambda name=name: name in idle.owners().values())
+                await progress.each(3)
+                await idle.wait_for_owners(lambda owners, name=name: name in owners.values())
 
-    await run(idle, got[1], trouble, 300)
+    await run(idle, got[1], trouble)
     assert [await asyncio.to_thread(idle.nodes[name].end) for name in NAMES] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 async def test_an_older_node_is_refused_by_a_newer_cluster_and_changes_nothing(
     idle: Brokers, servers: Callable[[str], Any], older: dict[str, str]
 ) -> None:
     server = servers("postgresql")
     await idle.start("a")
-    await until(lambda: set(idle.owners().values()) == {"a"})
+    await idle.wait_for_owners(lambda owners: set(owners.values()) == {"a"})
     space = idle.store.rpartition("=")[2]
     rows = f"SELECT partition, owner, epoch FROM holdfast_ownership WHERE space = '{space}' ORDER BY 1"
     before = server.sql(rows)

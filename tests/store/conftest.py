@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -92,24 +91,3 @@ def child() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture
-def mount_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Mount a file system of so many megabytes."""
-    mounted: list[Path] = []
-
-    def mount(megabytes: int) -> Path:
-        place = tmp_path / f"disk-{len(mounted)}"
-        place.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", place]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"no file system can be mounted here: {error}")
-        mounted.append(place)
-        return place
-
-    yield mount
-    for place in mounted:
-        subprocess.run(["umount", "-l", place], check=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from crew import PATIENCE
 from node_processes import NodeProcess, config_of
 
 from holdfast.cluster.operating.engines import engine_of
 from holdfast.endpoint.journal.files import Segment, rows_of, segments
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, StoreAway
 from holdfast.pipeline.journal import journal_directories
 from holdfast.testing.ports import free_ports
 
@@ -20,7 +23,9 @@ FORWARDER = """
 [forwarders.next]
 queue = "orders"
 to = "{url}"
+policy.expires = "1h"
 """
+"""The default is a little less than a minute. A test may take the engine away for longer."""
 JOURNAL = """
 [journal]
 directory = "journal-NODE"
@@ -29,6 +34,8 @@ NAMES = ("a", "b", "c")
 MORE = ("d",)
 """Nodes that may join later."""
 PARTITIONS = 6
+KAFKA_LEASE = 3.0
+"""Seconds; with fewer, a busy machine loses leases on Kafka."""
 ROUNDS = 20
 """How often a load balancer tries each node of a cluster on Kafka: a takeover takes longer there than two answers of
 503."""
@@ -43,13 +50,22 @@ class Brokers:
         service: The URL of the service; "" for none.
         more: Further lines of the broker's file.
         lease: How long a silent node keeps its partitions.
+        partitions: Of the cluster.
     """
 
-    def __init__(self, directory: Path, store: str, service: str = "", more: str = "", lease: float = 2.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        store: str,
+        service: str = "",
+        more: str = "",
+        lease: float = 2.0,
+        partitions: int = PARTITIONS,
+    ) -> None:
         self.store = store
         self._directory = directory
         tables = FORWARDER.format(url=service) if service else ""
-        self._config = config_of(store, PARTITIONS, more + tables, lease=lease)
+        self._config = config_of(store, partitions, more + tables, lease=lease)
         names = NAMES + MORE
         ports = free_ports(2 * len(names))
         self._ports = dict(zip(names, ports, strict=False))
@@ -84,6 +100,15 @@ class Brokers:
         """The node of each partition, as the database or Kafka has it."""
         partitions = engine_of(self.store).read_status(self.store).partitions
         return {one.partition: one.owner for one in partitions if one.owner is not None}
+
+    async def wait_for_owners(self, condition: Callable[[dict[int, str]], bool]) -> dict[int, str]:
+        """Wait until the owners meet a condition; they."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with suppress(StoreAway):  # a command gives up after seconds, whatever the machine has to do
+                    if condition(owners := await asyncio.to_thread(self.owners)):
+                        return owners
+                await asyncio.sleep(0.02)
 
     def served(self, name: str) -> set[int]:
         """The partitions that a node has served since its start, from its log."""

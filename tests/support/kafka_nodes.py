@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
@@ -81,20 +82,24 @@ class KafkaNodes:
         nodes: How many nodes; each is a broker and a controller.
         certificate: Key and certificate in PEM for ``localhost``: then each node has a second listener, with TLS, on
             which clients log in with SASL.
+        ways: Two ports for each node: that of one more listener, and the one that it advertises, of a proxy before it.
+            Then :attr:`servers` are the proxies.
 
     Attributes:
         servers: The addresses without TLS.
         secure: Those with TLS and SASL.
     """
 
-    def __init__(self, cache_dir: Path, nodes: int = 1, certificate: bytes = b"") -> None:
+    def __init__(
+        self, cache_dir: Path, nodes: int = 1, certificate: bytes = b"", ways: Sequence[tuple[int, int]] = ()
+    ) -> None:
         self._jars = fetch(cache_dir, POM)
         self.directory = Path(tempfile.mkdtemp(prefix="holdfast-kafka-"))
         ports = free_ports(3 * nodes)
         self.ports, controllers, secure = ports[:nodes], ports[nodes : 2 * nodes], ports[2 * nodes :]
         self.secure = ",".join(f"localhost:{port}" for port in secure)
         self._has_users = bool(certificate)
-        self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        self.servers = ",".join(f"127.0.0.1:{port}" for port in [advertised for _, advertised in ways] or self.ports)
         self.processes: list[subprocess.Popen[bytes] | None] = [None] * nodes
         self._topics = itertools.count(1)
         voters = ",".join(f"{node + 1}@127.0.0.1:{port}" for node, port in enumerate(controllers))
@@ -117,6 +122,10 @@ class KafkaNodes:
                 text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL\n")
                 text += _SECURE.format(directory=place, user=USER, password=PASSWORD)
                 (place / "broker.pem").write_bytes(certificate)
+            if ways:
+                for name, port in zip(("listeners", "advertised.listeners"), ways[node], strict=True):
+                    text = text.replace(f"\n{name}=", f"\n{name}=WAY://127.0.0.1:{port},")
+                text = text.replace("PLAINTEXT:PLAINTEXT\n", "PLAINTEXT:PLAINTEXT,WAY:PLAINTEXT\n")
             (place / "server.properties").write_text(text)
 
     def __enter__(self) -> Self:
@@ -178,6 +187,13 @@ class KafkaNodes:
         if process is not None:
             process.kill()
             process.wait()
+
+    def end(self, node: int) -> None:
+        """Let a node end in order, as for an upgrade."""
+        process, self.processes[node] = self.processes[node], None
+        assert process is not None
+        process.terminate()
+        process.wait(PATIENCE)
 
     def pause(self, node: int, *, on: bool = True) -> None:
         """Stop a node's process, or let it continue."""

@@ -1,0 +1,125 @@
+"""Nodes of a cluster are killed at named points, again and again: each message arrives once and in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import kill_points
+import pytest
+from broker_cluster import KAFKA_LEASE, NAMES, Brokers
+from cluster_clients import Progress, run
+from databases import Server
+from fault_times import note_times
+
+from holdfast.cluster.operating.engines import verifier_of
+
+Got = tuple[str, dict[str, list[int]]]
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
+]
+
+PARTITIONS = 3
+"""One for each node: the fewer processes a node has, the sooner it has started again."""
+AT_TAKEOVER = ("claimed", "replay")
+"""Points that only a process reaches that takes a partition over."""
+
+
+class Kills:
+    """Kills nodes at points, and starts them again.
+
+    Args:
+        brokers: The nodes.
+        directory: Where they run.
+        progress: What the clients do.
+
+    Attributes:
+        count: How many nodes were killed.
+        waits: Point -> the longest wait of a client after each kill, in seconds.
+    """
+
+    def __init__(self, brokers: Brokers, directory: Path, progress: Progress) -> None:
+        self._brokers, self._directory, self._progress = brokers, directory, progress
+        self._draw = random.Random(1)
+        self.count = 0
+        self.waits: dict[str, list[float]] = {}
+
+    async def at(self, point: str) -> None:
+        """Kill a node at a point, let each client continue, and start the node again."""
+        self._progress.longest()
+        if point == "idle":
+            await self._progress.rest()
+            await asyncio.to_thread(self._brokers.nodes[self._draw.choice(NAMES)].kill)
+            self._progress.go_on()
+        else:
+            await self._reach(point)
+        await self._progress.each(2)
+        self.waits.setdefault(point, []).append(self._progress.longest())
+        dead = self._dead()
+        self.count += len(dead)
+        await self._brokers.start(*dead)
+
+    async def _reach(self, point: str) -> None:
+        file, before = self._directory / kill_points.FILE, 0
+        new = file.with_suffix(".new")
+        new.write_text(point)
+        new.rename(file)
+        if point in AT_TAKEOVER:
+            await asyncio.to_thread(self._brokers.nodes[self._draw.choice(NAMES)].kill)
+            before = 1
+        await self._progress.until(lambda: len(self._dead()) > before)
+
+    def _dead(self) -> list[str]:
+        return [name for name in NAMES if self._brokers.nodes[name].process.poll() is not None]
+
+
+async def kill_nodes(brokers: Brokers, got: Got, directory: Path, points: Sequence[str], kills: int) -> None:
+    """Kill so many nodes, at each point in turn."""
+    brokers.program = (kill_points.__file__,)
+    await brokers.start(*NAMES)
+    engine = brokers.store.partition(":")[0]
+
+    async def trouble(progress: Progress) -> None:
+        killed = Kills(brokers, directory, progress)
+        for point in cycle(points):
+            if killed.count >= kills:
+                break
+            await killed.at(point)
+        for point, waits in killed.waits.items():
+            note_times(engine, f"killed: {point}", waits)
+
+    await run(brokers, got[1], trouble, names=1)
+    assert [await asyncio.to_thread(brokers.nodes[name].end) for name in NAMES] == [0, 0, 0]
+    found = await asyncio.to_thread(verifier_of(brokers.store), brokers.store, None, reads_all=True)
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(120, marks=pytest.mark.nightly)])
+async def test_on_postgresql_clients_do_not_notice_kills_at_any_point(
+    servers: Callable[[str], Server], got: Got, tmp_path: Path, kills: int
+) -> None:
+    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0], partitions=PARTITIONS)
+    try:
+        await kill_nodes(made, got, tmp_path, ("idle", *kill_points.POINTS), kills)
+    finally:
+        made.clean()
+
+
+@pytest.mark.nightly
+async def test_on_kafka_clients_do_not_notice_kills_at_any_point(
+    kafka_nodes: Callable[[int], Any], got: Got, tmp_path: Path
+) -> None:
+    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+    made = Brokers(tmp_path, url, got[0], lease=KAFKA_LEASE, partitions=PARTITIONS)
+    try:
+        await kill_nodes(made, got, tmp_path, ("idle", *kill_points.ON_KAFKA), int(os.environ.get("KILLS", 80)))
+    finally:
+        made.clean()
