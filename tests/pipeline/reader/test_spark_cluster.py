@@ -1,5 +1,5 @@
-"""Spark before a cluster of three brokers on a real database, whose nodes are killed or paused at each step: it reads
-every record once, and each of its rows is a message once."""
+"""Spark before a cluster of three brokers on a real database or Kafka, whose nodes are killed or paused at each step:
+it reads every record once, and each of its rows is a message once."""
 
 from __future__ import annotations
 
@@ -83,9 +83,18 @@ class Steps:
             one.stop()
 
 
-@pytest.fixture
-def steps(servers: Callable[[str], Server], tmp_path: Path) -> Iterator[Steps]:
-    brokers = Brokers(tmp_path, servers("postgresql").new_url(), more=QUEUES)
+@pytest.fixture(params=["postgresql", "kafka"])
+def steps(
+    request: pytest.FixtureRequest,
+    servers: Callable[[str], Server],
+    kafka_nodes: Callable[[int], Any],
+    tmp_path: Path,
+) -> Iterator[Steps]:
+    if request.param == "kafka":
+        url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
+        brokers = Brokers(tmp_path, url, more=QUEUES, lease=3.0)
+    else:
+        brokers = Brokers(tmp_path, servers(request.param).new_url(), more=QUEUES)
     made = Steps(brokers)
     try:
         asyncio.run(brokers.start(*NAMES))
