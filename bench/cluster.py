@@ -3,15 +3,20 @@
     python bench/cluster.py
     python bench/cluster.py --rounds 5 --seconds 3
     python bench/cluster.py --database postgresql://user@host/database --only cost
+    python bench/cluster.py --engine kafka --only gap --leases 6 2
+    python bench/cluster.py --engine kafka --only rebuild
 
 ``cost`` loads four systems in alternation, a round each, with one Sequence for each connection: a broker with its own
-store, a broker with its store in PostgreSQL, a node of a cluster that owns all partitions, and two nodes, of which the
-one without partitions gets all requests and passes them on. CPU is that of all processes of Holdfast, without the
-database's server; ratios are to the first system, of the medians.
+store, a broker with its store in PostgreSQL or Kafka, a node of a cluster that owns all partitions, and two nodes, of
+which the one without partitions gets all requests and passes them on. CPU is that of all processes of Holdfast, without
+the engine's server; ratios are to the first system, of the medians.
 
 ``gap`` sends one message after the other to one node of three, in a Sequence of another node, and reports the longest
-time between two acknowledgements: while that node is killed, paused, drained, or the partition is moved. The benchmark
-has no pass or fail. Without ``--database``, it starts a private PostgreSQL server.
+time between two acknowledgements: while that node is killed, paused, drained, or the partition is moved.
+
+``rebuild`` opens a store in Kafka without its cache, and reports the megabytes of the log that it reads in a second.
+
+The benchmark has no pass or fail. Without ``--database``, it starts a private PostgreSQL server, or a broker of Kafka.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import contextlib
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -39,14 +45,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import load
 
 from demo.database import private_database
-from holdfast.cluster.inspection import drain_node, move_partitions, read_status
+from demo.kafka import private_kafka
+from holdfast.cluster.operating.engines import engine_of
+from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import worker_of
+from holdfast.store import is_kafka, open_store
 
 SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 BROKER = 'store = "{store}"\nlisten.port = 0\nadmin.port = 0\n[queues.inbox]\nretention = "none"\n'
 NODE = '[cluster]\nsecret_env = "CLUSTER_SECRET"\npartitions = {partitions}\nlease = {lease}\nport = 0\n'
 PARTITIONS = 6
-SYSTEMS = ("embedded", "postgresql", "cluster", "passed on")
+TROUBLES = ("killed", "paused", "moved", "ended", "drained")
+SYSTEMS = ("embedded", "alone", "cluster", "passed on")
 
 
 class Broker:
@@ -92,7 +102,19 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def owners(store: str) -> dict[int, str | None]:
-    return {one.partition: one.owner for one in read_status(store).partitions}
+    return {one.partition: one.owner for one in engine_of(store).read_status(store).partitions}
+
+
+def serving(store: str, partition: int) -> set[str]:
+    """The nodes that report that they serve a partition."""
+    return {one.name for one in engine_of(store).read_status(store).nodes if partition in one.serving}
+
+
+def location(database: str, name: str) -> str:
+    """A new place in the database, or a new topic."""
+    if is_kafka(database):
+        return database.replace("/orders?", f"/orders-{name}?").replace("cache-{node}", f"cache-{name}-{{node}}")
+    return f"{database}{'&' if '?' in database else '?'}space={name}"
 
 
 # --- the cost of a message --------------------------------------------------------------------------------------------
@@ -101,9 +123,11 @@ def owners(store: str) -> dict[int, str | None]:
 @contextlib.contextmanager
 def system(name: str, directory: str, database: str, space: str) -> Iterator[tuple[str, list[int]]]:
     """Run a system, and yield its URL for messages and its processes."""
-    store = f"{directory}/store" if name == "embedded" else f"{database}&space={space}"
+    store = f"{directory}/store" if name == "embedded" else location(database, space)
+    if name == "alone":
+        store = store.replace("{node}", "a")
     config = BROKER.format(store=store)
-    if name in ("embedded", "postgresql"):
+    if name in ("embedded", "alone"):
         brokers = [Broker(directory, "a", config)]
     else:
         config += NODE.format(partitions=PARTITIONS, lease=6)
@@ -111,7 +135,7 @@ def system(name: str, directory: str, database: str, space: str) -> Iterator[tup
         wait_for(lambda: set(owners(store).values()) == {"a"})
         if name == "passed on":
             brokers.append(Broker(directory, "b", config))
-            drain_node(store, "b")
+            engine_of(store).drain_node(store, "b")
             wait_for(lambda: set(owners(store).values()) == {"a"})
     try:
         yield brokers[-1].url, [one.process.pid for one in brokers]
@@ -252,12 +276,13 @@ class Nodes:
         elif trouble == "paused":
             node.signal(signal.SIGSTOP)
         elif trouble == "drained":
-            drain_node(self.store, "a")
+            engine_of(self.store).drain_node(self.store, "a")
         elif trouble == "ended":
             node.end()
         elif trouble == "moved":
-            move_partitions(self.store, [prober.partition], "b")
+            engine_of(self.store).move_partitions(self.store, [prober.partition], "b")
         wait_for(lambda: owners(self.store)[prober.partition] not in ("a", None))
+        wait_for(lambda: serving(self.store, prober.partition) - {"a"})
         prober.wait(20)
         found = prober.end()
         node.kill()
@@ -270,14 +295,14 @@ class Nodes:
             node.kill()
 
 
-def gaps(database: str, rounds: int, leases: Sequence[float]) -> list[dict[str, object]]:
+def gaps(database: str, rounds: int, leases: Sequence[float], troubles: Sequence[str]) -> list[dict[str, object]]:
     """Measure the time without an owner after each trouble."""
     rows: list[dict[str, object]] = []
     for lease in leases:
         with tempfile.TemporaryDirectory() as directory:
-            nodes = Nodes(directory, f"{database}&space=gap{os.getpid()}l{lease:g}", lease)
+            nodes = Nodes(directory, location(database, f"gap{os.getpid()}l{lease:g}"), lease)
             try:
-                for trouble in ("killed", "paused", "moved", "ended", "drained"):
+                for trouble in troubles:
                     found = sorted(nodes.gap(trouble) for _ in range(rounds))
                     rows.append(
                         {
@@ -293,10 +318,36 @@ def gaps(database: str, rounds: int, leases: Sequence[float]) -> list[dict[str, 
     return rows
 
 
+# --- the time without a cache -----------------------------------------------------------------------------------------
+
+
+def rebuild(database: str, megabytes: int) -> dict[str, object]:
+    """Fill a log, and measure how fast a start without a cache reads it."""
+    url = location(database, f"rebuild{os.getpid()}").replace("{node}", "a") + "&partitions=1"
+    store, end, body = open_store(url), 0, os.urandom(8192)
+    while end * len(body) < megabytes * 1e6:
+        appends = [
+            ("bench", 0, offset, Record("urn:uuid:b", offset + 1, "urn:b", body, 0.0, "urn:b:1", "http://b/"))
+            for offset in range(end, end + 100)
+        ]
+        store.commit(Batch(appends=appends))
+        end += 100
+    store.close()
+    shutil.rmtree(urlsplit(url).query.partition("cache=")[2].partition("&")[0])
+    begun, used = time.perf_counter(), time.process_time()
+    open_store(url).close()
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - used
+    size = end * len(body) / 1e6
+    return {"megabytes": size, "seconds": seconds, "mb_per_s": size / seconds, "mb_per_cpu_s": size / cpu}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", help="URL of a database; default: a private server.")
-    parser.add_argument("--only", choices=("cost", "gap"))
+    parser.add_argument("--engine", choices=("postgresql", "kafka"), default="postgresql")
+    parser.add_argument("--only", choices=("cost", "gap", "rebuild"))
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--troubles", nargs="+", default=TROUBLES, choices=TROUBLES)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -308,18 +359,23 @@ def main() -> None:
         drive(*options.drive)
         return
     with contextlib.ExitStack() as stack:
-        database = options.database or stack.enter_context(private_database())
-        database += "" if "?" in database else "?"
+        if options.engine == "kafka":
+            caches = stack.enter_context(tempfile.TemporaryDirectory())
+            database = stack.enter_context(private_kafka(Path(caches)))
+        else:
+            database = options.database or stack.enter_context(private_database())
         found: dict[str, object] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
-        if options.only != "gap":
+        if options.only in (None, "cost"):
             found["cost"] = costs(database, options.connections, options.rounds, options.seconds)
-        if options.only != "cost":
-            found["gap"] = gaps(database, options.rounds, options.leases)
+        if options.only in (None, "gap"):
+            found["gap"] = gaps(database, options.rounds, options.leases, options.troubles)
+        if options.engine == "kafka" and options.only in (None, "rebuild"):
+            found["rebuild"] = [rebuild(database, options.megabytes)]
     if options.json:
         print(json.dumps(found))
         return
     print(f"load {found['load']:.1f} at the start, {found['cores']} cores")
-    for part in ("cost", "gap"):
+    for part in ("cost", "gap", "rebuild"):
         for row in found.get(part, ()):  # type: ignore[attr-defined]
             print(
                 "  ".join(

@@ -38,6 +38,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "paper": measurements.paper,
     "comparison": measurements.comparison,
     "backlog": measurements.backlog,
+    **{f"capacity {part}": partial(measurements.capacity, part) for part in ("model", "simulation")},
     "buffers": buffers,
     "runs": results.runs,
     "scenarios": results.scenarios,

@@ -104,3 +104,10 @@ def backlog() -> str:
         for how, one in run["reads"].items()
     ]
     return "\n\n".join([*parts, _table("read in order, nothing of it in memory|messages a second|MB/s|CPU µs", rows)])
+
+
+def capacity(part: str) -> str:
+    """Return the ``model`` or the ``simulation`` from the recorded output of ``bench/cluster_capacity.py``."""
+    printed = (DOCS / "internals" / "runs" / "cluster-capacity.txt").read_text(encoding="utf-8").strip()
+    model, nodes, simulation = printed.partition("50 nodes, ")
+    return f"```text\n{(model if part == 'model' else nodes + simulation).strip()}\n```"

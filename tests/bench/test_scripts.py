@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import maven_build
 import pytest
 from databases import find_program
 
@@ -135,8 +136,38 @@ def test_workers_are_measured_beside_one_process(tmp_path: Path) -> None:
 @pytest.mark.skipif(find_program("initdb") is None, reason="no initdb here: apt-get install postgresql")
 def test_a_cluster_is_measured_at_work_and_while_a_partition_has_no_owner() -> None:
     told = run("cluster.py", "--rounds", "1", "--seconds", "0.5", "--connections", "2", "--leases", "1")
-    assert [row["system"] for row in told["cost"]] == ["embedded", "postgresql", "cluster", "passed on"]
+    assert [row["system"] for row in told["cost"]] == ["embedded", "alone", "cluster", "passed on"]
     assert told["cost"][0]["ratio"] == 1.0
     assert all(row["rate"] > 0 and row["ratio"] > 0 for row in told["cost"])
     assert [row["trouble"] for row in told["gap"]] == ["killed", "paused", "moved", "ended", "drained"]
     assert all(0 < row["median_s"] <= row["longest_s"] for row in told["gap"])
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(maven_build.available() is not None, reason=maven_build.available() or "")
+def test_a_cluster_on_kafka_is_measured_too() -> None:
+    told = run(
+        *("cluster.py", "--engine", "kafka", "--rounds", "1", "--seconds", "0.5", "--connections", "2"),
+        *("--leases", "2", "--troubles", "moved", "--megabytes", "5"),
+    )
+    assert [row["system"] for row in told["cost"]] == ["embedded", "alone", "cluster", "passed on"]
+    assert [row["trouble"] for row in told["gap"]] == ["moved"]
+    assert told["rebuild"][0]["mb_per_s"] > 0
+
+
+def test_the_capacity_page_has_what_the_model_prints() -> None:
+    """Record it again: python bench/cluster_capacity.py > docs/internals/runs/cluster-capacity.txt"""
+    recorded = (BENCH.parent / "docs" / "internals" / "runs" / "cluster-capacity.txt").read_text(encoding="utf-8")
+    told = capacity("--nodes", "3", "--sequences", "1000")
+    assert told.partition("3 nodes, 24")[0] == recorded.partition("50 nodes, ")[0]
+
+
+@pytest.mark.nightly
+def test_the_capacity_page_has_what_the_simulation_prints() -> None:
+    recorded = (BENCH.parent / "docs" / "internals" / "runs" / "cluster-capacity.txt").read_text(encoding="utf-8")
+    assert capacity() == recorded
+
+
+def capacity(*words: str) -> str:
+    program = [sys.executable, str(BENCH / "cluster_capacity.py"), *words]
+    return subprocess.run(program, capture_output=True, text=True, timeout=550, check=True).stdout
