@@ -327,9 +327,9 @@ def look_at_pins(
     seconds: float,
     pinned: Callable[[float, Mapping[str, Look]], Collection[Pin]],
     look: Callable[[str, float], Look],
-) -> None:
+) -> list[tuple[float, str]]:
     """A partition is assigned to node a, and pins of b and c come and go. Nobody is told: all find out by looking. At
-    most one may act.
+    most one may act. Returns which one does, "" for none, at each time.
 
     Args:
         kind: How they decide.
@@ -344,6 +344,7 @@ def look_at_pins(
     for one in nodes[1:]:
         one.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
     looks = {one.node: look(one.node, now) for one in nodes}
+    found: list[tuple[float, str]] = []
     for step in range(int(seconds / STEP)):
         now = 100.0 + step * STEP
         pins = tuple(pinned(now, looks))
@@ -358,6 +359,8 @@ def look_at_pins(
             one.stopped(one.ending)
         acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
         assert len(acting) <= 1, f"{now:.1f}: {acting} act"
+        found.append((now, "".join(acting)))
+    return found
 
 
 def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
@@ -385,7 +388,13 @@ def flip_pins(seed: int, kind: type[GroupMembership] = GroupMembership) -> None:
 
 
 def overlook_pin(
-    kind: type[GroupMembership], gap: float, start: float, length: float, seen: float, delay: float
+    kind: type[GroupMembership],
+    gap: float,
+    start: float,
+    length: float,
+    seen: float,
+    delay: float,
+    next_after: float | None = None,
 ) -> None:
     """Node a asks thrice, and one pin comes and goes in the meantime. Its node learns that late. Other looks are quick.
 
@@ -395,6 +404,7 @@ def overlook_pin(
         start, length: Holds after the first look when the pin comes, and for which it stays.
         seen: Which share of the gap has passed when the coordinator describes the group the first time.
         delay: Holds until the coordinator describes the group the second time.
+        next_after: Steps from the second look until another pin comes; None: none comes.
     """
     first = 100.0 + 3 * POLICY.hold
     begin = first + start * POLICY.hold
@@ -411,6 +421,8 @@ def overlook_pin(
         return Look(sent, sent, sent)
 
     def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
+        if next_after is not None and now >= first + gap * POLICY.hold + next_after * STEP:
+            return [Pin("c-1", "c", 100.0, 0)]
         return [Pin("b-1", "b", 100.0, 0)] if begin <= now < end else []
 
     look_at_pins(kind, (gap + length + 8) * POLICY.hold, pinned, look)
@@ -419,12 +431,44 @@ def overlook_pin(
 def search_pins(kind: type[GroupMembership], seeds: int) -> None:
     for case in product([0.5, 1.5, 3, 4, 5, 7], [0.1, 1], [0.5, 1.5, 2.5, 3.5, 4.5], [0, 1], [0, 1.1]):
         overlook_pin(kind, *case)
+    for next_after in range(10):
+        overlook_pin(kind, 5, 0.1, 4.5, 1, 0, next_after)
     for seed in range(seeds):
         flip_pins(seed, kind)
 
 
 def test_one_node_acts_however_pins_come_and_go_between_looks() -> None:
     search_pins(GroupMembership, 100)
+
+
+def test_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
+    """Its owner keeps it until just before the pin counts."""
+
+    def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
+        return [Pin("b-1", "b", 100.0, 0)] if now >= 105.0 else []
+
+    found = look_at_pins(
+        GroupMembership, 20.0, pinned, lambda _, now: Look(now + 2 * STEP, now + 2 * STEP, now + 2 * STEP)
+    )
+    first = next(now for now, acting in found if acting)
+    acted = [acting for now, acting in found if now >= first]
+    assert "".join(dict.fromkeys(acted)) == "ab"
+    assert acted.count("") * STEP < POLICY.hold
+    assert (acted.count("a"), acted.count("b")) > (POLICY.lease / STEP, POLICY.lease / STEP)
+
+
+def test_other_nodes_name_the_owner_until_the_pin_counts() -> None:
+    members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
+    pin, named = Pin("pin", "b", 41.0, 0), list[str | None]()
+    node = GroupMembership("c", "http://c", 1, POLICY, 50.0)
+    for step in range(60):
+        now = 100.0 + step * POLICY.lease / 20
+        node.looked(GroupPicture(members, True, (pin,) if step >= 20 else ()), now, now)
+        named.append(node.view.owners.get(0))
+    assert set(named[:40]) == {"a"} and set(named[42:]) == {"b"}
+    fresh = GroupMembership("c", "http://c", 1, POLICY, 50.0)  # cannot know when it came
+    fresh.looked(GroupPicture(members, True, (pin,)), 100.0, 100.0)
+    assert fresh.view.owners == {0: "b"}
 
 
 class ServesAPinAtOnce(GroupMembership):
@@ -453,6 +497,32 @@ class WaitsForAHold(GroupMembership):
         return sight is not None and sight.sent > sight.since + self._policy.hold
 
 
+class KeepsForAHoldMore(GroupMembership):
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        had = partition in self._no_pin_acts_until
+        super()._see(partition, pin, sent, now)
+        if not had and partition in self._no_pin_acts_until:
+            self._no_pin_acts_until[partition] += self._policy.hold
+
+
+class KeepsFromTheAnswer(GroupMembership):
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        had = partition in self._no_pin_acts_until
+        super()._see(partition, pin, sent, now)
+        if not had and partition in self._no_pin_acts_until:
+            self._no_pin_acts_until[partition] = now + self._policy.lease
+
+
+class KeepsWhatItHadNoRightToServe(GroupMembership):
+    """Its looks had a gap in which a pin may have counted, and that pin's node may still act."""
+
+    def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
+        before = self._sights.get(partition)
+        super()._see(partition, pin, sent, now)
+        if before is not None and before.pin == "" != pin and now < before.sent + self._policy.lease:
+            self._no_pin_acts_until[partition] = before.sent + self._policy.lease
+
+
 class TakesTheFirstOfTwoPins(GroupMembership):
     def looked(self, picture: GroupPicture, sent: float, now: float) -> None:
         own = [one for one in picture.pins if one.node == self.node]
@@ -466,6 +536,9 @@ class TakesTheFirstOfTwoPins(GroupMembership):
         WaitsForAHold,
         OverlooksGaps,
         CountsFromTheQuestion,
+        KeepsForAHoldMore,
+        KeepsFromTheAnswer,
+        KeepsWhatItHadNoRightToServe,
         TakesTheFirstOfTwoPins,
         OverlooksPins,
     ],

@@ -8,7 +8,8 @@ An operator's move adds a member to the group, a *pin*, which the node keeps onl
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
 a partition changes between a pin and the group at one moment, which each node learns by looking. A node acts only if
 its looks, less than a lease apart, have shown the same pin for more than a lease, or none for more than a hold. So slow
-looks delay nothing where no partition is moved.
+looks delay nothing where no partition is moved. And the node that has a partition keeps it for most of a lease after
+its last look without a pin: a pin that came later does not count before.
 
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
@@ -17,7 +18,7 @@ Only handlers and forwards need this. Stored messages are protected by the claim
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
@@ -94,11 +95,13 @@ class _Sight:
         pin: Its only pin; "": none; None: several.
         since: When the answer to the first of them came.
         sent: When the last one was sent.
+        has_come: Whether the look before them showed none.
     """
 
     pin: str | None
     since: float
     sent: float
+    has_come: bool = False
 
 
 def name_taken(node: str) -> ConfigurationError:
@@ -135,6 +138,8 @@ class GroupMembership:
         """Partition that the group assigns to this node -> as which member it is."""
         self._pinned: dict[int, Pin | None] = {}
         self._sights: dict[int, _Sight] = {}
+        self._no_pin_acts_until: dict[int, float] = {}
+        """Partition on which this node could act when it saw pins come -> until when none of them counts."""
         self._moved: frozenset[int] = frozenset()
         self._declined: set[int] = set()
         self._got: dict[int, float] = {}
@@ -163,9 +168,13 @@ class GroupMembership:
         """Return what the node knows of the cluster."""
         mine = {p: self._epochs[p] for p, state in self._states.items() if state is GroupState.SERVED}
         nodes = {one.node: one.url for one in sorted(self._members.values(), key=lambda one: one.since)}
-        owners = {p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE}
-        owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items()}
-        owners |= {p: self.node for p, state in self._states.items() if state in ASSIGNED and not self._is_leaving}
+        early = {p for p in self._pinned if self._is_early(p)}
+        owners = {
+            p: one.node for p, one in self._owners.items() if self._states[p] is GroupState.ELSEWHERE or p in early
+        }
+        owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items() if p not in early}
+        own = {p for p, state in self._states.items() if state in ASSIGNED and p not in early}
+        owners |= {p: self.node for p in own | mine.keys() if not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
         wants = self.wants_partitions
@@ -185,7 +194,8 @@ class GroupMembership:
     @property
     def report(self) -> Report:
         """Return what the node reports about itself."""
-        return Report(self._serving, dict(self._failed), dict(self._unreachable), self._tables)
+        serving = tuple(p for p in self._serving if self._states[p] is not GroupState.ELSEWHERE)
+        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables)
 
     @property
     def ending(self) -> set[int]:
@@ -214,9 +224,15 @@ class GroupMembership:
 
     def trusted_until(self, partition: int) -> float:
         """Return until when the worker of a partition may act; 0.0: it may not."""
-        if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING) or not self._is_clear(partition):
+        if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING):
             return 0.0
-        member, sight = self._member_of[partition], self._sights[partition]
+        member = self._member_of[partition]
+        if partition in self._no_pin_acts_until:
+            seen = self._seen.get(member)
+            return 0.0 if seen is None else min(seen + self._policy.hold, self._no_pin_acts_until[partition])
+        if not self._is_clear(partition):
+            return 0.0
+        sight = self._sights[partition]
         seen = self._seen.get(member) if sight.pin == "" else sight.sent if sight.pin == member else None
         return 0.0 if seen is None else min(seen, sight.sent) + self._policy.hold
 
@@ -226,6 +242,12 @@ class GroupMembership:
         if sight is None:
             return False
         return sight.sent > sight.since + (self._policy.lease if sight.pin else self._policy.hold)
+
+    def _is_early(self, partition: int) -> bool:
+        """Whether the partition's pin came so late that another node, which had the partition, may still keep it."""
+        sight, owner = self._sights.get(partition), self._owners.get(partition)
+        is_own = owner is not None and owner.node == self.node
+        return sight is not None and sight.has_come and not is_own and not self._is_clear(partition)
 
     def trouble(self, now: float) -> str:
         """Return why this node can neither act nor tell who else does; "": it can."""
@@ -289,8 +311,17 @@ class GroupMembership:
     def _see(self, partition: int, pin: str | None, sent: float, now: float) -> None:
         before = self._sights.get(partition)
         # Looks that are further apart may have missed a pin that lasted for a lease, whose node acts.
-        is_unbroken = before is not None and before.pin == pin and now < before.sent + self._policy.lease
-        self._sights[partition] = _Sight(pin, before.since if before is not None and is_unbroken else now, sent)
+        if before is None or now >= before.sent + self._policy.lease:
+            self._sights[partition] = _Sight(pin, now, sent)
+        elif before.pin == pin:
+            self._sights[partition] = replace(before, sent=sent)
+        else:
+            if before.pin == "" and self._is_clear(partition) and self._states[partition] is GroupState.SERVED:
+                self._no_pin_acts_until[partition] = before.sent + self._policy.lease
+            self._sights[partition] = _Sight(pin, now, sent, has_come=before.pin == "")
+        until = self._no_pin_acts_until.get(partition)
+        if until is not None and (now >= until or (pin == "" and self._is_clear(partition))):
+            del self._no_pin_acts_until[partition]
 
     def noted(
         self,
@@ -336,7 +367,7 @@ class GroupMembership:
     def _settle(self, partition: int, now: float) -> None:
         """Follow the partition's pin, or else the group."""
         pin = self._pinned.get(partition)
-        if partition not in self._pinned:
+        if partition not in self._pinned or self._keeps(partition, now):
             member = self._held.get(partition)
         else:
             is_own = pin is not None and (pin.node, pin.since) == (self.node, self._since)
@@ -349,6 +380,12 @@ class GroupMembership:
             self._got[partition] = now
             self._epochs[partition] += 1
             self._on(partition, GroupEvent.ASSIGNED)
+
+    def _keeps(self, partition: int, now: float) -> bool:
+        """Whether this node keeps a partition although a pin has come, with time left for its worker to end."""
+        until = self._no_pin_acts_until.get(partition)
+        is_served = self._states[partition] is GroupState.SERVED
+        return is_served and until is not None and now < until - self._policy.hold / 4
 
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
