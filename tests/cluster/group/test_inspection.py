@@ -22,7 +22,8 @@ from crew import wait_until
 from live_nodes import Node
 
 from holdfast.cluster.group import inspection
-from holdfast.cluster.group.notes import forget_note, report_note
+from holdfast.cluster.group.membership import GroupMember, GroupPicture
+from holdfast.cluster.group.notes import Notes, forget_note, report_note
 from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.operating.engines import engine_of
@@ -187,6 +188,44 @@ def test_a_node_that_was_paused_takes_its_moved_partitions_again(cluster: Cluste
     assert set(cluster.engine.release_partitions(cluster.location, range(PARTITIONS))) == set(range(PARTITIONS))
     a.wait(lambda: len(a.view["mine"]) == 3)
     b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+def test_while_a_node_does_not_follow_moves_nothing_is_moved_and_pins_are_given_up(cluster: Cluster) -> None:
+    """A node of an earlier version, as its report shows."""
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    moved = sorted(a.view["mine"])[0]
+    cluster.engine.move_partitions(cluster.location, [int(moved)], "b")
+    b.wait(lambda: moved in b.view["mine"])
+    a.say('{"serving": [], "unreachable": {}}')  # so that it has nothing more to report
+    address = read_kafka_address(cluster.location)
+    shared, notes = SharedTopic(address, group_of(address)), dict[str, bytes | None]()
+
+    def has_said() -> bool:
+        notes.update(shared.changes())
+        return json.loads(notes.get("node/a") or "{}").get("serving") == []
+
+    wait_until(has_said)
+    key, report = "node/a", notes["node/a"] or b""
+    earlier = {name: value for name, value in json.loads(report).items() if name != "moves"}
+    shared.put(key, json.dumps(earlier).encode())
+    a.wait(lambda: moved in a.view["mine"])
+    b.wait(lambda: moved not in b.view["mine"])
+    with pytest.raises(ConfigurationError, match="node 'a' runs a version of Holdfast that does not follow moves"):
+        cluster.engine.move_partitions(cluster.location, [int(moved)], "b")
+    shared.put(key, report)
+    b.wait(lambda: moved in b.view["mine"])
+    shared.close()
+
+
+def test_nothing_is_moved_before_every_node_has_reported() -> None:
+    picture = GroupPicture((GroupMember("a-1", "a", "http://a/", 1.5),), is_stable=True)
+    seen: Any = inspection._Seen(None, None, picture, Notes())  # type: ignore[arg-type]  # neither is asked
+    with pytest.raises(ConfigurationError, match="node 'a' has not reported yet"):
+        inspection._require_versions(seen)
+    seen.notes.read([report_note("a", 1.5, Report())])
+    inspection._require_versions(seen)
 
 
 def test_a_node_whose_report_another_process_deleted_says_it_again(cluster: Cluster) -> None:

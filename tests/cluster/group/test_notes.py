@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.cluster.group.membership import GroupMember
@@ -74,6 +76,16 @@ def test_a_partition_is_moved_until_it_is_released_or_moved_again() -> None:
     assert (notes.moved_to(3), notes.moved_to(2)) == (("b", 2.5), None)
     notes.read([release_note(3)])
     assert notes.moved_to(3) is None
+
+
+def test_nodes_that_report_without_following_moves_are_known() -> None:
+    """A node that has not reported yet is not one of them: its version is unknown."""
+    key, now = report_note("a", 1.5, Report())
+    earlier = {name: value for name, value in json.loads(now).items() if name != "moves"}
+    notes = Notes({key: now, "node/b": json.dumps(earlier).encode()})
+    members = [member("a"), member("b"), member("c"), member("b", 2.5)]
+    assert notes.without_moves(members) == ["b"]
+    assert [notes.has_report(one) for one in members] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

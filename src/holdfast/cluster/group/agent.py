@@ -367,6 +367,8 @@ class _GroupAgent:
                 self._said_report = None  # another node took the name, and its note the place of this one's
         except (KafkaAway, StoreFailed) as error:  # what operators and the other nodes say is read later
             self._said = str(error)
+        # Nodes of two versions would both serve a moved partition, so it is the group's until all have this one.
+        are_moves_safe = not self._notes.without_moves(membership.members)
         membership.noted(
             is_drained=self._notes.is_drained(node, self._since),
             is_cut_off=self._notes.is_cut_off(node, membership.members),
@@ -375,7 +377,7 @@ class _GroupAgent:
             moved=frozenset(
                 number
                 for number in range(self._settings.partitions)
-                if self._notes.moved_to(number) == (node, self._since)
+                if are_moves_safe and self._notes.moved_to(number) == (node, self._since)
             ),
             tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
         )

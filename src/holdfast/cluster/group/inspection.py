@@ -63,13 +63,18 @@ class _Seen:
         return {one.node: one for one in sorted(members, key=lambda one: one.node)}
 
     def owners(self) -> dict[int, str]:
-        """Return the owner of each partition that has one."""
-        if self.picture.is_stable:
-            found = {partition: one.node for one in self.picture.members for partition in one.partitions}
-            pinned = {partition: pin.node for partition, pin in self.picture.pinned.items() if pin is not None}
-            return {partition: pinned.get(partition, node) for partition, node in found.items()}
+        """Return the owner of each partition that has one: while it is moved, the node that still serves it."""
         nodes = self.nodes().values()
-        return {partition: one.node for one in nodes for partition in self.notes.report_of(one).serving}
+        serving = {(partition, one.node) for one in nodes for partition in self.notes.report_of(one).serving}
+        if not self.picture.is_stable:
+            return dict(sorted(serving))
+        found = {partition: one.node for one in self.picture.members for partition in one.partitions}
+        for partition, pin in self.picture.pinned.items():
+            if pin is None or partition not in found:
+                continue
+            if (partition, found[partition]) not in serving or (partition, pin.node) in serving:
+                found[partition] = pin.node
+        return found
 
     def moved_to(self, partition: int) -> str | None:
         """Return the node to which a partition was moved; None: no node that is in the cluster."""
@@ -212,16 +217,31 @@ def move_partitions(location: str, partitions: Collection[int], node: str) -> No
     The group assigns the other partitions as before, so the node then has more than its share.
 
     Raises:
-        ConfigurationError: The cluster has no such node or partition, or the node takes no partitions; otherwise as
-            :func:`open_cluster`.
+        ConfigurationError: The cluster has no such node or partition, the node takes no partitions, or a node is of a
+            version that does not follow moves; otherwise as :func:`open_cluster`.
         StoreFailed: Kafka does not confirm that for one of the partitions. Those before it were moved.
     """
     with open_cluster(location) as seen:
         status = _status(seen, read_kafka_address(location))
         require_taking(status, node)
         require_partitions(status, partitions)
+        _require_versions(seen)
         for partition in sorted(partitions):
             seen.shared.put(*move_note(partition, node, seen.nodes()[node].since))
+
+
+def _require_versions(seen: _Seen) -> None:
+    """Refuse to move anything while a node would serve the partition too, because it does not know of moves."""
+    if silent := [name for name, one in seen.nodes().items() if not seen.notes.has_report(one)]:
+        raise ConfigurationError(
+            f"node {silent[0]!r} has not reported yet, so its version is unknown",
+            remedy="Nothing was moved. Try again in a few seconds. If it stays so, restart the node.",
+        )
+    if older := seen.notes.without_moves(seen.nodes().values()):
+        raise ConfigurationError(
+            f"node {older[0]!r} runs a version of Holdfast that does not follow moves as this one does",
+            remedy="Nothing was moved. Upgrade all nodes first, then try again.",
+        )
 
 
 def release_partitions(location: str, partitions: Collection[int]) -> tuple[int, ...]:

@@ -16,11 +16,14 @@ from holdfast.cluster.shares import cut_off_among, cut_off_by
 _NODE: Final = "node/"
 _DRAIN: Final = "drain/"
 _MOVE: Final = "move/"
+_MOVES: Final = "moves"
+"""In the report of a node that follows moves. Nodes of earlier versions ignore the pins of others, or count them after
+another time."""
 
 
 def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:
     """Return the note with the report of a node that started then."""
-    return _NODE + node, json.dumps({"since": since, **json.loads(report.to_json())}).encode()
+    return _NODE + node, json.dumps({"since": since, _MOVES: 1, **json.loads(report.to_json())}).encode()
 
 
 def forget_note(node: str) -> tuple[str, None]:
@@ -102,6 +105,14 @@ class Notes:
         """Return the node to which a partition was moved, and when that node had started; None if it was not moved."""
         value = self._values.get(f"{_MOVE}{partition}")
         return (str(value.get("node")), value["since"]) if value is not None else None
+
+    def without_moves(self, members: Iterable[GroupMember]) -> list[str]:
+        """Return the nodes that report, but not that they follow moves."""
+        return [one.node for one in members if self.has_report(one) and _MOVES not in self._values[_NODE + one.node]]
+
+    def has_report(self, member: GroupMember) -> bool:
+        """Whether a node has reported since its start."""
+        return self.are_of(member.node, member.since)
 
     def is_cut_off(self, node: str, members: Iterable[GroupMember]) -> bool:
         """Whether most other nodes cannot reach a node; not if that is so for every node."""
