@@ -238,14 +238,61 @@ def interop(peer: str) -> str:
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), *_missing(peer, columns)])
 
 
+_SETUP = FIELDS.index("setup") - 1
+_SCRIPTED = "no test: a scripted peer of Holdfast's own sends it"
+_NO_LISTENER = "no test: the client in the tests has no listener"
+_NO_POLLS = "cannot: it has no MakeConnection"
+_UNCHOSEN = "no test here: its matrix has secure conversations, with losses by chance"
+NO_TEST = {
+    "1.2": dict.fromkeys(("CXF", "Metro", "Sandesha2", "WCF"), _SCRIPTED),
+    "1.3": dict.fromkeys(("CXF", "Metro", "Sandesha2", "WCF"), _SCRIPTED),
+    "1.4": {"Metro": _NO_LISTENER, "WCF": _NO_LISTENER},
+    "2.1": {"Metro": _NO_LISTENER, "WCF": _NO_LISTENER},
+    "2.2": {
+        "CXF": "cannot: without an Offer, its client with a listener receives no replies",
+        "Metro": _NO_LISTENER,
+        "Sandesha2": "no test: the client in the tests always offers",
+        "WCF": _NO_LISTENER,
+    },
+    "3.1": {"CXF": _NO_POLLS, "WCF": _NO_POLLS},
+    "4.1": {
+        "CXF": _UNCHOSEN,
+        "Metro": _UNCHOSEN,
+        "Sandesha2": "no test: the tests have it without WS-Security",
+        "WCF": _UNCHOSEN,
+    },
+    "4.2": {
+        "CXF": _NO_POLLS,
+        "Metro": "no test: the tests have its polls without WS-Security",
+        "Sandesha2": "no test: the tests have it without WS-Security",
+        "WCF": _NO_POLLS,
+    },
+}
+"""Why there is no result of a scenario of OASIS with a peer, by the number of the scenario."""
+
+
 def scenarios() -> str:
-    """Return the matrix of the OASIS scenarios with Holdfast at both ends."""
-    rows = {row[FIELDS.index("setup") - 1]: results for row, results in _cells().get("Holdfast", {}).items()}
+    """Return the matrices of the OASIS scenarios: Holdfast at both ends, and with each live peer."""
+    rows = {row[_SETUP]: results for row, results in _cells().get("Holdfast", {}).items()}
     columns = sorted({versions for results in rows.values() for versions in results})
     lines = [["scenario", *map(_title, columns)], ["---"] * (len(columns) + 1)]
     for scenario, results in sorted(rows.items()):
         lines.append([scenario, *(said(*results[one]) if one in results else "—" for one in columns)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    peers = ("CXF", "Metro", "Sandesha2", "WCF")
+    others = [["scenario", *(PEERS[peer] for peer in peers)], ["---"] * (len(peers) + 1)]
+    others += [[scenario, *(_with_peer(scenario, peer) for peer in peers)] for scenario in sorted(rows)]
+    return "\n".join(f"| {' | '.join(line)} |" if line else "" for line in [*lines, [], *others])
+
+
+def _with_peer(scenario: str, peer: str) -> str:
+    """Return what is known of a scenario with one peer, in each direction, or why there is nothing."""
+    found = []
+    for row, results in sorted(_cells().get(peer, {}).items(), key=_order):
+        if row[_SETUP] == scenario:
+            outcomes = _sum(outcomes for outcomes, _ in results.values())
+            of_runs = {run for _, runs in results.values() for run in runs}
+            found.append(f"{_CALLS[row[0]]}: {said(outcomes, of_runs)}")
+    return "; ".join(found) or NO_TEST.get(scenario[:3], {}).get(peer, "not run")
 
 
 def _title(versions: Versions) -> str:

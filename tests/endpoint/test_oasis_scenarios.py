@@ -2,16 +2,17 @@
 
 Ping is one-way. EchoString answers with all texts so far, so a lost, repeated or early message shows in its replies.
 The proxy loses message 2 of each Sequence once. 2.3 is missing, since a destination accepts every Offer: how a source
-continues without one is in ``tests/core/sending/test_outbound.py``.
+continues without one is in ``tests/core/sending/test_outbound.py``. ``tests/interop/test_oasis_live.py`` has other
+stacks.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 from interop_cells import cell
+from oasis_wire import Wire
 
 from holdfast import (
     Destination,
@@ -31,7 +32,6 @@ from holdfast.core.messages import (
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
-    Envelope,
     MakeConnection,
     TerminateSequence,
     TerminateSequenceResponse,
@@ -41,8 +41,6 @@ from holdfast.core.versions import ALL_VERSIONS, RM
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.testing.ports import free_ports
-from holdfast.testing.proxy import Fate, LossyProxy, Relayed, _Plan
-from holdfast.wire import decode
 
 PING, ECHO, ECHOED = "urn:wsrm:Ping", "urn:wsrm:EchoString", "urn:wsrm:EchoStringResponse"
 SOON = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))
@@ -50,51 +48,6 @@ pytestmark = cell(peer="Holdfast", role="both", fault="message 2 of each Sequenc
 OASIS = sorted((one for one in ALL_VERSIONS if one.rm in (RM.V1_0, RM.V1_1)), key=str)
 EACH_VERSION = pytest.mark.parametrize("versions", OASIS, ids=str)
 SINCE_1_1 = pytest.mark.parametrize("versions", [one for one in OASIS if one.rm is RM.V1_1], ids=str)
-
-
-class Wire(LossyProxy):
-    """Notes every envelope that passes, and loses message 2 of each Sequence the first time."""
-
-    def __init__(self, target: str) -> None:
-        super().__init__(target, on_relayed=self._note)
-        self.asked: list[Envelope] = []
-        self.answered: list[Envelope | None] = []
-        self.lost: list[Envelope] = []
-
-    async def _carry(self, request: bytes, plan: _Plan) -> Relayed:
-        envelope = decode(request.partition(b"\r\n\r\n")[2])
-        sequence = envelope.sequence
-        if (
-            sequence is not None
-            and sequence.message_number == 2
-            and sequence not in (one.sequence for one in self.lost)
-        ):
-            self.lost.append(envelope)
-            plan = _Plan(lose_request=True, lose_response=False, double=False, delay=None)
-        relayed = await super()._carry(request, plan)
-        reply = _envelope(relayed.response)
-        if reply is None or reply.sequence is None or reply.sequence.message_number != 2:
-            return relayed
-        if reply.sequence in (one.sequence for one in self.lost):
-            return relayed
-        self.lost.append(reply)
-        return dataclasses.replace(relayed, fate=Fate.RESPONSE_LOST)
-
-    def _note(self, relayed: Relayed) -> None:
-        self.asked.append(decode(relayed.request.partition(b"\r\n\r\n")[2]))
-        self.answered.append(_envelope(relayed.response))
-
-    def controls(self, kind: type[Any]) -> list[Any]:
-        return [one.control for one in [*self.asked, *self.answered] if one and isinstance(one.control, kind)]
-
-    def numbers(self) -> list[int]:
-        return [one.sequence.message_number for one in self.asked if one.sequence is not None and one.control is None]
-
-
-def _envelope(response: bytes | None) -> Envelope | None:
-    """Return the envelope in an HTTP response."""
-    body = (response or b"").partition(b"\r\n\r\n")[2]
-    return decode(body) if b"Envelope" in body else None
 
 
 class Application:

@@ -17,7 +17,7 @@ from waiting import until
 import holdfast
 from holdfast import ConfigurationError, Destination, DestinationHTTP, HandlingPolicy, Message, Source, SourceHTTP
 from holdfast.cli.main import cli
-from holdfast.core.policy import SourcePolicy
+from holdfast.core.policy import PollingPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.testing.ports import free_ports
@@ -25,6 +25,9 @@ from holdfast.testing.proxy import Faults, LossyProxy
 
 SUBSCRIBE = "urn:test:subscribe"
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.2))
+
+
+POLLING = SourcePolicy(retransmission=QUICK.retransmission, polling=PollingPolicy(first=0.1, cap=0.2))
 
 
 class Duplex:
@@ -89,6 +92,24 @@ async def test_callbacks_of_a_duplex_service_arrive_in_order_through_a_bad_netwo
             await until(lambda: len(got) == 10 and service.waiting == 0)
             assert (await source.request("<me/>", action=SUBSCRIBE)).body.tag == "welcome"
     assert got == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(lose_request=0.2, lose_response=0.2)], ids=["clean", "loss"])
+async def test_a_client_without_a_listener_polls_for_its_callbacks(serve: Any, faults: Faults) -> None:
+    """They have no request of their own: the client polls while it has a Sequence in which they may come."""
+    service = Duplex()
+    url = (await serve(service.app)).url
+    async with LossyProxy(url, faults, seed=2) as proxy:
+        source = client(proxy.url, http=SourceHTTP(poll=True), policy=POLLING, assurance="exactly-once in-order")
+        got = noting(source)
+        async with source:
+            assert (await source.request("<me/>", action=SUBSCRIBE)).body.tag == "welcome"
+            for number in range(5):
+                service.send(str(number))
+            await until(lambda: len(got) == 5 and service.waiting == 0)
+            service.send("later")
+            await until(lambda: len(got) == 6 and service.waiting == 0)
+    assert got == [*map(str, range(5)), "later"]
 
 
 async def test_a_service_may_create_its_own_sequence_to_the_listener(serve: Any) -> None:

@@ -1,0 +1,136 @@
+"""The scenarios of the OASIS WS-RX committee with live stacks: message 2 of each Sequence is lost once.
+
+With Holdfast at both ends they are in ``tests/endpoint/test_oasis_scenarios.py``. What a stack cannot do is in
+``docs/results.py``, which draws the table.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from interop_cells import cell
+from java_contract import LIVE, Operation, Shop, connected, exchange, poll_replies, served, source_to
+from java_peer import JavaPeer
+from java_stacks import STACKS
+from oasis_wire import Wire
+from waiting import until
+from wcf.destination import contract_app, running_destination, text_of
+from wcf.grids import each_version
+from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
+from wcf.wire import Profile
+
+import holdfast
+
+ONE_WAY, LISTENS = "1.1 One-way, anonymous client", "1.4 One-way, addressable client"
+OFFERS, POLLS = "2.1 Request/reply, addressable client, Offer", "3.1 Request/reply, anonymous client that polls"
+COUNT = 3
+VERSIONS = holdfast.Versions("1.1", "2005/08", "1.2")
+PEERS = {"metro": "Metro", "sandesha": "Sandesha2", "cxf": "CXF"}
+
+
+def _cells(role: str, stacks: dict[str, tuple[str, ...]]) -> pytest.MarkDecorator:
+    found = []
+    for scenario, names in stacks.items():
+        pattern = "one-way" if scenario in (ONE_WAY, LISTENS) else "request/reply"
+        for name in names:
+            declared = cell(
+                peer=PEERS[name], role=role, setup=scenario, pattern=pattern, network="", versions=[VERSIONS]
+            )
+            marks = [declared, cell(fault="message 2 of each Sequence lost")]
+            found.append(pytest.param(name, scenario, marks=marks, id=f"{name}-{scenario[:3]}"))
+    return pytest.mark.parametrize(("name", "scenario"), found)
+
+
+@pytest.fixture
+def peer(request: pytest.FixtureRequest, name: str) -> JavaPeer:
+    found: JavaPeer = request.getfixturevalue(name)
+    return found
+
+
+pytestmark = [pytest.mark.interop, pytest.mark.nightly]
+java = [one for one in LIVE if one.name != "interop"]
+
+
+def live(function):  # type: ignore[no-untyped-def]
+    for mark in java:
+        function = mark(function)
+    return function
+
+
+@live
+@_cells(
+    "destination",
+    {
+        ONE_WAY: ("metro", "sandesha", "cxf"),
+        LISTENS: ("sandesha", "cxf"),
+        OFFERS: ("sandesha", "cxf"),
+        POLLS: ("metro", "sandesha"),
+    },
+)
+async def test_a_client_completes_the_scenario_with_holdfast(
+    peer: JavaPeer, tmp_path: Path, name: str, scenario: str
+) -> None:
+    shop, stack = Shop(tmp_path / "inbox"), STACKS[name]
+    operation: Operation = "notify" if scenario in (ONE_WAY, LISTENS) else "echo"
+    listens = scenario in (LISTENS, OFFERS)
+    setup = stack.words(VERSIONS, **(stack.with_slow_services if listens else stack.anonymous))
+    if name == "cxf":
+        setup["decoupled"] = listens
+    if scenario == POLLS:
+        setup["polls"] = True
+    async with running_destination(shop.app) as url, Wire(url) as wire:
+        caller = await connected(peer, wire.url, operation, **setup)
+        await caller.call(1, COUNT, is_the_end=True)
+        await caller.settle()
+        await until(lambda: len(shop.numbers) >= COUNT)
+    assert shop.numbers == list(range(1, COUNT + 1))
+    assert wire.lost and wire.numbers().count(2) > 1
+
+
+@live
+@_cells(
+    "source",
+    {
+        ONE_WAY: ("metro", "sandesha", "cxf"),
+        LISTENS: ("sandesha", "cxf"),
+        OFFERS: ("sandesha", "cxf"),
+        POLLS: ("metro", "sandesha"),
+    },
+)
+async def test_holdfast_completes_the_scenario_with_a_service(
+    peer: JavaPeer, tmp_path: Path, name: str, scenario: str
+) -> None:
+    polls = {"polls": True} if scenario == POLLS else {}
+    service = await served(peer, tmp_path / "log", **STACKS[name].words(VERSIONS, **polls))
+    operation: Operation = "notify" if scenario in (ONE_WAY, LISTENS) else "echo"
+    async with AsyncExitStack() as context:
+        wire = await context.enter_async_context(Wire(service.url))
+        if scenario == POLLS:
+            await poll_replies(wire.url, tmp_path / "outbox", VERSIONS, COUNT)
+        else:
+            back = await context.enter_async_context(Wire("http://127.0.0.1:9/")) if scenario != ONE_WAY else None
+            offer = scenario == OFFERS
+            source = await context.enter_async_context(
+                source_to(wire.url, tmp_path / "outbox", VERSIONS, back, offer=offer)
+            )
+            await exchange(source, operation, range(1, COUNT + 1))
+        await until(lambda: len(service.delivered(operation)) >= COUNT)
+        assert wire.lost and wire.numbers().count(2) > 1
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
+
+
+@needs_the_client
+@pytest.mark.wcf
+@pytest.mark.timeout(900)
+@each_version
+@cell(peer="WCF", role="destination", setup=ONE_WAY, pattern="one-way", fault="message 2 of each Sequence lost")
+async def test_the_net_client_completes_the_scenario_with_holdfast(profile: Profile) -> None:
+    told: list[str] = []
+    app = contract_app(":memory:", lambda message: told.append(text_of(message)))
+    async with running_destination(app) as url, Wire(url) as wire:
+        client = LiveWCFClient(wire.url, contract="notify", **versions_of(profile))
+        await client.run("open; notify 1..3; close")
+    assert client.failed == [] and len(told) == COUNT
+    assert len(wire.lost) == 1 and wire.numbers().count(2) > 1
