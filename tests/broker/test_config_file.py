@@ -350,6 +350,12 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "is requested with a user name",
             "Remove one",
         ),
+        (
+            f"{FORWARDER}\nsecurity.username = 'u'\nsecurity.password_env = 'HOME'\nsecurity.conversation_version = '1.3'",
+            "forwarders.a.security.conversation_version",
+            "'conversation' is not true",
+            "Write conversation = true there, or remove conversation_version",
+        ),
         (f"{FORWARDER}{ENDORSING}\nsecurity.digest = true", "forwarders.a.security.digest", "have none", "Remove dig"),
         (
             FORWARDER + ENDORSING.replace(", own_key = 'own.key'", ""),

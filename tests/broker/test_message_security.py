@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import secured_broker
+from lxml import etree
 from secured_broker import BASE, ECHO, HASTY, Start
 from waiting import until
 
@@ -17,7 +18,7 @@ from holdfast import Destination, MessageContext, Processor, UsernameToken, User
 from holdfast.broker.broker import Broker
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.header import Token, write_token
-from holdfast.security.names import SECURITY, WSSE, WSU
+from holdfast.security.names import CONVERSATION_1_3, CONVERSATION_2005, SECURITY, WSSE, WSU
 from holdfast.security.times import write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -40,6 +41,7 @@ class Looking(Processor):
     def __init__(self) -> None:
         self.nonces: list[str] = []
         self.names: set[str] = set()
+        self.conversations: set[str] = set()
 
     def inbound(self, context: MessageContext) -> None:
         found = [one for one in context.headers if one.tag == SECURITY]
@@ -47,6 +49,8 @@ class Looking(Processor):
         for token in found:
             self.nonces += [one.text or "" for one in token.iter(f"{{{WSSE}}}Nonce")]
             self.names |= {one.text or "" for one in token.iter(f"{{{WSSE}}}Username")}
+            contexts = token.iter("{*}SecurityContextToken")
+            self.conversations |= {etree.QName(one).namespace or "" for one in contexts}
 
 
 class Backward(Processor):
@@ -258,13 +262,14 @@ async def test_the_security_header_of_each_hop_ends_there(start: Start, run_serv
     assert "MustUnderstand" in answer.text, "what nobody checks is not understood"
 
 
-@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize(("rm", "version"), [("1.0", ""), ("1.0", "1.3"), ("1.1", ""), ("1.1", "2005/02")])
 async def test_a_forwarder_sends_under_tokens_that_survive_a_reload_and_a_restart(
-    start: Start, run_service: Any, rm: str
+    start: Start, run_service: Any, rm: str, version: str
 ) -> None:
     shop = Shop(digest=False)
     service = await run_service(shop.app)
-    security = 'security = { username = "broker", password_file = "inner", conversation = true }'
+    said = f'conversation = true, conversation_version = "{version}"' if version else "conversation = true"
+    security = f'security = {{ username = "broker", password_file = "inner", {said} }}'
     versions = f'rm = "{rm}"\naddressing = "2005/08"\nsoap = "1.2"'
     text = BASE + f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\n{security}\n{versions}\n'
     broker = await start(text)
@@ -285,3 +290,5 @@ async def test_a_forwarder_sends_under_tokens_that_survive_a_reload_and_a_restar
     assert {message.user for message in shop.got} == {"broker"}
     assert shop.app.incidents[REFUSED] == 0
     assert len(shop.sequences) == 1
+    conversation = CONVERSATION_2005 if (version or rm) in ("2005/02", "1.0") else CONVERSATION_1_3
+    assert shop.seen.conversations == {conversation}

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.broker.cluster_config import OWN_CACHE, ClusterConfig
 from holdfast.broker.destinations import nearness
 from holdfast.broker.signature_config import (
+    VERSION_OF_CONVERSATION,
     AssertionFile,
     AssertionsConfig,
     ForwarderSymmetricConfig,
@@ -317,6 +318,8 @@ class MessageCredentialsConfig:
         conversation: Request a token of WS-SecureConversation with the user name for each Sequence, and sign with its
             key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
             ``[security]`` are.
+        conversation_version: Version of WS-SecureConversation. If you do not set it, "2005/02" with
+            WS-ReliableMessaging 1.0 and "1.3" with later versions, as WCF's bindings combine them.
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
         symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
             destination protected with it.
@@ -329,6 +332,7 @@ class MessageCredentialsConfig:
     digest: bool = False
     timestamp: bool = True
     conversation: bool = False
+    conversation_version: Annotated[str, VERSION_OF_CONVERSATION] | None = None
     signature: SignatureConfig | None = None
     symmetric: ForwarderSymmetricConfig | None = None
     assertion: AssertionFile | None = None

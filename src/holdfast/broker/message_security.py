@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, SecurityConfig
 from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
 from holdfast.security.conversation.secure_conversation import SecureConversation, is_token_request
-from holdfast.security.names import SECURITY
+from holdfast.security.names import SECURITY, ConversationVersion
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
 from holdfast.store import is_remote
@@ -261,7 +261,10 @@ def _of_hop(
     times = {"life": broker.security.life, "skew": broker.security.skew}
     if not config.conversation:
         return config.symmetric.processor(name, password, **times)
-    return _remembering(config.symmetric.conversation(name, password, tokens=nonces, **times), before)
+    conversation = config.symmetric.conversation(
+        name, password, tokens=nonces, version=config.conversation_version, **times
+    )
+    return _remembering(conversation, before)
 
 
 def _token(config: MessageCredentialsConfig, tokens: str | Path | None, before: Processor | None) -> SentToken:
@@ -270,9 +273,10 @@ def _token(config: MessageCredentialsConfig, tokens: str | Path | None, before: 
 
         return SamlToken(config.assertion)
     name, password = _user(config)
+    version = cast(ConversationVersion | None, config.conversation_version)
     if not config.conversation:
         return UsernameToken(name, password, digest=config.digest, timestamp=config.timestamp)
-    return _remembering(SecureConversation(name, password, tokens=tokens), before)
+    return _remembering(SecureConversation(name, password, tokens=tokens, version=version), before)
 
 
 def _user(config: MessageCredentialsConfig) -> tuple[str, str]:

@@ -101,6 +101,9 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
     one = forwarder.security
     if one is None:
         return
+    if one.conversation_version is not None and not one.conversation:
+        what = "it is about a token of WS-SecureConversation, and 'conversation' is not true"
+        yield (*path, "conversation_version"), what, "Write conversation = true there, or remove conversation_version."
     instead = _instead_of_a_user(one)
     if not instead:
         yield from _of_a_user_name(path, one)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 from holdfast.config.values import FILE, Kind, Unfit, one_of
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.names import CipherName, Confirmation, SuiteName, SymmetricSuiteName
+from holdfast.security.names import CipherName, Confirmation, ConversationVersion, SuiteName, SymmetricSuiteName
 from holdfast.security.names import Kind as Reference
 from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
 from holdfast.settings import File
@@ -27,6 +27,7 @@ _SYMMETRIC_SUITE: Kind = one_of(get_args(SymmetricSuiteName))
 _REFERENCE: Kind = one_of(get_args(Reference))
 _KNOWN_REFERENCE: Kind = one_of([one for one in get_args(Reference) if one != "token"])
 _CIPHER: Kind = one_of(get_args(CipherName))
+VERSION_OF_CONVERSATION: Kind = one_of(get_args(ConversationVersion))
 _CONFIRMATION: Kind = one_of(get_args(Confirmation))
 
 
@@ -301,7 +302,14 @@ class ForwarderSymmetricConfig:
         )
 
     def conversation(
-        self, name: str, password: str, *, tokens: str | Path | None, life: float, skew: float
+        self,
+        name: str,
+        password: str,
+        *,
+        tokens: str | Path | None,
+        version: str | None = None,
+        life: float,
+        skew: float,
     ) -> SecureConversation:
         """Return the processor that requests tokens, and protects messages with their keys. Errors as above."""
         from holdfast.security.conversation.secure_conversation import SecureConversation
@@ -310,6 +318,7 @@ class ForwarderSymmetricConfig:
             name,
             password,
             tokens=tokens,
+            version=cast(ConversationVersion | None, version),
             certificate=self.certificate,
             suite=cast(SymmetricSuiteName, self.suite),
             cipher=cast(CipherName, self.cipher),

@@ -65,6 +65,8 @@ SymmetricSuiteName = Literal["Basic256Sha256", "Basic256"]
 """A choice of algorithms for messages with a symmetric key."""
 CipherName = Literal["aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"]
 """How the parts of a message are encrypted."""
+ConversationVersion = Literal["2005/02", "1.3"]
+"""A version of WS-SecureConversation."""
 Confirmation = Literal["bearer", "holder-of-key", "sender-vouches"]
 """Who may use a SAML assertion."""
 Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from holdfast.core.faults import REFUSES_CREDENTIALS
 from holdfast.core.messages import (
@@ -48,6 +48,7 @@ from holdfast.security.names import (
     INVALID_SECURITY_REASON,
     SECURITY,
     CipherName,
+    ConversationVersion,
     SymmetricSuiteName,
 )
 from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
@@ -60,7 +61,6 @@ from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN,
 if TYPE_CHECKING:
     from holdfast.security.symmetric.client_protection import ClientProtection, SharedKey
 
-Version = Literal["2005/02", "1.3"]
 RENEW_AT: Final = 0.25
 """A token is renewed when this share of its life is left."""
 
@@ -71,7 +71,7 @@ _ASKED: Final = "holdfast.security.asked"
 _CREATES: Final = "holdfast.security.creates"
 _UNDER: Final = "holdfast.security.under"
 """Note with the token under which a request is sent."""
-_FORMS: Final[dict[Version, Form]] = {"2005/02": FORMS[0], "1.3": FORMS[1]}
+_FORMS: Final[dict[ConversationVersion, Form]] = {"2005/02": FORMS[0], "1.3": FORMS[1]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class SecureConversation(Processor):
         password: str,
         *,
         tokens: str | Path | None = None,
-        version: Version | None = None,
+        version: ConversationVersion | None = None,
         certificate: str | Path | None = None,
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
