@@ -24,13 +24,13 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("operation", ["notify", "echo"])
+@pytest.mark.parametrize(("operation", "query"), [("notify", ""), ("echo", ""), ("echo", "&policy=1.2")])
 async def test_cxf_reads_the_generated_wsdl_and_sends_reliably(
-    cxf: JavaPeer, tmp_path: Path, operation: Operation
+    cxf: JavaPeer, tmp_path: Path, operation: Operation, query: str
 ) -> None:
     shop = Shop(tmp_path / "inbox")
     async with running_destination(shop.app) as url, LossyProxy(url, CLEAN, seed=3) as proxy:
-        setup = words(RM11, wsdl=f"{proxy.url.rstrip('/')}/?wsdl")
+        setup = words(RM11, wsdl=f"{proxy.url.rstrip('/')}/?wsdl{query}")
         caller = await connected(cxf, proxy.url, operation, decoupled=False, **setup)
         proxy.faults = BAD
         await caller.call_through(proxy)

@@ -152,10 +152,6 @@ def test_an_optional_assertion_is_taken_where_it_helps_and_left_where_it_does_no
             '<m:BinaryEncoding xmlns:m="http://schemas.microsoft.com/ws/06/2004/mspolicy/netbinary1"/>',
             "binary encoding",
         ),
-        (
-            f'{WCF_1_0}<c:CompositeDuplex xmlns:c="http://schemas.microsoft.com/net/2006/06/duplex"/>',
-            "on its own initiative",
-        ),
         (WCF_1_1.replace("<wsp:Policy>", "<wsp:Policy><r:SequenceTransportSecurity/>", 1), "one TLS session"),
     ],
 )

@@ -19,7 +19,7 @@ from lxml import etree
 
 from holdfast.core.messages import MC_NS
 from holdfast.core.versions import SOAP
-from holdfast.exceptions import EnvelopeError, ProcessingError
+from holdfast.exceptions import EnvelopeError, ProcessingError, clause
 from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
@@ -447,7 +447,8 @@ def parsed_to_sign(data: bytes) -> etree._Element:
         check_cost(data, envelope)
     except Invalid as error:
         raise ProcessingError(
-            f"The message cannot be signed: {error}.", remedy="Declare fewer namespaces and attributes in its body."
+            f"The message cannot be signed: {clause(str(error))}.",
+            remedy="Declare fewer namespaces and attributes in its body.",
         ) from None
     return envelope
 

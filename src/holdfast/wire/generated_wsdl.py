@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.wire.policy.assertions import ADDRESSING_METADATA
-from holdfast.wire.policy.writing import WSP
+from holdfast.wire.policy.writing import WSP, PolicyVersion
 from holdfast.wire.text import escape_attribute
 
 NAMESPACE = "urn:holdfast:destination"
@@ -26,11 +26,14 @@ class GeneratedOperation:
     reply_action: str = ""
 
 
-def generated_wsdl(address: str, operations: Iterable[GeneratedOperation], policy: str) -> bytes:
+def generated_wsdl(
+    address: str, operations: Iterable[GeneratedOperation], policy: str, version: PolicyVersion = "1.5"
+) -> bytes:
     """Return the document.
 
     Args:
         policy: The content of its wsp:Policy, with the prefix ``wsp``.
+        version: Of WS-Policy.
     """
     named = _named(operations)
     abstract = "".join(
@@ -49,7 +52,7 @@ def generated_wsdl(address: str, operations: Iterable[GeneratedOperation], polic
     return f"""<?xml version="1.0" encoding="utf-8"?>
 <wsdl:definitions name="Destination" targetNamespace="{NAMESPACE}" xmlns:tns="{NAMESPACE}"
     xmlns:wsdl="http://schemas.xmlsoap.org/wsdl/" xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap12/"
-    xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:wsam="{ADDRESSING_METADATA}" xmlns:wsp="{WSP}">
+    xmlns:xs="http://www.w3.org/2001/XMLSchema" xmlns:wsam="{ADDRESSING_METADATA}" xmlns:wsp="{WSP[version]}">
   <wsdl:message name="Any"><wsdl:part name="body" type="xs:anyType"/></wsdl:message>
   <wsdl:portType name="DestinationPortType">
 {abstract}  </wsdl:portType>

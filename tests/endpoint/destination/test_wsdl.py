@@ -5,7 +5,6 @@ Covers wire/generated_wsdl.py and wire/policy/writing.py.
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,10 @@ from holdfast import (
     DestinationPolicy,
     Encryption,
     Message,
+    Processor,
+    SamlTokenValidator,
     Source,
+    SymmetricBindingValidator,
     UsernameToken,
     UsernameTokenValidator,
 )
@@ -32,6 +34,7 @@ from holdfast.core.policy import Assurance
 from holdfast.core.versions import Versions
 from holdfast.wire.generated_wsdl import GeneratedOperation, generated_wsdl
 from holdfast.wire.policy.assertions import PASSWORD, TIMESTAMP
+from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.policy.writing import written
 from holdfast.wire.wsdl import Description
 
@@ -104,14 +107,33 @@ async def test_without_one_its_policy_and_actions_are_described(serve: Any) -> N
     assert (await get(f"{service.url}?xsd=xsd0"))[0] == 404
 
 
-async def test_a_generated_wsdl_is_read_by_zeep(serve: Any) -> None:
-    zeep = pytest.importorskip("zeep")
-    app = Destination(":memory:")
-    described(app)
-    url = f"{(await serve(app)).url}?wsdl"
-    client = await asyncio.to_thread(zeep.Client, url)
-    (service,) = client.wsdl.services.values()
-    assert list(service.ports["DestinationPort"].binding.all()) == ["Submit", "Price", "Price3"]
+@pytest.mark.parametrize("kind", ["open", "user names", "signatures", "symmetric", "assertions"])
+async def test_the_policy_says_the_same_in_the_version_of_older_programs(serve: Any, tmp_path: Path, kind: str) -> None:
+    shop, alice = issue("CN=shop,O=Example").files(tmp_path), issue("CN=alice,O=Example").files(tmp_path)
+    users = UsernameTokenValidator({"alice": "secret"})
+    processors: dict[str, list[Processor]] = {
+        "open": [],
+        "user names": [users],
+        "signatures": [X509(*shop, trusted=alice.certificate, encrypt=Encryption())],
+        "symmetric": [SymmetricBindingValidator(*shop, users=users)],
+        "assertions": [SamlTokenValidator({"issuer": alice.certificate}, audience=None)],
+    }
+    app = Destination(":memory:", processors=processors[kind])
+    app.on("urn:test:submit")(lambda message: "<done/>")
+    url = (await serve(app)).url
+    found = []
+    for query, namespace, other in (("", *POLICY), ("&policy=1.5", *POLICY), ("&policy=1.2", *POLICY[::-1])):
+        status, _, data = await get(f"{url}?wsdl{query}")
+        assert status == 200
+        assert namespace.encode() in data and other.encode() not in data
+        assert (b"<wsam:Addressing " in data) == (namespace == POLICY[0])
+        description = Description()
+        description.add(data, "here")
+        port = description.port()
+        found.append((port.versions, port.settings, {need.ability for need in port.needs}, description.operations()))
+    assert found[0] == found[1] == found[2]
+    status, _, refused = await get(f"{url}?wsdl&policy=2.0")
+    assert (status, b"1.5 and 1.2" in refused) == (404, True)
 
 
 VALIDATOR = UsernameTokenValidator({"alice": "secret"})

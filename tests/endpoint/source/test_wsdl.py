@@ -251,3 +251,27 @@ async def test_a_source_polls_a_service_that_demands_it(
             with pytest.raises(ConfigurationError, match="MCSupported") as raised:
                 await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", http=http)
             assert "the Source then polls" in raised.value.remedy
+
+
+async def test_a_source_that_listens_meets_the_policy_of_a_service_with_callbacks(tmp_path: Path, serve: Any) -> None:
+    """As WCF's WSDualHttpBinding: what the service has to say is posted, and its HTTP responses are empty."""
+    app = Destination(":memory:", http=holdfast.DestinationHTTP(allow_addresses=["http://127.0.0.1"]))
+    app.on(ACTION)(lambda message: f"<done>{message.body.text}</done>")
+    url = (await serve(app)).url
+    duplex = (
+        '</r:RMAssertion><c:CompositeDuplex xmlns:c="http://schemas.microsoft.com/net/2006/06/duplex"/>'
+        '<o:OneWay xmlns:o="http://schemas.microsoft.com/ws/2005/05/routing/policy"/>'
+    )
+    binding = BINDING.format(main="main.wsdl", output="").replace("</r:RMAssertion>", duplex)
+    (tmp_path / "binding.wsdl").write_text(binding)
+    (tmp_path / "main.wsdl").write_text(MAIN.format(imported="binding.wsdl", url=url))
+    with pytest.raises(ConfigurationError, match="CompositeDuplex") as raised:
+        await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:")
+    assert "SourceHTTP(listen=(host, port))" in raised.value.remedy
+    http = SourceHTTP(listen=("127.0.0.1", 0))
+    async with await Source.from_wsdl(tmp_path / "main.wsdl", ":memory:", http=http) as source:
+        reply = await source.request("<m>1</m>", action=ACTION, timeout=240)
+        assert reply.body.text == "1"
+        (outbox,) = app.running.engine.protocol.outbound.outboxes.values()
+        assert outbox.answers is not None, "the service sends in the Sequence that the source offered"
+        assert outbox.to is not None and outbox.to.startswith("http://127.0.0.1:")

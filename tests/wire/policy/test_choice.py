@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from policy_expressions import normal
 
+from holdfast import SourceHTTP
+from holdfast.endpoint.source.wsdl import abilities
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.policy.assertions import (
     AES_256_GCM,
@@ -75,8 +77,6 @@ def refusal(inside: str, able: Collection[Ability] | None = None) -> str:
 @pytest.mark.parametrize(
     ("assertion", "told"),
     [
-        ("<cdp:CompositeDuplex/>", "CompositeDuplex (messages that the service sends on its own initiative"),
-        ("<ow:OneWay/>", "OneWay (datagrams"),
         ("<tx:ATAssertion/>", "ATAssertion (distributed transactions)"),
         ("<x:Unheard/>", "Unheard (an assertion of urn:x)"),
         ('<Unheard xmlns=""/>', "Unheard (an assertion without a namespace)"),
@@ -118,10 +118,22 @@ def test_where_replies_go_is_a_demand() -> None:
     assert "Remove listen from SourceHTTP" in refusal(demanded("AnonymousResponses"), [LISTENER])
 
 
+def test_a_service_with_callbacks_demands_that_the_source_listens() -> None:
+    """As WCF's WSDualHttpBinding: its HTTP responses are empty."""
+    able = abilities(SourceHTTP(listen=("127.0.0.1", 0)), ())
+    for demanded, told in (
+        ("<cdp:CompositeDuplex/>", "CompositeDuplex (messages that the service sends on its own initiative"),
+        ("<ow:OneWay/>", "OneWay (replies to an address"),
+    ):
+        assert refusal(demanded, able) == ""
+        refused = refusal(demanded, abilities(SourceHTTP(), ()))
+        assert told in refused and "SourceHTTP(listen=(host, port))" in refused
+
+
 def test_of_several_alternatives_the_nearest_is_reported() -> None:
-    both = "<wsp:ExactlyOne><wsp:All><x:A/><x:B/></wsp:All><wsp:All>\n<cdp:CompositeDuplex/></wsp:All></wsp:ExactlyOne>"
+    both = "<wsp:ExactlyOne><wsp:All><x:A/><x:B/></wsp:All><wsp:All>\n<tx:ATAssertion/></wsp:All></wsp:ExactlyOne>"
     told = refusal(both)
-    assert "requires CompositeDuplex" in told
+    assert "requires ATAssertion" in told
     assert "line 4" in told
     assert "None of its 2 alternatives can be met; this is the nearest." in told
 

@@ -40,7 +40,7 @@ from holdfast.settings import check_seconds
 from holdfast.store import Store, shown
 from holdfast.store.address import check_location
 from holdfast.wire.generated_wsdl import generated_wsdl
-from holdfast.wire.policy.writing import written
+from holdfast.wire.policy.writing import PolicyVersion, written
 
 
 class Destination(HandlerRegistration, ASGIApplication):
@@ -153,12 +153,12 @@ class Destination(HandlerRegistration, ASGIApplication):
             self.settings.journal = to_journal(journal)
         return self
 
-    def _generated_wsdl(self, address: str) -> bytes:
+    def _generated_wsdl(self, address: str, version: PolicyVersion) -> bytes:
         is_https = address.startswith("https://")
         demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
         binds_sequences = any(one.binds_sequences for one in self._processors)
-        policy = written(self.settings.policy, demands, binds_sequences=binds_sequences)
-        return generated_wsdl(address, self.settings.table.described(), policy)
+        policy = written(self.settings.policy, demands, version, binds_sequences=binds_sequences)
+        return generated_wsdl(address, self.settings.table.described(), policy, version)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from holdfast.wire.dialects.versions import DIALECTS
 from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import PROOFS
 from holdfast.wire.policy.expressions import POLICY
+from holdfast.wire.policy.writing import WSP, PolicyVersion
 from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
 
 MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
@@ -35,6 +36,7 @@ MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
 
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
+_NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _IMPORTS = {
     f"{{{WSDL}}}import": ("wsdl", "location"),
@@ -48,13 +50,14 @@ class ServiceDescription:
 
     Args:
         given: The path of a file, or the bytes of a WSDL that is one document; None for no WSDL.
-        generate: Returns a WSDL for clients that reach the service at an address, if none is given.
+        generate: Returns a WSDL for clients that reach the service at an address, with the policy in a version, if none
+            is given.
 
     Raises:
         ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist.
     """
 
-    def __init__(self, given: str | Path | bytes | None, generate: Callable[[str], bytes]) -> None:
+    def __init__(self, given: str | Path | bytes | None, generate: Callable[[str, PolicyVersion], bytes]) -> None:
         self._generate = generate
         self._documents: dict[str, bytes] = {}
         """Query ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
@@ -146,17 +149,24 @@ class ServiceDescription:
     def give(self, exchange: Exchange) -> bool:
         """Answer a GET for ``?wsdl`` or ``?xsd=``, in any case: 200 with the document, or 404.
 
+        ``?wsdl&policy=1.2`` asks for the generated WSDL with its policy in the version that older programs read.
+
         Returns:
             Whether it was such a request.
         """
         request = exchange.request
-        word, _, value = request.target.partition("?")[2].partition("&")[0].partition("=")
+        asked, _, more = request.target.partition("?")[2].partition("&")
+        word, _, value = asked.partition("=")
         kind = word.lower().removeprefix("single")
         if kind not in ("wsdl", "xsd") or request.method not in ("GET", "HEAD"):
             return False
         key = f"{kind}={unquote(value)}" if value or kind == "xsd" else ""
         if not self._documents and not key:
-            exchange.respond(200, self._generate(_address_of(request)), b"text/xml; charset=utf-8")
+            version = next((one for one in WSP if one == dict(parse_qsl(more)).get("policy", "1.5")), None)
+            if version is not None:
+                exchange.respond(200, self._generate(_address_of(request), version), b"text/xml; charset=utf-8")
+            else:
+                exchange.respond(404, _NO_SUCH_POLICY, b"text/plain")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:

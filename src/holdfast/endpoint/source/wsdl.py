@@ -22,7 +22,15 @@ from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.profiles import BY_PREFERENCE
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import suggestion
-from holdfast.wire.policy.assertions import ANONYMOUS, CLIENT_CERTIFICATE, HTTP_BASIC, LISTENER, POLLS, Ability
+from holdfast.wire.policy.assertions import (
+    ANONYMOUS,
+    CALLBACKS,
+    CLIENT_CERTIFICATE,
+    HTTP_BASIC,
+    LISTENER,
+    POLLS,
+    Ability,
+)
 from holdfast.wire.policy.settings import for_source
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.documents import Documents, fetcher
@@ -88,7 +96,7 @@ async def read_port(documents: Documents, name: str | None, to: str | None, opti
 def abilities(network: SourceHTTP, processors: Iterable[Processor]) -> set[Ability]:
     """Return what a source with these options does, of what a policy may demand."""
     found = {ability for processor in processors for ability in processor.abilities}
-    found.add(ANONYMOUS if network.listen is None else LISTENER)
+    found.update((ANONYMOUS,) if network.listen is None else (LISTENER, CALLBACKS))
     if network.listen is None and network.poll is not False:
         found.add(POLLS)
     if any(name.lower() == "authorization" for name in network.headers or ()):
@@ -100,7 +108,8 @@ def abilities(network: SourceHTTP, processors: Iterable[Processor]) -> set[Abili
 
 def source_options(port: Port, options: Mapping[str, Any]) -> dict[str, Any]:
     """A source's options: those given, each before what the port says."""
-    said: dict[str, Any] = {"offer": port.has_replies}
+    # A WCF service sends its callbacks in a Sequence that the source offers.
+    said: dict[str, Any] = {"offer": port.has_replies or any(need.ability is CALLBACKS for need in port.needs)}
     if options.get("profile") is None:
         said["versions"] = [one for one in BY_PREFERENCE if one in port.versions]
     said |= {name: value for name, value in options.items() if value is not None}

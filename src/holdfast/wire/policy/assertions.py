@@ -172,7 +172,12 @@ POLLS = Ability(
     "replies that the client fetches with MakeConnection",
     "Remove listen and poll=False from SourceHTTP: the Source then polls.",
 )
-LISTENER = Ability("replies to an address", "Let the Source listen: http=SourceHTTP(listen=(host, port)).")
+_LISTEN = "Let the Source listen: http=SourceHTTP(listen=(host, port))"
+LISTENER = Ability("replies to an address", f"{_LISTEN}.")
+CALLBACKS = Ability(
+    "messages that the service sends on its own initiative, as with WCF's WSDualHttpBinding",
+    f"{_LISTEN}, and handle them with @source.on(action).",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,12 +538,9 @@ _SECURITY = {
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 _OTHERS = {
-    **lacking(
-        "messages that the service sends on its own initiative, as with WCF's wsDualHttpBinding",
-        NET_DUPLEX,
-        "CompositeDuplex",
-    ),
-    **lacking("datagrams without HTTP responses", NET_ROUTING, "OneWay"),
+    **rows(NET_DUPLEX, CompositeDuplex=Row(needs=(CALLBACKS,))),
+    # Each HTTP response is empty, so whatever a message causes goes to its ReplyTo.
+    **rows(NET_ROUTING, OneWay=Row(needs=(LISTENER,))),
     **lacking(".NET's binary encoding", NET_BINARY, "BinaryEncoding"),
     # Endpoints with MTOM read messages without attachments also as plain SOAP; those of WCF and CXF do.
     **rows(MTOM, OptimizedMimeSerialization=OPEN, MTOM=OPEN),

@@ -19,6 +19,7 @@ from holdfast.wire.policy.assertions import (
     BASIC_128_SHA_256,
     BASIC_256,
     BASIC_256_SHA_256,
+    CALLBACKS,
     CLIENT_CERTIFICATE,
     DERIVED_KEYS,
     ENCRYPTED_FIRST,
@@ -48,7 +49,7 @@ from holdfast.wire.policy.assertions import (
 
 _ALWAYS = frozenset({HTTPS, PROTECTED_TOKENS, CLIENT_CERTIFICATE, HTTP_BASIC})
 """What any source can do besides: it concerns the connection."""
-_NETWORKS = (frozenset({ANONYMOUS, POLLS}), frozenset({LISTENER}))
+_NETWORKS = (frozenset({ANONYMOUS, POLLS}), frozenset({LISTENER, CALLBACKS}))
 _OF_CONNECTIONS = _ALWAYS.union(*_NETWORKS)
 _OF_ENCRYPTION = (ENCRYPTED_SIGNATURES, ENCRYPTED_FIRST, RECEIVER_CERTIFICATE, OWN_ENCRYPTION_CERTIFICATE)
 """What only a source that encrypts can do."""
