@@ -54,6 +54,19 @@ _OWN_HEADERS = ("soapaction", "content-type")
 """The HTTP headers that zeep itself sets, in lower case. The source writes its own."""
 _ENVELOPE = b'<e:Envelope xmlns:e="%b"><e:Header>%b</e:Header><e:Body>%b</e:Body></e:Envelope>'
 
+_HTTP = "Holdfast makes the HTTP requests itself. Give {} as http=holdfast.SourceHTTP({})."
+_OF_ZEEP = {
+    "session": _HTTP.format("headers, certificates and proxies of the session", "headers=…, ssl_context=…, proxy=…"),
+    "client": _HTTP.format("headers, certificates and proxies of the client", "headers=…, ssl_context=…, proxy=…"),
+    "wsdl_client": _HTTP.format("headers, certificates and proxies of the client", "headers=…, ssl_context=…, proxy=…"),
+    "cache": "Leave it out: each document of the WSDL is loaded once for each transport.",
+    "timeout": "For replies, give reply_timeout; for single HTTP requests, http=holdfast.SourceHTTP(timeout=…).",
+    "operation_timeout": "Give reply_timeout, the seconds to wait for a reply.",
+    "proxy": _HTTP.format("it", "proxy=…"),
+    "verify_ssl": _HTTP.format("the authorities to trust", "ssl_context=…"),
+}
+"""Argument of zeep's own transports -> what a program gives instead."""
+
 _current: ContextVar[Call[Any] | None] = ContextVar("holdfast_zeep_call", default=None)
 
 
@@ -149,6 +162,9 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
         **options: Unpack[SourceOptions],
     ) -> None:
         super().__init__()
+        for name in options:
+            if name in _OF_ZEEP:
+                raise ConfigurationError(f"{type(self).__name__} has no argument {name!r}.", remedy=_OF_ZEEP[name])
         check_options(type(self).__name__, options, ("wsdl", "port", "to", "reply_timeout", "allow_imports"))
         check_location(store)
         check_class("port", port, str)

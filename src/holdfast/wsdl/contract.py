@@ -29,7 +29,7 @@ from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import first_defect, unusable_operations
 from holdfast.wsdl.documents import SCHEMA, Documents
-from holdfast.wsdl.fields import TYPE
+from holdfast.wsdl.fields import TYPE, as_field
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
@@ -113,8 +113,10 @@ class Contract:
         """The name of its wsdl:portType."""
         self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
         """The namespace of its envelopes."""
-        self.operations = dict(self._operations(binding))
+        refused: dict[str, str] = {}
+        self.operations = dict(self._operations(binding, refused))
         self.unusable = unusable_operations(documents, str(binding.name.text), self.operations, self._document.types)
+        self.unusable |= refused
         """Operations that the WSDL does not describe completely -> the reason."""
         for name in self.unusable:
             self.operations.pop(name, None)
@@ -213,7 +215,7 @@ class Contract:
         arguments: tuple[Any, ...]
         values: Mapping[str, Any]
         fields = _fields(operation.output)
-        if not fields and value is None:
+        if not fields and value is None and not is_bare(operation.output):
             arguments, values = (), {}
         elif len(fields) == 1 and not (isinstance(value, Mapping) and set(value) == set(fields)):
             arguments, values = (), {fields[0]: value}
@@ -395,7 +397,7 @@ class Contract:
         except ConfigurationError:  # its policy cannot be met
             return False
 
-    def _operations(self, binding: Any) -> Iterator[tuple[str, Operation]]:
+    def _operations(self, binding: Any, refused: dict[str, str]) -> Iterator[tuple[str, Operation]]:
         port_type = str(binding.port_type.name.text)
         actions = self.description.actions(port_type)
         documentation = self.description.documentation(port_type)
@@ -408,16 +410,24 @@ class Contract:
                 for fault, message in found.abstract.fault_messages.items()
                 if message.parts
             }
+            has_output = found.abstract.output_message is not None
+            try:
+                bodies = _body(found.input), _body(found.output) if has_output else None
+            except ConfigurationError as error:
+                refused[name] = error.message
+                continue
+            is_rpc = found.style == "rpc"
+            if is_rpc and bodies[1] is not None:  # WS-I Basic Profile 1.1 R2729; zeep takes the name of the message
+                bodies[1].qname = etree.QName(bodies[1].qname.namespace, f"{name}Response")
             yield (
                 name,
                 Operation(
                     name,
                     actions[name],
                     documentation.get(name, ""),
-                    _body(name, found.input),
-                    _body(name, found.output) if found.abstract.output_message is not None else None,
-                    {fault: element for fault, element in faults.items() if element is not None},
-                    found.style == "rpc",
+                    *bodies,
+                    {fault: as_field(element) for fault, element in faults.items() if element is not None},
+                    is_rpc,
                 ),
             )
 
@@ -437,19 +447,20 @@ def _document(documents: Documents) -> Document:
         ) from error
 
 
-def _body(name: str, message: Any) -> Any:
-    """zeep's element of a message's body; None if the body is empty."""
+def _body(message: Any) -> Any:
+    """Return the element of a message's body; None if the body is empty.
+
+    Raises:
+        ConfigurationError: It has several elements.
+    """
     element = message.body
     if element is None:
         return None
     if getattr(message, "_is_body_wrapped", False):
         if not element.type.elements:
             return None
-        raise ConfigurationError(
-            f"The bodies of the operation {name} have several elements, which Holdfast does not support.",
-            remedy="Use one element for each body (document style, one part).",
-        )
-    return element
+        raise ConfigurationError("a body of it has several elements: in document style, a message has one part")
+    return as_field(element)
 
 
 def _fields(element: Any) -> list[str]:
@@ -467,6 +478,11 @@ def fields(element: Any) -> dict[str, bool]:
         return {}
     found = {name: bool(one.is_optional) for name, one in kind.elements}
     return found | {name: not getattr(one, "required", False) for name, one in kind.attributes}
+
+
+def is_bare(element: Any) -> bool:
+    """Whether a body's element is one value without fields."""
+    return element is not None and not isinstance(element.type, zeep.xsd.ComplexType)
 
 
 def _tag(element: Any) -> str | None:

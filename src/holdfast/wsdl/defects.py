@@ -42,6 +42,9 @@ def unusable_operations(documents: Documents, binding: str, usable: Collection[s
     count = Counter(one.get("name", "") for one in abstract)
     found = {name: "the WSDL has several operations with that name" for name, number in count.items() if number > 1}
     by_name = {one.get("name", ""): one for one in abstract}
+    for one in bound.iterfind(f"{{{WSDL}}}operation"):
+        if any(used.get("use") == "encoded" for used in one.iterfind("*/{*}body")):
+            found[one.get("name", "")] = 'it has SOAP encoding (use="encoded"), and Holdfast needs use="literal"'
     for name in [one.get("name", "") for one in bound.iterfind(f"{{{WSDL}}}operation")]:
         if name not in usable and name not in found:
             operation = by_name.get(name)

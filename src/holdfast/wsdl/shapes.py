@@ -10,10 +10,11 @@ import zeep.xsd
 from lxml import etree
 from zeep.xsd.elements.indicators import Choice, OrderIndicator
 from zeep.xsd.types import builtins
+from zeep.xsd.types.any import AnyType
 from zeep.xsd.types.collection import ListType
 
 from holdfast.wsdl import fields
-from holdfast.wsdl.contract import Contract, Operation
+from holdfast.wsdl.contract import Contract, Operation, is_bare
 from holdfast.wsdl.documents import SCHEMA
 from holdfast.wsdl.fields import ELEMENT, TYPE
 from holdfast.wsdl.values import CONTENT
@@ -99,6 +100,10 @@ class Shapes:
         """Return the fields of an operation's input."""
         return self.fields(operation.input)
 
+    def bare_input(self, operation: Operation) -> Shape | None:
+        """Return the type of an input that is one value without fields; None for another input."""
+        return self._shape(operation.input.type, operation.input.name) if is_bare(operation.input) else None
+
     def output(self, operation: Operation) -> Field | Shape | None:
         """Return what a call returns: the only field, a structure of all fields, or None without fields."""
         if operation.output is None:
@@ -178,7 +183,7 @@ class Shapes:
         if isinstance(kind, ListType):
             item = self._shape(kind.item_type, of)
             return Shape(item.name, item.python, item.values, is_list=True)
-        name = getattr(kind, "name", None) or of
+        name = getattr(kind, "name", None) or ("anything" if type(kind) is AnyType else of)
         if not isinstance(kind, zeep.xsd.ComplexType):
             qname = str(getattr(kind, "qname", "") or "")
             python = next((text for cls, text in _PYTHON if isinstance(kind, cls)), "Any")

@@ -72,8 +72,9 @@ def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Itera
     fields = shapes.input(operation)
     ordered = [*(one for one in fields if not one.is_optional), *(one for one in fields if one.is_optional)]
     parameters = [f"{_identifier(one.name)}: {_parameter(one)}" for one in ordered]
-    bare = operation.input is not None and not fields and not hasattr(operation.input.type, "elements")
-    first = "self, value: Any, *, " if bare else "self, *, "
+    bare = shapes.bare_input(operation)
+    may_be_nil = " | None" if bare is not None and operation.input.nillable else ""
+    first = f"self, value: {_type(bare)}{may_be_nil}, *, " if bare is not None else "self, *, "
     result = _result(operation, shapes, is_blocking=is_blocking)
     start = "    def" if is_blocking else "    async def"
     yield f"{start} {_identifier(operation.name)}({first}{', '.join([*parameters, _OPTIONS])}) -> {result}:"
@@ -81,7 +82,7 @@ def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Itera
         yield f'        """{_text(operation.documentation)}"""'
     plain = [f"{one.name}={one.name}" for one in fields if _identifier(one.name) == one.name]
     other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
-    given = [_literal(operation.name), *(["value"] if bare else []), *plain, _PASSED]
+    given = [_literal(operation.name), *(["value"] if bare is not None else []), *plain, _PASSED]
     if other:
         given.append(f'**cast("dict[str, Any]", {{{", ".join(other)}}})')
     call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"

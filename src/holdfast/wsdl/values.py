@@ -77,7 +77,10 @@ def prepared(
     writer = _Preparation(substitutes, is_json=is_json)
     kind = element.type
     if not isinstance(kind, zeep.xsd.ComplexType):
-        return kind(*(writer.item(kind, value, element.name) for value in arguments), **values)
+        given = (*arguments, *values.values())
+        if len(given) != 1 or set(values) - {"value"}:
+            raise EnvelopeError(f"{element.name} is one value without fields, and {len(given)} are given.")
+        return writer.item(kind, given[0], element.name)
     kind, values = writer.typed(kind, values, "")
     arguments, values = writer.fields(kind, arguments, values, "")
     return kind(*arguments, **values)

@@ -60,11 +60,11 @@ def _lines(told: dict[str, Any]) -> Iterator[str]:
 
 
 def _operation_facts(operation: Operation, shapes: Shapes) -> dict[str, Any]:
-    output = shapes.output(operation)
+    output, bare = shapes.output(operation), shapes.bare_input(operation)
     return {
         "name": operation.name,
         "documentation": operation.documentation,
-        "takes": _signature(shapes.input(operation)),
+        "takes": _signature(shapes.input(operation)) if bare is None else _typed(bare),
         "one_way": operation.is_one_way,
         "returns": "nothing" if output is None else _typed(output),
         "action": operation.actions.request,

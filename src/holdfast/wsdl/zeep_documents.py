@@ -11,6 +11,7 @@ from copy import deepcopy
 
 from lxml import etree
 
+from holdfast.wire.wsdl import WSDL
 from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
 
 _REDEFINE = f"{{{SCHEMA}}}redefine"
@@ -34,6 +35,9 @@ def for_zeep(documents: Documents, location: str) -> bytes:
         for one in schema.iter(f"{{{SCHEMA}}}element"):
             if one.get("nillable", "").strip() in ("1", "true"):
                 one.set("nillable", "true")
+    for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}body"):
+        if len(one.get("parts", "").split()) == 1:
+            one.set("part", one.get("parts", "").strip())  # zeep looks for this attribute, which WSDL does not have
     own = _including(documents, given)
     if own and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
         root = _in_namespace(root, own)

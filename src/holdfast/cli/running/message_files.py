@@ -71,6 +71,8 @@ class MessageFiles:
     def _lines(self, name: str) -> Iterator[Outgoing]:
         with _open(name) as file:
             for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
                 where = f"{name}, line {number}"
                 if self.values is not None:
                     yield Outgoing(where, self.values.body(where, line), self.values.action, self.key)
@@ -111,7 +113,7 @@ class MessageFiles:
         total = 0
         for name in self.names:
             with Path(name).open("rb") as file:
-                total += sum(1 for _ in file)
+                total += sum(1 for line in file if line.strip())
         return total
 
 

@@ -18,21 +18,32 @@ if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
 
 
-def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict[str, Any]:
-    """Return the object in a text of JSON.
+def json_value(text: bytes, unfit: Callable[[str], ConfigurationError]) -> Any:
+    """Return the value in a text of JSON.
 
     Args:
         text: The text.
         unfit: Makes the error from the reason.
 
     Raises:
-        ConfigurationError: The text is not JSON, or not an object.
+        ConfigurationError: The text is not JSON, or an object in it has a key twice.
     """
     try:
         # A float would lose digits of an xs:decimal.
-        found = json.loads(text, parse_float=Decimal, parse_constant=_no_number)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError too
+        return json.loads(
+            text, parse_float=Decimal, parse_int=_integer, parse_constant=_no_number, object_pairs_hook=_once
+        )
+    except RecursionError:
+        raise unfit("it is nested too deeply") from None
+    except EnvelopeError as error:
+        raise unfit(error.message) from None
+    except ValueError as error:  # UnicodeDecodeError too
         raise unfit(f"it is not JSON: {error}") from error
+
+
+def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict[str, Any]:
+    """Return the object in a text of JSON; arguments and errors as for :func:`json_value`, or it is not an object."""
+    found = json_value(text, unfit)
     if not isinstance(found, dict):
         raise unfit(f"it is not an object but {type(found).__name__}")
     return found
@@ -57,9 +68,14 @@ class OperationValues:
         Raises:
             ConfigurationError: The text is not a JSON object, or its values do not fit the WSDL.
         """
-        values = json_object(text, partial(self._no_values, where))
+        from holdfast.wsdl.contract import is_bare
+
+        unfit = partial(self._no_values, where)
+        is_value = is_bare(self._operation.input)
+        values = json_value(text, unfit) if is_value else json_object(text, unfit)
+        given = ((values,), {}) if is_value else ((), values)
         try:
-            return self._contract.request(self._operation, (), values, is_json=True)
+            return self._contract.request(self._operation, *given, is_json=True)
         except EnvelopeError as error:
             raise self._no_values(where, error.message, error.remedy) from error
 
@@ -75,11 +91,13 @@ class OperationValues:
         return f" ({found.name}: {_json(found.value)})"
 
     def _no_values(self, where: str, why: str, remedy: str = "") -> ConfigurationError:
-        from holdfast.wsdl.contract import fields
+        from holdfast.wsdl.contract import fields, is_bare
 
         known = ", ".join(fields(self._operation.input)) or "none"
         command = f"holdfast wsdl {shlex.quote(self._wsdl)}"
         hint = f"Write a JSON object. Its fields are: {known}. To see their types: {command}."
+        if is_bare(self._operation.input):
+            hint = f"Write one JSON value, without fields. To see its type: {command}."
         return ConfigurationError(f"{where} has no values for the operation: {why}", remedy=remedy or hint)
 
 
@@ -104,6 +122,32 @@ def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -
 
 _NOT_FINITE = {"NaN": "NaN", "Infinity": "INF", "-Infinity": "-INF"}
 """Python's names of numbers that JSON lacks -> their names in XML."""
+
+
+def _integer(digits: str) -> int:
+    """Return an integer.
+
+    Raises:
+        EnvelopeError: Python cannot hold it.
+    """
+    try:
+        return int(digits)
+    except ValueError:
+        raise EnvelopeError(f"the number {digits[:20]}… has more digits than Python allows") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON.
+
+    Raises:
+        EnvelopeError: It has a key twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise EnvelopeError(f"it has the key {twice!r} twice in one object")
+    return found
 
 
 def _no_number(name: str) -> Never:

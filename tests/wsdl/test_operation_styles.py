@@ -1,0 +1,185 @@
+"""Operations with one bare value, in RPC style or with header parts; those that cannot be used; values in JSON."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from lxml import etree
+from one_operation import one_operation
+
+from holdfast.cli.running.message_files import MessageFiles
+from holdfast.cli.running.operation_values import OperationValues
+from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.documents import Documents
+from holdfast.wsdl.stubs import typed_module
+from holdfast.wsdl.words import in_words
+from holdfast.zeep import AsyncTransport, Transport
+
+
+def contract(wsdl: str) -> Contract:
+    with TemporaryDirectory() as place:
+        file = Path(place, "a.wsdl")
+        file.write_text(wsdl)
+        made = Contract(Documents(file, lambda url: b""))
+        made.compile_schema()
+        return made
+
+
+def bare(kind: str, attributes: str = "") -> Contract:
+    return contract(one_operation(f'<xs:element name="In" type="xs:{kind}" {attributes}/>'))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value", "shown"),
+    [
+        ("int", "5", 5, "int"),
+        ("string", '""', "", "str"),
+        ("decimal", '"1.50"', Decimal("1.50"), "Decimal"),
+        ("boolean", "false", False, "bool"),
+        ("hexBinary", '"00FF"', b"\0\xff", "bytes"),
+        ("base64Binary", '"AP8="', b"\0\xff", "bytes"),
+        ("anyType", '"a"', "a", "Any"),
+        ("NMTOKENS", '"a b"', "a b", "str"),
+    ],
+)
+def test_a_body_may_be_one_value(kind: str, text: str, value: Any, shown: str) -> None:
+    made = bare(kind)
+    do = made.operation("Do")
+    body = made.request(do, (value,), {})
+    assert made.request_values(do, body) == value
+    assert made.reply_value(do, made.reply(do, value)) == value
+    in_json = OperationValues(made, "Do", "a.wsdl")
+    assert in_json.body("it", text.encode()) == body
+    assert json.loads(in_json.reply(body)) == json.loads(text)
+    name = "anything" if kind == "anyType" else kind
+    assert f"Do({name}) -> {name}" in in_words(made)
+    assert f"def Do(self, value: {shown}, *" in typed_module(made)
+
+
+def test_one_value_may_be_nil_or_name_its_type() -> None:
+    made = bare("int", 'nillable="1"')
+    do = made.operation("Do")
+    assert made.reply_value(do, made.reply(do, None)) is None
+    assert made.request_values(do, made.request(do, (None,), {})) is None
+    assert "value: int | None, *" in typed_module(made)
+    made = bare("anySimpleType")
+    typed = {"@type": "{http://www.w3.org/2001/XMLSchema}int", "_value_1": 5}
+    found = made.operation("Do")
+    assert made.request_values(found, made.request(found, (typed,), {})) == typed
+
+
+@pytest.mark.parametrize(("given", "named"), [((), {}), ((1, 2), {}), ((1,), {"value": 2}), ((), {"timeout": 5})])
+def test_a_body_of_one_value_takes_exactly_one(given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    made = bare("int")
+    with pytest.raises(EnvelopeError, match="In is one value without fields"):
+        made.request(made.operation("Do"), given, named)
+
+
+# --- RPC style, and parts ---------------------------------------------------------------------------------------------
+
+PART = '<wsdl:part name="p" element="v:In"/>'
+RPC = (
+    one_operation(
+        '<xs:complexType name="T"><xs:sequence><xs:element name="x" type="xs:int"/></xs:sequence></xs:complexType>'
+    )
+    .replace(PART, '<wsdl:part name="a" type="xs:int"/><wsdl:part name="b" type="v:T"/>')
+    .replace("<soap:binding ", '<soap:binding style="rpc" ')
+    .replace('use="literal"', 'use="literal" namespace="urn:r"')
+)
+TWO = one_operation('<xs:element name="In" type="xs:int"/><xs:element name="Head" type="xs:int"/>').replace(
+    PART, PART + '<wsdl:part name="q" element="v:Head"/>'
+)
+
+
+def test_an_rpc_reply_has_the_name_of_its_operation() -> None:
+    made = contract(RPC)
+    do = made.operation("Do")
+    values = {"a": 0, "b": {"x": 1}}
+    body = made.request(do, (), values)
+    assert etree.fromstring(body).tag == "{urn:r}Do"
+    assert made.request_values(do, body) == values
+    reply = b'<r:DoResponse xmlns:r="urn:r"><a>0</a><b><v:x xmlns:v="urn:v">1</v:x></b></r:DoResponse>'
+    assert made.reply_value(do, reply) == values
+    assert etree.fromstring(made.reply(do, values)).tag == "{urn:r}DoResponse"
+    assert OperationValues(made, "Do", "a.wsdl").body("it", json.dumps(values).encode()) == body
+
+
+def test_a_part_in_a_header_is_none_of_the_body() -> None:
+    for output in ('<soap:body use="literal" parts="p"/>', '<soap:body parts=" p " use="literal"/>'):
+        made = contract(
+            TWO.replace('<soap:body use="literal"/>', output).replace(
+                "<wsdl:input><", '<wsdl:input><soap:header message="v:m" part="q" use="literal"/><'
+            )
+        )
+        do = made.operation("Do")
+        assert made.request_values(do, made.request(do, (5,), {})) == 5
+
+
+@pytest.mark.parametrize(
+    ("wsdl", "says"),
+    [
+        (TWO, "a body of it has several elements"),
+        (
+            RPC.replace('use="literal"', 'use="encoded" encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"'),
+            "SOAP enc",
+        ),
+    ],
+)
+def test_an_operation_that_cannot_be_used_says_why(wsdl: str, says: str) -> None:
+    made = contract(wsdl)
+    assert not made.operations
+    assert says in made.unusable["Do"]
+    with pytest.raises(ConfigurationError, match=says):
+        made.operation("Do")
+    assert "Do: not usable, because" in in_words(made)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+ONE_FIELD = one_operation(
+    '<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="a" type="xs:integer"/></xs:sequence>'
+    "</xs:complexType></xs:element>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "a": 2}', "it has the key 'a' twice in one object"),
+        ('{"a": {"b": 1, "c": 2, "b": 1}}', "it has the key 'b' twice"),
+        ("[" * 200_000, "it is nested too deeply"),
+        ('{"a":' * 200_000, "it is nested too deeply"),
+        (f'{{"a": {"9" * 5000}}}', "more digits than Python allows"),
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ("[1]", "it is not an object but list"),
+        ("", "it is not JSON"),
+    ],
+    ids=lambda one: f"{one:.30}",
+)
+def test_json_that_says_two_things_or_too_much_is_refused(text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        OperationValues(contract(ONE_FIELD), "Do", "a.wsdl").body("it", text.encode())
+
+
+def test_blank_lines_between_messages_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('\n{"a": 1}\n  \n{"a": 2}\n\n')
+    files = MessageFiles((str(file),), True, "", "", OperationValues(contract(ONE_FIELD), "Do", "a.wsdl"), False)
+    assert [one.name for one in files] == [f"{file}, line 2", f"{file}, line 4"]
+    assert files.count() == 2
+
+
+@pytest.mark.parametrize("kind", [Transport, AsyncTransport])
+@pytest.mark.parametrize(
+    ("name", "says"), [("session", "SourceHTTP"), ("cache", "loaded once"), ("timeout", "reply_timeout")]
+)
+def test_an_argument_of_zeeps_transport_has_a_hint(kind: Any, name: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"has no argument '{name}'") as caught:
+        kind(":memory:", **{name: None})
+    assert says in caught.value.remedy
