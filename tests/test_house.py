@@ -15,6 +15,8 @@ FULLEST_ROOM = 15
 """Files of a room, without its ``__init__``."""
 LONGEST_FILE = 600
 LONGEST_TEST_NAME = 80
+MOST_ARGUMENTS = 10
+"""Of a constructor, without ``self``."""
 
 
 def lines_matching(pattern: str, paths: list[Path]) -> list[str]:
@@ -142,6 +144,20 @@ def test_no_function_is_longer_than_a_page() -> None:
         if length(function) > LONGEST_FUNCTION
     ]
     assert not too_long, "\n".join(too_long)
+
+
+def test_no_constructor_has_more_arguments_than_can_be_kept_in_mind() -> None:
+    """Dataclasses of settings and records are not constructors in this sense."""
+    too_many = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                for one in node.body:
+                    if isinstance(one, ast.FunctionDef) and one.name == "__init__":
+                        given = len(one.args.args) - 1 + len(one.args.kwonlyargs)
+                        if given > MOST_ARGUMENTS:
+                            too_many.add(f"{path.relative_to(ROOT)}: {node.name}, {given} arguments")
+    assert too_many == {"src/holdfast/security/x509.py: X509, 11 arguments"}, "add none"
 
 
 def test_no_file_is_longer_than_can_be_kept_in_mind() -> None:
