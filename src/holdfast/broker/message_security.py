@@ -235,7 +235,7 @@ class HopProtection(Processor):
 
 
 def _memory(config: BrokerConfig) -> str | Path | None:
-    """Return where nonces and tokens are remembered: by a cluster where its stores are; otherwise beside the store."""
+    """Return where nonces and tokens are remembered: by a cluster where its stores are; otherwise next to the store."""
     is_node = config.cluster is not None and is_remote(config.store)  # its gateway has no store: the workers check
     return config.store_location() if is_node else nonces_of(config.store)
 

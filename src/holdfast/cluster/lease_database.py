@@ -333,7 +333,7 @@ class LeaseDatabase:
         return f"the cluster {self._memory.cluster} is not in the database, which is empty or being restored{again}"
 
     def _create(self, connection: psycopg.Connection[tuple[Any, ...]], *, are_there: bool) -> None:
-        """Create the cluster if there is none. Only a node that has never been in one does that."""
+        """Create the cluster if it does not exist. Only a node that has never been in one does that."""
         if not are_there:
             with connection.transaction():
                 connection.execute(tables.CREATION_LOCK.encode())

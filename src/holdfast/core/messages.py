@@ -309,7 +309,8 @@ class Envelope:
         sequence: The Sequence header.
         acknowledgements: Every SequenceAcknowledgement header.
         ack_requested: Every AckRequested header.
-        terminates: In only: the Sequence that a SequenceTerminate header ends beside the message (2003/03); "": none.
+        terminates: In only: the Sequence that a SequenceTerminate header ends in addition to the message (2003/03);
+            "": none.
         control: The RM protocol message in the body, None for an application's message.
         fault: The fault in the body.
         headers: Foreign header blocks, each a self-contained XML element. (Out: written as they are.)

@@ -42,7 +42,7 @@ class Worker:
             for a single worker.
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
-        remember: Called with the epoch of its store and the number of each durable batch; None: nobody remembers them.
+        remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
     """
 
     number: int

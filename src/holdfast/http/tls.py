@@ -185,7 +185,7 @@ def _unusable_chain(certificate: str, key: str | None, error: Exception) -> Conf
         )
     if b"ENCRYPTED" in private:
         return ConfigurationError(
-            f"the private key in {named} is encrypted, and an unattended process has nobody to ask for its password",
+            f"the private key in {named} is encrypted, and an unattended process cannot ask for its password",
             remedy=f"Decrypt it: openssl pkey -in {named} -out plain.pem, readable only by the endpoint's user.",
         )
     if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":

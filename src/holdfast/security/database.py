@@ -1,6 +1,6 @@
 """Where a validator remembers security sessions with their keys, in a file; and nonces too, in a database.
 
-A file is for the processes of one host. The nodes of a cluster share the database of their store, or a topic beside it
+A file is for the processes of one host. The nodes of a cluster share the database of their store, or a further topic
 in Kafka: a nonce that one of them has seen is known to all, and each of them finds the sessions that another one
 granted.
 """

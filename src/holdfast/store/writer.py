@@ -97,8 +97,8 @@ class CommitThread:
         self._patience = Patience()
         self._batches: SimpleQueue[tuple[Batch, Transaction | None] | None] = SimpleQueue()
         self._outcome: BaseException | None = None
-        # Held until a commit has an outcome, by whoever takes that. Not a SimpleQueue: the one of CPython may wait for
-        # ever if the thread is interrupted within ``get`` for longer than the timeout.
+        # Held until a commit has an outcome, by the thread that takes it. Not a SimpleQueue: that of CPython may wait
+        # for ever if the thread is interrupted within ``get`` for longer than the timeout.
         self._has_no_outcome = threading.Lock()
         self._has_no_outcome.acquire()
         self._is_waited_for = False

@@ -21,7 +21,7 @@ LONGEST_REASON = 500
 """Maximum length of a reason, which may quote a value of the body."""
 
 _NAMESPACES = re.compile(r"\{[^{}\s']*\}(?=[\w*])")
-"""Namespaces before names in libxml2's messages; a set of values, such as {'EUR', 'USD'}, is none."""
+"""Namespaces before names in libxml2's messages; a set of values, such as {'EUR', 'USD'}, is not one."""
 
 
 _LINE = re.compile(r"(?<=\.), line \d+$")

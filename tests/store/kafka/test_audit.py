@@ -168,7 +168,7 @@ NOWHERE = "message 9 of Sequence urn:s was held, and is in no queue now"
     ("more", "problem"),
     [
         (lambda: [claim(4)], "record 9 claims epoch 4, but the last one is 2"),
-        (lambda: [write(3, 4)], "record 9 has epoch 3, which nobody has claimed before"),
+        (lambda: [write(3, 4)], "record 9 has epoch 3, which no process has claimed before"),
         (lambda: [write(2, 5)], "record 9 begins write 5 after write 3"),
         (lambda: [write(2, 3)], "record 9 begins write 3 after write 3"),
         (lambda: [write(2, 4, record(4, 4), accepted(1, 4))], "the next record should be 3, but 4 is written"),

@@ -135,7 +135,7 @@ class ServiceDescription:
         word, _, value = url.partition("?")[2].partition("&")[0].partition("=")
         key = f"{word}={unquote(value)}" if value else ""
         if not url.startswith(address) or key not in self._documents:
-            raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it beside the WSDL.")
+            raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it next to the WSDL.")
         return self._written(key, address)
 
     def in_files(self, text: str, address: str) -> str:

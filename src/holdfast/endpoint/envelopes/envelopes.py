@@ -165,8 +165,8 @@ class Envelopes:
         return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
 
     def spooling_replies(self, create: Callable[[], ContentWriter]) -> Spooling:
-        """Return the same as :meth:`spooling` for requests with replies; of those that are too large it keeps the
-        headers."""
+        """Return the same as :meth:`spooling` for requests with replies. It keeps the headers of a reply that is too
+        large."""
         spooling = self.spooling(create)
         return lambda headers: spooling(headers) or HeadSpool(self.limits)
 

@@ -116,7 +116,7 @@ def check_handler(handler: Any) -> None:
 
 
 def check_runs(handler: Any) -> None:
-    """Check that a handler runs when it is called, and blocks nobody.
+    """Check that a handler runs when it is called, and does not block the event loop.
 
     Raises:
         ConfigurationError: it is not a function or another callable; it is a generator; or it is asynchronous and

@@ -59,8 +59,8 @@ RepeatKey = tuple[str, bytes, str, int]
 def repeat_key(request: Request, envelope: Envelope | None) -> RepeatKey | None:
     """Return what a repeat of a large message has in common with it; None if it belongs to no Sequence.
 
-    It is also None if the message has headers that may prove its sender: only the owner can check them, and nobody else
-    may have the answer.
+    It is also None if the message has headers that may prove its sender: only the owner can check them, and no other
+    worker may have the answer.
     """
     if envelope is None or envelope.sequence is None or envelope.headers or envelope.known_block is not None:
         return None

@@ -24,7 +24,7 @@ class AnsweringConnection(ABC):
         server: What the connections of the server share.
         transport: Where answers are written.
         write_paused: Whether the peer reads too slowly.
-        drained: Done when it has read enough; None: nobody waits for that.
+        drained: Done when it has read enough; None: no exchange waits for that.
     """
 
     __slots__ = ("drained", "server", "transport", "write_paused")

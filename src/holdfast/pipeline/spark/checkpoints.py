@@ -214,7 +214,7 @@ def refuse_nested(spark: SparkSession, out: str, checkpoint: str) -> None:
         }[is_inside]
         raise ConfigurationError(
             f"the table {out} and the checkpoint {checkpoint} {what}",
-            remedy=f"Use a directory beside the table, such as {out.rstrip('/')}.checkpoint",
+            remedy=f"Use a directory next to the table, such as {out.rstrip('/')}.checkpoint",
         )
 
 

@@ -2,7 +2,7 @@
 
 A log is read as an owner reads it (:mod:`holdfast.store.kafka.replay`), which finds claims and writes that are out of
 order, and missing records. In addition, the changes of each valid write are compared with those before it. The memory
-grows with the Sequences and queues, and with the large attachments that are stored, not with the other messages.
+grows with the Sequences and queues, and with the large stored attachments, not with the other messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.store.kafka.frames import Change, Claim, Part, decode, decode_writ
 from holdfast.store.kafka.replay import Checkpoint, Claimed, Replay, Written
 
 MOST_PROBLEMS: Final = 100
-"""Problems of one log that are kept."""
+"""Maximum number of reported problems of one log."""
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class _Held:
     """The messages of an inbound Sequence that were accepted, and wait for others.
 
     Args:
-        stored: The numbers of those that the log has.
+        stored: The numbers of the messages in the log.
         listed: The numbers that its state names.
-        unrouted: The numbers of those that go to no queue.
+        unrouted: The numbers of the messages that go to no queue.
         may_discard: Whether the Sequence has ended, and may discard messages beyond a gap.
     """
 
@@ -187,7 +187,7 @@ class LogAudit:
         if isinstance(frame, Claim) and isinstance(found, Claimed) and frame.epoch > before + 1:
             self._say(f"{where} claims epoch {frame.epoch}, but the last one is {before}.")
         elif isinstance(frame, Part) and frame.epoch > self._replay.epoch:
-            self._say(f"{where} has epoch {frame.epoch}, which nobody has claimed before.")
+            self._say(f"{where} has epoch {frame.epoch}, which no process has claimed before.")
 
     # --- the changes of a write -------------------------------------------------------------------------------------
 

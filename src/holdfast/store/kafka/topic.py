@@ -216,7 +216,7 @@ class KafkaLog:
         }
 
     def _metadata(self) -> Any:
-        """Return what Kafka tells of the topic. Wait no longer than it makes sense."""
+        """Return what Kafka reports about the topic. Wait no longer than it makes sense."""
         deadline = time.monotonic() + self._wait
         while True:
             try:

@@ -195,7 +195,7 @@ def _read(document: Document, envelope: Envelope, limits: Limits) -> None:
         envelope.body = document.body
         if not document.body and (empty := EMPTY_CONTROLS.get(envelope.action)) is not None:
             envelope.control = empty()
-    # The version of 2003/03 ends a Sequence with a header block, in a message of its own or beside another one.
+    # The version of 2003/03 ends a Sequence with a header block, alone or in addition to another message.
     if envelope.terminates and not document.body and not (envelope.sequence or envelope.control or envelope.fault):
         envelope.control, envelope.terminates = TerminateSequence(envelope.terminates), ""
     # An empty body, such as LastMessage's: only the action names the version.

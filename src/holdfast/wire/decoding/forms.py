@@ -206,7 +206,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
             except IndexError:  # the namespaces around a block do not fit
                 return None
             if at > limits.max_uri and envelope is not None:
-                check_kept(envelope, limits)  # all that is stored is in the header
+                check_kept(envelope, limits)  # everything stored is in the header
             return envelope
     return None
 

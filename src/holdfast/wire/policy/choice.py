@@ -48,7 +48,7 @@ _BY_TRANSPORT = frozenset(
     )
 )
 """Assertions that https meets if the binding is the transport (SecurityPolicy 1.2, 4 and 7.3): it signs and encrypts
-the whole message. WCF writes them beside its TransportBinding."""
+the whole message. WCF writes them next to its TransportBinding."""
 
 
 @dataclass(frozen=True, slots=True)
