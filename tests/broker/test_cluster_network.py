@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers
@@ -14,6 +15,7 @@ from packet_loss import PacketLoss
 
 from holdfast.cluster.operating.engines import engine_of
 from holdfast.cluster.operating.status import ClusterStatus
+from holdfast.exceptions import StoreAway
 
 Got = tuple[str, dict[str, list[int]]]
 
@@ -26,7 +28,9 @@ pytestmark = [
 
 async def status(brokers: Brokers) -> ClusterStatus:
     """What ``holdfast cluster status`` shows."""
-    return await asyncio.to_thread(engine_of(brokers.store).read_status, brokers.store)
+    while True:
+        with suppress(StoreAway):  # a command gives up after seconds, whatever the machine has to do
+            return await asyncio.to_thread(engine_of(brokers.store).read_status, brokers.store)
 
 
 async def wait_for_states(brokers: Brokers, **states: str) -> None:

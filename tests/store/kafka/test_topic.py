@@ -22,6 +22,7 @@ from holdfast.store import open_store, store_exists
 from holdfast.store.kafka import topic
 from holdfast.store.kafka.address import KafkaAddress, read_kafka_address
 from holdfast.store.kafka.topic import KafkaAway, KafkaLog, once_it_can
+from holdfast.testing.ports import free_ports
 
 ANSWERS = sorted(code for code in topic._PASSING if code > 0)
 SILENCES = sorted(code for code in topic._PASSING if code < 0)
@@ -60,6 +61,19 @@ def test_what_does_not_pass_or_has_waited_is_not_asked_again(quick: None, code: 
     with pytest.raises(KafkaException):
         once_it_can(call)
     assert call.calls == 1
+
+
+def test_a_client_that_did_not_reach_kafka_is_not_asked_again(tmp_path: Path) -> None:
+    """librdkafka may keep a first connection that failed, and open no other one when Kafka is back."""
+    (port,) = free_ports(1)
+    log = KafkaLog(read_kafka_address(f"kafka://127.0.0.1:{port}/orders?cache={tmp_path / 'cache'}"))
+    try:
+        before = log._admin
+        with pytest.raises(KafkaAway):
+            log.open(creates=False)
+        assert log._admin is not before
+    finally:
+        log.close()
 
 
 @pytest.mark.parametrize("is_known", [False, True])

@@ -151,11 +151,14 @@ class KafkaLog:
         self._position = -1
         self._ahead: deque[tuple[int, bytes | None]] = deque()
         self._trimming: list[Any] = []
+        self._admin = self._new_admin()
+
+    def _new_admin(self) -> AdminClient:
         try:
-            self._admin = AdminClient(self._settings())
+            return AdminClient(self._settings())
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(
-                f"Kafka's client refuses a setting of {address.shown}: {said(error)}",
+                f"Kafka's client refuses a setting of {self._address.shown}: {said(error)}",
                 remedy="Check the options of the URL against the settings of librdkafka.",
             ) from error
 
@@ -192,10 +195,15 @@ class KafkaLog:
             KafkaAway: Kafka does not answer.
             StoreFailed: Kafka refuses a request.
         """
-        with self._asking():
-            metadata = self._metadata()
-            found = self._find(creates=creates)
-            configs = self._configs()
+        try:
+            with self._asking():
+                metadata = self._metadata()
+                found = self._find(creates=creates)
+                configs = self._configs()
+        except KafkaAway:
+            # A client that has lost its first connection may never open another one, although Kafka is back.
+            self._admin = self._new_admin()
+            raise
         address = self._address
         self.partitions = len(found.partitions)
         if address.partition >= self.partitions:
