@@ -12,14 +12,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from log_world import Broken, Process, World, explore, wander
+from log_mistakes import (
+    AcceptsAnyClaim,
+    AcknowledgesBeforeConfirmed,
+    DeliversVoidRecords,
+    IgnoresEpochs,
+    TrimsBeforeTheCopyIsComplete,
+    large,
+)
+from log_world import Broken, World, explore, wander
 
 from holdfast.exceptions import StoreDamaged, StoreFormatError
 from holdfast.store.kafka.frames import (
     Claim,
     Copies,
-    Part,
-    decode,
     decode_write,
     encode_claim,
     encode_parts,
@@ -35,13 +41,6 @@ WORLDS = 40
 def small(budget: dict[str, int] | None = None, **options: Any) -> World:
     """Two processes that open the log at once, and a write of each."""
     return World([[b"a"], [b"b"]], budget, **options)
-
-
-def large(seed: int, **options: Any) -> World:
-    """Three processes, and every kind of fault. Some writes have several records, and some logs are trimmed."""
-    payloads = [[b"%d-%d" % (one, at) * (1 + 12 * (at % 3 == 1)) for at in range(5)] for one in range(1 + seed % 3)]
-    budget = {"unknown": seed % 4, "crash": seed // 3 % 4, "short end": seed // 5 % 3, "refused": seed // 7 % 3}
-    return World(payloads, budget, fewest=(150, 400, 1 << 20)[seed % 3], **options)
 
 
 def test_in_every_order_of_steps_nothing_acknowledged_is_lost_or_twice() -> None:
@@ -91,34 +90,6 @@ def test_the_worlds_write_trim_and_take_over() -> None:
 # --- mistakes that the worlds must notice ----------------------------------------------------------------------------
 
 
-class AcknowledgesBeforeConfirmed(Process):
-    def hear(self, world: World, offsets: list[int] | None) -> None:
-        self.owner.claims or offsets or world.acknowledged.append(self.write[0] if self.write else b"")
-        super().hear(world, offsets)
-
-
-class DeliversVoidRecords(Process):
-    def read(self, world: World) -> None:
-        frame = decode(world.log.records[self.replay.next], "the log")
-        super().read(world)
-        if not self.serves and isinstance(frame, Part) and frame.parts == 1 and frame.epoch < self.replay.epoch:
-            self.content.apply(Written(0, 0, frame.copies, frame.data, False))
-
-
-class TrimsBeforeTheCopyIsComplete(Replay):
-    def _follow_copy(self, first: int, copies: Copies, size: int) -> None:
-        super()._follow_copy(first, copies, size)
-        if copies & Copies.BEGINS:
-            self.trim_to = first
-
-
-class IgnoresEpochs(Replay):
-    def _part(self, offset: int, part: Part | None) -> Written | None:
-        if part is not None and not self._is_cut:
-            part = Part(self.epoch, part.serial, part.part, part.parts, part.copies, part.data)
-        return super()._part(offset, part)
-
-
 class KeepsPartsOverAClaim(Replay):
     def _claim(self, claim: Claim) -> Found:  # type: ignore[override]
         parts = self._parts
@@ -133,13 +104,6 @@ class KeepsACopyOverAClaim(Replay):
         found = super()._claim(claim)
         self._copy = copy
         return found
-
-
-class AcceptsAnyClaim(Replay):
-    def _claim(self, claim: Claim) -> Found:  # type: ignore[override]
-        if claim.epoch == self.epoch:
-            claim = Claim(self.epoch + 1, claim.name, claim.nonce, claim.at)
-        return super()._claim(claim)
 
 
 class BelievesItsClaim(LogOwner):

@@ -1,0 +1,152 @@
+"""Reliable messaging over the nodes of a cluster, on a table and on a log, and the mistakes that must be noticed.
+
+A source sends through a load balancer without stickiness to nodes that are killed, paused and cut off. Each message
+must arrive once and in order, each request must get its reply, a CreateSequence makes one Sequence, and the source
+gets no fault. The number of worlds of the nightly test is in the environment: ``CLUSTER_WORLDS=100000``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import cluster_mistakes
+import log_mistakes
+import log_world
+import pytest
+import small_leases
+from cluster_engines import Log, Table
+from cluster_world import World
+from lease_world import Broken
+
+from holdfast.exceptions import HoldfastError
+
+NIGHTLY = int(os.environ.get("CLUSTER_WORLDS", "2000"))
+"""How many worlds the nightly test runs, from seed 1000 on."""
+AT_ONCE = 250
+
+
+@pytest.mark.parametrize("engine", [Table, Log])
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_fails_messages_and_replies_arrive_once(seed: int, engine: type[Table] | type[Log]) -> None:
+    World(seed, engine).run()
+
+
+@pytest.mark.parametrize("engine", [Table, Log])
+def test_without_faults_nothing_is_sent_twice_or_waits_long(engine: type[Table] | type[Log]) -> None:
+    for seed in range(4):
+        world = World(seed, engine, is_calm=True)
+        world.run()
+        assert max(world.handled.values()) == 1 and world.now < 120.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 1000 + NIGHTLY, AT_ONCE))
+def test_in_many_more_worlds_messages_and_replies_arrive_once(first: int) -> None:
+    for seed in range(first, min(first + AT_ONCE, 1000 + NIGHTLY)):
+        World(seed, (Table, Log)[seed % 2]).run()
+
+
+def test_the_worlds_take_over_pass_on_and_repeat() -> None:
+    """Without this, the worlds might never do what they are for."""
+    worlds = [World(seed, Table) for seed in range(5)]
+    for world in worlds:
+        world.run()
+    engines = [engine for world in worlds for engine in world.engines]
+    assert sum(engine.epoch for engine in engines) > 2 * len(engines)
+    assert sum(world.counts["passed on"] for world in worlds) > 20
+    assert sum(world.counts["passed on again"] for world in worlds) > 5
+    assert sum(bool(world.counts["fenced"]) for world in worlds) > 0
+
+
+# --- mistakes that the worlds must notice -----------------------------------------------------------------------------
+
+
+def in_worlds(
+    engine: type[Table] | type[Log], seed: int, world: type[World] = World, **mistake: Any
+) -> Callable[[], None]:
+    """Run the world that is known to notice a mistake; if it no longer does, look for another one."""
+
+    def search() -> None:
+        for one in (seed, *range(400)):
+            world(one, engine, **mistake).run()
+
+    return search
+
+
+def in_logs(seed: int, **mistake: Any) -> Callable[[], None]:
+    def search() -> None:
+        for one in (seed, *range(2000)):
+            log_world.wander(log_mistakes.large(one, **mistake), one)
+
+    return search
+
+
+NOTICED: dict[str, Callable[[], None]] = {
+    "acknowledge before confirmed": in_logs(3, process=log_mistakes.AcknowledgesBeforeConfirmed),
+    "epoch not checked on replay": in_worlds(Log, 3, replay=log_mistakes.IgnoresEpochs),
+    "claim race": in_logs(2, replay=log_mistakes.AcceptsAnyClaim),
+    "trim before snapshot": in_logs(0, replay=log_mistakes.TrimsBeforeTheCopyIsComplete),
+    "void record delivered": in_logs(1, process=log_mistakes.DeliversVoidRecords),
+    "timer armed before claim": in_worlds(Table, 0, worker=cluster_mistakes.ArmsTimersBeforeItsClaim),
+    "reply kept by the old owner only": in_worlds(Table, 20, worker=cluster_mistakes.KeepsRepliesToItself),
+    "proxy retry that doubles a Create": in_worlds(Table, 17, cluster_mistakes.RepeatsACreateElsewhere),
+}
+"""The planted bugs that the simulations of a cluster must notice, each with a world that does."""
+
+
+@pytest.mark.parametrize("bug", NOTICED)
+def test_a_planted_bug_of_a_cluster_is_noticed(bug: str) -> None:
+    with pytest.raises((Broken, log_world.Broken, HoldfastError)):
+        NOTICED[bug]()
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        in_worlds(Log, 7, worker=cluster_mistakes.ArmsTimersBeforeItsClaim),
+        in_worlds(Log, 20, worker=cluster_mistakes.KeepsRepliesToItself),
+        in_worlds(Log, 14, cluster_mistakes.RepeatsACreateElsewhere),
+        in_worlds(cluster_mistakes.CommitsWithoutAFence, 81),
+        in_worlds(Table, 0, worker=cluster_mistakes.SpeaksWithoutTrust),
+    ],
+    ids=["timers, on a log", "replies, on a log", "creates, on a log", "no fence", "no trust"],
+)
+def test_a_further_mistake_of_a_cluster_is_noticed(search: Callable[[], None]) -> None:
+    with pytest.raises((Broken, HoldfastError)):
+        search()
+
+
+# --- every order of steps, while few things happen --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [({}, 2.0), ({"lost": 1}, 1.0), ({"slow": 1}, 0.5), ({"crash": 1}, 0.5), ({"pause": 1}, 0.5)],
+    ids=["nothing", "a lost answer", "a slow answer", "a crash", "a pause"],
+)
+def test_in_every_order_of_steps_of_two_nodes_nothing_is_lost_or_twice(budget: dict[str, int], seconds: float) -> None:
+    assert small_leases.explore(small_leases.World(budget, seconds=seconds), 5_000) > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("budget", "seconds"),
+    [({"pause": 1}, 4.0), ({"crash": 1}, 3.0), ({"lost": 1, "slow": 1}, 1.5), ({"pause": 1, "crash": 1}, 3.0)],
+    ids=["a pause", "a crash", "a slow answer, and a lost one", "a pause and a crash"],
+)
+def test_in_every_order_of_more_steps_nothing_is_lost_or_twice(budget: dict[str, int], seconds: float) -> None:
+    """A lease lasts two seconds."""
+    small_leases.explore(small_leases.World(budget, seconds=seconds), 2_000_000)
+
+
+class TakesEveryBatch(small_leases.Table):
+    def commit(self, epoch: int, serial: int, message: str) -> bool:
+        return super().commit(self.epoch, self.serial, message)
+
+
+@pytest.mark.nightly
+def test_a_table_without_a_fence_is_noticed_in_some_order_of_steps() -> None:
+    with pytest.raises(Broken):
+        small_leases.explore(small_leases.World({"pause": 1}, seconds=4.0, table=TakesEveryBatch), 2_000_000)
