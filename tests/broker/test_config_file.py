@@ -351,7 +351,7 @@ ROUTE = "[queues.a]\n[queues.b]\n"
             "Remove one",
         ),
         (
-            f"{FORWARDER}\nsecurity.username = 'u'\nsecurity.password_env = 'HOME'\nsecurity.conversation_version = '1.3'",
+            f"{FORWARDER}security = {{username = 'u', password_env = 'HOME', conversation_version = '1.3'}}",
             "forwarders.a.security.conversation_version",
             "'conversation' is not true",
             "Write conversation = true there, or remove conversation_version",

@@ -27,6 +27,7 @@ from holdfast import (
     MessageContext,
     MessageFlowError,
     PeerFault,
+    ProcessingError,
     SecureConversation,
     Source,
     UsernameToken,
@@ -37,12 +38,14 @@ from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, Versions
 from holdfast.endpoint.envelopes.chain import REFUSED
+from holdfast.http.exchange import Request
 from holdfast.security.database import open_database
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import WSSE, WSU
 from holdfast.security.times import read_time, write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing import lossy, pair
+from holdfast.wire import decode
 
 CAPTURES = Path(__file__).parents[1] / "data" / "vectors" / "cxf-secured"
 HASTY = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.05, floor=0.05, cap=0.2))
@@ -354,6 +357,61 @@ async def test_authenticate_is_asked_once_a_minute_for_a_right_password(tmp_path
         assert (await served.post(create(header(TEXT)))).status_code == 200
         assert (await served.post(create(header(digest_token(at=served.now))))).status_code == 500, "no digest"
     assert asked == [("alice", "secret"), ("alice", "wrong"), ("alice", "wrong"), ("alice", "secret")]
+
+
+class SlowCheck:
+    """Checks passwords in a quarter of a second of a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.time, self.now = 0.0, NOW
+        monkeypatch.setattr("holdfast.security.username_token._timer", lambda: self.time)
+        self.validator = UsernameTokenValidator(authenticate=self.check, clock=lambda: self.now)
+
+    def check(self, name: str, password: str) -> bool:
+        self.asked.append((name, password))
+        self.time += 0.25
+        return SECRETS.get(name) == password
+
+    def answer(self, peer: str, name: str, password: str) -> str:
+        """What a request of a peer is told: "" if it is accepted."""
+        data = create(header(write_token(Token(name, password, False))))
+        request = Request("POST", "/", {}, data, peer, secure=True)
+        envelope = decode(data)
+        context = MessageContext(envelope, "inbound", "destination", {}, is_answer=False, data=data, request=request)
+        try:
+            self.validator.inbound(context)
+        except (ProcessingError, MessageFlowError) as error:
+            return type(error).__name__
+        return ""
+
+
+def test_wrong_passwords_of_one_address_do_not_keep_a_destination_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowCheck(monkeypatch)
+    attacker, same_network, other = "[2001:db8::1]:5", "[2001:db8::2]:6", "192.0.2.7:5"
+    assert slow.answer(attacker, "alice", "secret") == ""
+    told = [slow.answer(attacker, f"user{number}", "guess") for number in range(100)]
+    assert told == ["ProcessingError"] * 4 + ["MessageFlowError"] * 96
+    assert len(slow.asked) == 5
+    assert slow.answer(same_network, "eve", "guess") == "MessageFlowError", "it can choose among many addresses"
+    assert slow.answer(other, "bob", "wrong") == "ProcessingError"
+    assert slow.answer(other, "bob", SECRETS["bob"]) == ""
+    slow.now += 61
+    assert slow.answer(attacker, "alice", "secret") == "", "known to be right a minute ago"
+    asked = len(slow.asked)
+    for _ in range(3600):
+        slow.now += 1
+        slow.answer(attacker, "eve", "guess")
+    assert (len(slow.asked) - asked) * 0.25 <= 1 + 3661 * 0.05, "a twentieth of the time"
+    assert len(slow.asked) > asked, "the address is not refused for ever"
+
+
+def test_failed_passwords_of_many_addresses_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.security.username_token.REMEMBERED", 3)
+    slow = SlowCheck(monkeypatch)
+    for number in range(9):
+        assert slow.answer(f"192.0.2.{number}:5", "eve", "guess") == "ProcessingError"
+    assert len(slow.validator._failed._spent) == 3
 
 
 async def test_many_spellings_of_one_name_fill_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

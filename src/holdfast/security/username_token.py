@@ -14,7 +14,9 @@ from typing import Final
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
+from holdfast.endpoint.sending.parties import party_at
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError, clause
+from holdfast.http.retry_after import spread
 from holdfast.security.contexts import SecurityContext
 from holdfast.security.header import (
     PLAIN_PASSWORD,
@@ -56,6 +58,8 @@ LIFE: Final = 300.0
 SKEW: Final = 60.0
 """Seconds that a peer's clock may be ahead or behind, as in CXF."""
 SECURITY_POLICY: Final = SECURITY_POLICIES[0]
+_LATER: Final = 20
+"""Seconds after which a sender may try another password: ten of a hash that takes a tenth of a second."""
 _SAME_STAMP: Final = 0.05
 """Seconds for which answers have the same Timestamp."""
 _TIMESTAMPED: Final = "holdfast.security.timestamped"
@@ -64,6 +68,11 @@ MAX_WHY: Final = 500
 """Maximum characters of the reason for which an answer is not accepted: it may have names that the peer chose."""
 REMEMBERED: Final = 10_000
 """Maximum number of user names for which an answer of ``authenticate`` is remembered."""
+MOST_FAILING: Final = 1.0
+"""Seconds that ``authenticate`` may take for wrong passwords of one network address, one after the other."""
+FAILING_SHARE: Final = 0.05
+"""Share of the time that it may take for them after that."""
+_timer = time.perf_counter
 _UNKNOWN: Final = "\0"
 """Compared with the password of an unknown user, so that the refusal takes as long."""
 
@@ -75,6 +84,34 @@ def digest_of(nonce: bytes, created: str, password: str) -> str:
     """
     digest = hashlib.sha1(nonce + (created + password).encode()).digest()
     return binascii.b2a_base64(digest, newline=False).decode()
+
+
+class FailedPasswords:
+    """The time that wrong passwords took, for each network address.
+
+    A slow password hash protects passwords that were stolen. Without a limit, anyone could keep the endpoint busy with
+    it: wrong passwords cannot be remembered as right ones are.
+    """
+
+    def __init__(self) -> None:
+        self._spent: dict[str, tuple[float, float]] = {}
+        """Address -> seconds that count against it, and since when."""
+
+    def exceed(self, address: str, now: float) -> bool:
+        """Return whether an address must wait before another password of it is tried."""
+        return self._left(address, now) >= MOST_FAILING
+
+    def add(self, address: str, seconds: float, now: float) -> None:
+        """Count the time for a wrong password."""
+        left = self._left(address, now)
+        self._spent.pop(address, None)
+        if len(self._spent) >= REMEMBERED:
+            del self._spent[next(iter(self._spent))]
+        self._spent[address] = left + seconds, now
+
+    def _left(self, address: str, now: float) -> float:
+        seconds, since = self._spent.get(address, (0.0, now))
+        return max(0.0, seconds - FAILING_SHARE * max(0.0, now - since))
 
 
 class UsernameToken(Processor):
@@ -167,7 +204,9 @@ class UsernameTokenValidator(Processor):
         authenticate: Instead of ``passwords``: a function of a user name and a password that returns whether they
             belong together. It runs in the event loop (with ``nonces`` at a URL: in another thread), so it must not
             wait; what it accepts is remembered for ``remember`` seconds, so a slow password hash runs once a minute for
-            each user.
+            each user. Wrong passwords of one network address take a second at most, and then a twentieth of the time:
+            further ones are answered with HTTP 503. It must accept one spelling of each name only, because another
+            spelling is another user.
         nonces: A file that remembers tokens over restarts. The directory with its name and ``-nonces``, next to it, has
             the nonces. Several processes may share both. Or the URL of a PostgreSQL database, which several hosts may
             share. None: in memory, so that a restart ends the sessions of WCF's clients. File and database contain
@@ -237,6 +276,7 @@ class UsernameTokenValidator(Processor):
         self._salt = secrets.token_bytes(16)
         self._accepted: dict[str, tuple[bytes, float]] = {}
         """User -> a hash of the password that ``authenticate`` accepted, and until when that counts."""
+        self._failed = FailedPasswords()
         self._stamps: dict[SOAP, tuple[float, bytes]] = {}
         self._plain = PlainTextWarning(PLAIN_PASSWORD)
 
@@ -314,10 +354,10 @@ class UsernameTokenValidator(Processor):
         Raises:
             Invalid: It is malformed, old or absent.
             Unproven: It is not the user's password.
-            MessageFlowError: It was used before.
+            MessageFlowError: It was used before, or too many passwords of its sender were wrong.
         """
         token = self._token_of(security, now)
-        why = self._refusal(token, now)
+        why = self._refusal(context, token, now)
         if why:
             raise Unproven(why)
         if token.nonce and not self._is_new(token, now):
@@ -360,14 +400,14 @@ class UsernameTokenValidator(Processor):
             check_times(token.created_at, None, now, self.life, self.skew)
         return token
 
-    def _refusal(self, token: Token, now: float) -> str:
+    def _refusal(self, context: MessageContext, token: Token, now: float) -> str:
         """Return why a token does not prove its user, "" if it does."""
         if self._require_digest and not token.is_digest:
             return "the password is in plain text"
         if self._password_of is None and token.is_digest:
             return "authenticate= cannot check a digest; passwords= can"
         if self._password_of is None:
-            return "" if self._is_authentic(token, now) else _WRONG
+            return "" if self._is_authentic(context, token, now) else _WRONG
         known = self._password_of(token.name)
         password = _UNKNOWN if known is None else known
         wanted = digest_of(token.nonce, token.created, password) if token.is_digest else password
@@ -384,13 +424,20 @@ class UsernameTokenValidator(Processor):
         digest = hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
         return self.nonces.is_new(token.created_at, digest, token.created_at + self.life + self.skew, now)
 
-    def _is_authentic(self, token: Token, now: float) -> bool:
+    def _is_authentic(self, context: MessageContext, token: Token, now: float) -> bool:
         assert self._authenticate is not None
         proof = hashlib.blake2b(token.password.encode(), key=self._salt).digest()
         known, until = self._accepted.get(token.name, (b"", 0.0))
-        if now < until and hmac.compare_digest(proof, known):
+        was_right = hmac.compare_digest(proof, known)
+        if was_right and now < until:
             return True
+        address = party_at(context.peer)
+        if not was_right and self._failed.exceed(address, now):
+            tell_refusal(context, "wrong passwords from its address took too long", token.name)
+            raise MessageFlowError("Too many passwords were wrong. Send the message later.", retry_after=spread(_LATER))
+        begun = _timer()
         if not self._authenticate(token.name, token.password):
+            self._failed.add(address, _timer() - begun, now)
             return False
         # One user may have many names here: a directory may ignore their case, or blanks.
         if len(self._accepted) >= REMEMBERED:

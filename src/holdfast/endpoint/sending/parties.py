@@ -24,9 +24,7 @@ def party_of(request: Request) -> str:
     proven = _proven_party(request)
     if proven:
         return in_session(request.session, proven) if request.session else proven
-    if request.peer is None:
-        return ""
-    return _party_at(request.peer.rpartition(":")[0].strip("[]"))
+    return party_at(request.peer)
 
 
 def _proven_party(request: Request) -> str:
@@ -36,6 +34,11 @@ def _proven_party(request: Request) -> str:
         owner = f"{CERTIFIED}{known or certificate.sha256}"
         return f"{owner}, {USER}{request.user}" if request.user else owner
     return f"{USER}{request.user}" if request.user else ""
+
+
+def party_at(peer: str | None) -> str:
+    """Return the network address of an ``"address:port"`` as a party; "" if it is not known."""
+    return "" if peer is None else _party_at(peer.rpartition(":")[0].strip("[]"))
 
 
 @lru_cache(1024)
