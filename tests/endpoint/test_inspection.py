@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Destination, Source
-from holdfast.core.records import Batch, Record
 from holdfast.endpoint.inspection import describe_protocol, describe_snapshot
 from holdfast.store.rocksdb.store import RocksDBStore
 
@@ -83,17 +82,3 @@ async def test_messages_that_wait_for_a_sequence_are_shown_with_the_reason(
             assert shown["state"] in ("none", "creating")
             assert (shown["identifier"], shown["key"], shown["to"], shown["waiting"]) == ("", "UA", url, 3)
             assert (shown["ranges"], shown["count"]) == ("none", 0)
-
-
-def test_outboxes_that_a_version_without_cursors_for_them_has_stored_are_shown(tmp_path: Path) -> None:
-    described = {"kind": "outbox", "to": "http://127.0.0.1:9/", "partitions": 1, "choices": [], "left_out": []}
-    batch = Batch()
-    batch.queues["outbox/A"] = {**described, "key": "A", "stopped": ""}
-    batch.queues["outbox/B"] = {**described, "key": "B", "stopped": "CreateSequenceRefused"}
-    batch.appends += [("outbox/B", 0, 0, Record("B", 0, ACTION, b"<a/>", 0.0))]
-    store = RocksDBStore(tmp_path / "stopped")
-    store.commit(batch)
-    store.close()
-    (shown,) = look(tmp_path / "stopped", 0.0)
-    assert (shown["key"], shown["state"], shown["waiting"]) == ("B", "none", 1)
-    assert (shown["suspended"], shown["age"]) == ("CreateSequenceRefused", None)

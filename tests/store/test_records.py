@@ -66,14 +66,6 @@ def test_a_record_with_references_stays_whole(record):
         assert layout.emptied([data], layout.LARGE_FIELDS) == [data]
 
 
-@given(any_record)
-def test_a_record_of_format_1_is_still_read(record):
-    record.released_at, record.transport = None, b""
-    fields = [getattr(record, name) for name in Record.__slots__][:12]
-    assert layout.decode_record(msgspec.msgpack.encode([1, *fields])) == record
-    assert record.delivered_at == record.received_at
-
-
 @given(any_record, st.floats(0, 1e11))
 def test_a_released_record_says_when_it_was_delivered_and_is_else_the_same(record, now):
     released = layout.decode_record(layout.release_record(layout.encode_record(record), now))

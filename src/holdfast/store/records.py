@@ -1,7 +1,7 @@
 """The encoding of records, states and keys in a store. Independent of engine and protocol.
 
 A record is a MessagePack array: a format number, then the fields of :class:`Record` in their order. A field added later
-gets a higher format number; :func:`decode_record` still reads the older formats.
+gets a higher format number; :func:`decode_record` still reads the older formats, from 2 on.
 
 A key is a tag byte, a length-prefixed name, and numbers as eight big-endian bytes. So the order of the bytes is the
 order of the numbers, and all keys of one partition or one Sequence are one contiguous range.
@@ -19,7 +19,6 @@ from holdfast.core.records import Record, State
 from holdfast.exceptions import StoreFormatError
 
 RECORD_FORMAT = 2
-"""1: without ``released_at`` and ``transport``."""
 ATTACHMENTS_FORMAT = 3
 """The same with ``attachments`` at the end. A record without attachments has RECORD_FORMAT, so that readers need to
 know only one form of the usual record."""
@@ -42,11 +41,9 @@ PREFIX_END = b"\xff" * 9
 """Appended to the prefix of a partition or sequence, it sorts after every key of it (numbers have eight bytes, names
 are UTF-8, which has no 0xff)."""
 
-_FIELDS_OF_1 = 12
 _FIELDS_OF_3 = 15
 _FIELDS_OF_4 = 17
 
-_OTHERS = {(1, _FIELDS_OF_1), (ATTACHMENTS_FORMAT, _FIELDS_OF_3)}
 _NAMES = tuple(field.name for field in fields(Record))[:_FIELDS_OF_3]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -107,7 +104,7 @@ def decode_record(data: bytes) -> Record:
     """
     try:
         version, *values = _decode(data)
-        if version == RECORD_FORMAT or (version, len(values)) in _OTHERS:
+        if version == RECORD_FORMAT or (version, len(values)) == (ATTACHMENTS_FORMAT, _FIELDS_OF_3):
             return Record(*values)
         if (version, len(values)) == (REFERENCES_FORMAT, _FIELDS_OF_4):
             *older, parameters, fault_to = values
@@ -121,7 +118,7 @@ def decode_record(data: bytes) -> Record:
             remedy="The store is damaged or was not written by Holdfast: restore it from a copy.",
         ) from error
     raise StoreFormatError(
-        f"A record has format {version}, but this version reads 1 to {REFERENCES_FORMAT}.",
+        f"A record has format {version}, but this version reads {RECORD_FORMAT} to {REFERENCES_FORMAT}.",
         remedy="Use the version of Holdfast that wrote it, or a newer one.",
     )
 

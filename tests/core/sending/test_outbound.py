@@ -310,7 +310,6 @@ OLD_FORM = {
     "offer": None,
     "message_ids": {"CreateSequence": "urn:create"},
     "end_wanted": False,
-    "suspended": "",
     "last_fault": "",
     "expires": None,
     "expires_at": None,
@@ -318,7 +317,7 @@ OLD_FORM = {
 """An outbound Sequence as it was saved before its end and its outbox had states of their own."""
 
 
-def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sending, Outbox]:
+def reading(old: dict[str, Any], *bodies: str) -> tuple[Sending, Outbox]:
     """An endpoint that reads back what an earlier version saved."""
     first = Sending()
     outbox = first.open()
@@ -327,27 +326,9 @@ def reading(old: dict[str, Any], *bodies: str, stopped: str = "") -> tuple[Sendi
     batch = Batch()
     batch.sequences.update(dict.fromkeys(saved.sequences))
     batch.sequences["urn:create"] = OLD_FORM | old
-    if stopped:
-        outbox.lifecycle.stop(stopped)
-        batch.cursors[outbox.records.queue.name, 0, outbox.records.cursor] = outbox.about() | {"offset": 0}
     first.store.commit(batch)
     sending = Sending(first.store)
     return sending, sending.open()
-
-
-def test_a_granted_sequence_that_was_saved_as_suspended_goes_on() -> None:
-    sending, outbox = reading({"suspended": "not durable yet"}, "1")
-    assert bodies(sending.take()) == ["1"]
-    assert not outbox.lifecycle.stopped
-
-
-@pytest.mark.parametrize("stopped", ["", "cannot be written"])
-def test_a_sequence_saved_as_suspended_with_a_reason_stays_stopped(stopped: str) -> None:
-    sending, outbox = reading({"suspended": "cannot be written"}, "1", stopped=stopped)
-    assert sending.take() == []
-    assert outbox.lifecycle.stopped == "cannot be written"
-    outbox.resume(sending.choices, sending.now)
-    assert bodies(sending.take()) == ["1"]
 
 
 @pytest.mark.parametrize("state", ["created", "rollover"])
@@ -470,35 +451,6 @@ def test_a_message_that_cannot_be_written_stops_its_outbox_and_is_named() -> Non
     assert (stopped.reason, stopped.refused) == ("no XML", ("urn:s:a", 2))
     assert outbox.lifecycle.stopped
     assert sending.wait(60.0) == []
-
-
-# --- stores of earlier versions ---------------------------------------------------------------------------------------
-
-
-def test_a_store_without_cursors_for_outboxes_continues_and_is_upgraded() -> None:
-    sending = Sending(window=2, initial_window=2)
-    outbox, sent = sending.opened("a", "1", "2", "3", "4")
-    sending.acknowledge(sent[0], (1, 1))
-    discard(sending.protocol.outbound, outbox, 3, sending.now)
-    sending.settle()
-    store = sending.store
-    (cursor,) = [(key, state) for key, state in store.load().cursors.items()]
-    assert cursor[0] == ("outbox/a", 0, "outbound/a")
-    old = {name: value for name, value in cursor[1].items() if name not in ("offset", "at")}
-    description = {"kind": "outbox", "key": "a", "partitions": 1, **old}
-    store.commit(Batch(queues={"outbox/a": description}, cursors={cursor[0]: None}))
-
-    sending = Sending(store, window=2, initial_window=2)
-    outbox = sending.protocol.outbound.outboxes["a"]
-    assert (outbox.to, outbox.records.first, outbox.records.end, outbox.records.is_acknowledged(3)) == (TO, 1, 4, True)
-    sent = sending.take()
-    assert [(one.number, one.envelope.body) for one in sent] == [(2, b"2"), (3, b"3")]
-    upgraded = store.load()
-    assert "key" not in upgraded.queues["outbox/a"]
-    assert upgraded.cursors[cursor[0]]["to"] == TO
-    assert (
-        Sending(store).protocol.outbound.outboxes["a"].records.left_out.to_state() == outbox.records.left_out.to_state()
-    )
 
 
 # --- giving up a message ----------------------------------------------------------------------------------------------

@@ -210,16 +210,6 @@ def test_what_stands_is_what_was_durable_last():
     assert told == [("handled stands", None, 0, 2), ("stands", 1, None, 7)]
 
 
-def test_a_state_of_an_older_version_without_a_behavior_stands_as_it_was_saved():
-    one, saved = collector(), state([1, 4])
-    del saved["behavior"]
-    one.recover(Snapshot(sequences={ONE: saved}))
-    rows_of(one)
-    one.stand([])
-    (row,) = [row for row in rows_of(one) if row["event"] == "stands"]
-    assert (row["number"], row["count"]) == (1, 4)
-
-
 def test_nothing_is_kept_of_an_outbox_after_its_queue_was_deleted():
     one = collector()
     before = entries(one)

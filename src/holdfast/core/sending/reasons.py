@@ -15,9 +15,6 @@ from holdfast.core.messages import Fault
 from holdfast.core.states.outbound import SourceEvent
 from holdfast.core.versions import Capabilities
 
-NOT_DURABLE_YET = "not durable yet"
-"""Formerly saved of a Sequence from CreateSequenceResponse until that was durable."""
-
 UNSENDABLE = "cannot be written"
 """Why an outbox is stopped: no envelope can hold its next message."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
@@ -13,7 +12,6 @@ from holdfast.core.sending.identifier_claims import GrantedIdentifier
 from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
-from holdfast.core.sending.reasons import NOT_DURABLE_YET
 from holdfast.core.states.outbound import SourceState
 
 
@@ -26,20 +24,14 @@ def recover_outbound(
         queue = queues.recover(name, parts[name], now)
         if partition >= len(queue.partitions):
             continue  # opening the queue will fail
-        is_new = OUTBOUND + key not in queue.cursors
         outbox = registry.make(key, queue, partition, about.get("to"), hooks)
         outbox.recover(about)
-        if is_new:  # a version that had no cursor for it left all this in the queue's description
-            queue.description.save()
-            outbox.save()
     for state in snapshot.sequences.values():
         if state["role"] != "source":
             continue
         outbox = _recovered_outbox(registry, hooks, queues, state, parts, now)
         available = outbox.records.run_end(state["start"]) - state["start"]
         source = RMSource.from_state(state, outbox.policy, available, now)
-        if state.get("suspended", NOT_DURABLE_YET) not in ("", NOT_DURABLE_YET) and not outbox.lifecycle.stopped:
-            outbox.lifecycle.stop(state["suspended"])  # as it was saved once: with the Sequence
         # The process died before CreateSequence left, with the Sequence already durable.
         if source.state is SourceState.NONE and not source.polled:
             source.create(now)

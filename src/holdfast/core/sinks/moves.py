@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from zlib import crc32
 
 from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Effect
@@ -14,11 +13,9 @@ from holdfast.core.receiving.inbound import Inbound
 from holdfast.core.records import Record
 from holdfast.core.sinks.parts import Parts
 from holdfast.core.sinks.sink import SINK, Part, Sink, message_ids_of, sequence_of
-from holdfast.core.staged_blocks import ROW_BYTES, Place, Rows, Run, unpack
+from holdfast.core.staged_blocks import Place, Rows, Run, unpack
 from holdfast.exceptions import StoreError
 
-CHUNK = 1000
-"""Rows that move at a time, if each is a record."""
 LOOK_AGAIN = 1.0
 """Seconds until a retry for rows that wait for a full or missing queue, and for sinks that wait for them."""
 
@@ -55,11 +52,11 @@ class Moves:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Move no further chunk; the next start resumes."""
+        """Move no further block; the next start resumes."""
         self._is_stopped = True
 
     def go_on(self, sink: Sink, now: float) -> None:
-        """Read the next chunk of published rows."""
+        """Read the next block of published rows."""
         # One block of a sink at a time, so the rows of a key keep their order.
         if sink.is_busy or not sink.moving or self._is_stopped:
             return
@@ -69,17 +66,14 @@ class Moves:
             return
         sink.is_busy = True
         part = sink.moving[0]
-        first, end = part.queue.partitions[0].first, part.queue.partitions[0].end
-        part.queue.records.want(
-            0, first, min(first + CHUNK, end) if part.is_by_row else first + 1, partial(self._read, sink)
-        )
+        first = part.queue.partitions[0].first
+        part.queue.records.want(0, first, first + 1, partial(self._read, sink))
 
     def _read(self, sink: Sink, found: list[tuple[int, Record]], now: float) -> None:
         part = sink.moving[0]
         first = part.queue.partitions[0].first
         assert found and found[0][0] == first, (sink.name, part.token, first)  # the store keeps it for the sink
-        take = self._take_rows if part.is_by_row else self._take_block
-        arriving, waits_for = take(sink, part, found, now)
+        arriving, waits_for = self._take_block(sink, part, found, now)
         if not arriving:
             sink.is_busy = False
             self._wait(sink, waits_for, now)
@@ -155,32 +149,6 @@ class Moves:
             into[0].append(highest[partition])
             into[1].append(place)
         return gathered, ""
-
-    def _take_rows(
-        self, sink: Sink, part: Part, found: list[tuple[int, Record]], now: float
-    ) -> tuple[list[Arriving], str]:
-        """Move rows of a part of single records, each with its key as Sequence and its queue's name."""
-        arriving: list[Arriving] = []
-        waits_for = ""
-        highest = self._numbers(sink, part)
-        for _, record in found:
-            queue = self._open_queue(record.transport.decode())
-            if isinstance(queue, str):
-                waits_for = queue
-                break
-            partition = crc32(record.sequence.encode()) % len(highest)
-            highest[partition] += 1
-            size = len(record.body) + len(record.headers) + ROW_BYTES
-            record.sequence = sequence_of(part.sequence, partition)
-            record.message_number = highest[partition]
-            if record.message_id is None:
-                record.message_id = f"{message_ids_of(record.sequence)}{record.message_number:012x}"
-            record.released_at, record.transport = now, b""
-            arriving.append((queue, partition, queue.records.append(partition, record), 1))
-            self._parts.left(part, size)
-        part.moved += len(arriving)
-        part.queue.records.delete_below(0, part.moved)
-        return arriving, waits_for
 
     def _wait(self, sink: Sink, why: str, now: float) -> None:
         if why != sink.waits_for:

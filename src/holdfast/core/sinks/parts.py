@@ -81,9 +81,7 @@ class Parts:
         part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])
         if state["number"] is not None:
             part.publish(state.get("sequence", key_of(queue)), state["number"])
-        part.is_by_row = "rows" not in state
-        one = queue.partitions[0]
-        part.staged, part.moved, part.begun = state.get("rows", (one.end, one.first, 0))
+        part.staged, part.moved, part.begun = state["rows"]
         self._next = max(self._next, int(name.rpartition("/")[2]) + 1)
         self.bytes += part.bytes
         self.count += 1

@@ -120,8 +120,6 @@ class Part:
     """Number of these rows moved into their queues."""
     begun: int = 0
     """Number of moved rows that belong to the first remaining block."""
-    is_by_row: bool = False
-    """Whether each of its rows is a single record, as written by versions without blocks."""
 
     @property
     def rows(self) -> int:
@@ -131,7 +129,7 @@ class Part:
         """Return the state to save until all rows are in their queues."""
         said = {"token": self.token, "query": self.query, "batch": self.batch, "at": self.at, "bytes": self.bytes}
         said |= {"number": self.first_number, "sequence": self.sequence}
-        return said if self.is_by_row else said | {"rows": [self.staged, self.moved, self.begun]}
+        return said | {"rows": [self.staged, self.moved, self.begun]}
 
     def publish(self, sequence: str, first_number: int) -> None:
         """Publish its rows under this name, to move into their queues."""

@@ -455,18 +455,13 @@ class Sinks:
             state["identifier"],
             state["query"],
             queue,
-            AcknowledgementRanges.from_state(state["done"] if "done" in state else _up_to(state["last"])),
+            AcknowledgementRanges.from_state(state["done"]),
             state["rows"],
             state["published"],
-            {query: done if isinstance(done, list) else _up_to(done) for query, done in state["former"].items()},
+            dict(state["former"]),
             numbers=state.get("numbers", {}),
             attempt=state.get("attempt"),
             final_at=state.get("final"),
             is_sure=state.get("sure", True),
             is_forgotten=state["forgotten"],
         )
-
-
-def _up_to(last: int | None) -> list[int]:
-    """Return the ranges of a state saved by a version without ranges."""
-    return [] if last is None else [1, last + 1]

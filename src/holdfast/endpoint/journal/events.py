@@ -450,9 +450,8 @@ def _short(text: str) -> str:
 
 
 def _promise(policy: DestinationPolicy, state: State) -> str:
-    """Return the assurance of a Sequence. Stores of older versions do not contain its IncompleteSequenceBehavior."""
-    behavior = state.get("behavior")
-    return f"{policy.assurance}, {behavior}" if behavior else str(policy.assurance)
+    """Return the assurance of a Sequence, and its IncompleteSequenceBehavior."""
+    return f"{policy.assurance}, {state['behavior']}"
 
 
 def _is_done(state: State) -> bool:

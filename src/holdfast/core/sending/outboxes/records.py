@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from holdfast.core.commit import Opened
 from holdfast.core.queues.cursors import OUTBOUND
-from holdfast.core.queues.description import OUTBOX
 from holdfast.core.queues.partitions import Partition
 from holdfast.core.queues.queue import Queue
 from holdfast.core.ranges import AcknowledgementRanges
@@ -71,15 +70,10 @@ class StoredOutbox(NamedTuple):
 
 
 def stored_outboxes(snapshot: Snapshot) -> Iterator[StoredOutbox]:
-    """Yield every outbox with a stored cursor or description, in the order of their cursors."""
-    known = set()
+    """Yield every outbox with a stored cursor, in the order of their cursors."""
     for (queue, partition, name), state in snapshot.cursors.items():
         if name.startswith(OUTBOUND):
-            known.add(name)
             yield StoredOutbox(name.removeprefix(OUTBOUND), queue, partition, state)
-    for queue, state in snapshot.queues.items():  # written by a version without cursors of outboxes
-        if state.get("kind") == OUTBOX and "key" in state and OUTBOUND + state["key"] not in known:
-            yield StoredOutbox(state["key"], queue, 0, state)
 
 
 class OutboxRecords:
