@@ -35,7 +35,7 @@ def test_a_request_that_is_lost_is_sent_again_at_once_and_then_at_the_next_looks
     assert look(passage, None, 0.3) is Move.ASK
 
 
-def test_a_process_that_does_not_serve_the_worker_is_not_asked_again_before_the_next_look() -> None:
+def test_a_process_that_does_not_serve_the_worker_is_asked_again_at_the_next_look() -> None:
     passage = Passage(0.0, 0)
     ask(passage, THERE, 0.0)
     assert passage.failed("it has moved", 0.1, is_lost=False) is Move.NOTHING
