@@ -15,7 +15,7 @@ from balancer import Balancer
 from broker_cluster import NAMES, PARTITIONS, ROUNDS, Brokers
 from databases import Server
 from interop_cells import cell
-from java_contract import LIVE, PATIENCE, Caller, Operation
+from java_contract import BAD, LIVE, PATIENCE, Caller, Operation
 from java_peer import NAMESPACE, JavaPeer
 from java_stacks import cxf as words
 from waiting import until
@@ -23,6 +23,7 @@ from waiting import until
 import holdfast
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [
     *LIVE,
@@ -89,6 +90,15 @@ async def test_cxf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
     await call_through(cxf, versions, operation, trouble, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
 
 
+@pytest.mark.parametrize("versions", [RM10, RM11], ids=["rm1.0", "rm1.1"])
+@cell(setup="a cluster, four clients", pattern="one-way", fault="one of three brokers killed", network=BAD)
+async def test_cxf_clients_of_a_lossy_cluster_do_not_notice_that_a_broker_is_killed(
+    cxf: JavaPeer, versions: holdfast.Versions, tmp_path: Path, servers: Callable[[str], Server]
+) -> None:
+    store = servers("postgresql").new_url()
+    await call_through(cxf, versions, "notify", "killed", Brokers, tmp_path, store, faults=BAD)
+
+
 async def call_through(
     cxf: JavaPeer,
     versions: holdfast.Versions,
@@ -98,6 +108,7 @@ async def call_through(
     directory: Path,
     store: str,
     rounds: int = 1,
+    faults: Faults = Faults(),  # noqa: B008 # a value, and never changed
 ) -> None:
     """Let clients call through a cluster while one of its brokers is killed or paused."""
     ledger = Ledger()
@@ -110,11 +121,14 @@ async def call_through(
     keys = [f"k{number}" for number in range(CLIENTS)]
     try:
         await brokers.start(*NAMES)
-        async with Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer:
+        async with (
+            Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+            LossyProxy(balancer.url, faults, seed=3) as network,
+        ):
             callers = {
                 key: Caller(
                     cxf,
-                    await cxf.ask("connect", url=balancer.url, key=key, decoupled=False, **setup),
+                    await cxf.ask("connect", url=network.url, key=key, decoupled=False, **setup),
                     operation,
                 )
                 for key in keys

@@ -22,8 +22,11 @@ from waiting import until
 from wcf.grids import each_version
 from wcf.https import context_in, tls_before
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
+from wcf.network import changing_network
 from wcf.outage import Outage
 from wcf.wire import Profile
+
+from holdfast.testing.proxy import Faults
 
 pytestmark = [
     pytest.mark.interop,
@@ -34,6 +37,10 @@ pytestmark = [
     cell(peer="WCF", role="destination", broker="broker"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked"),
 ]
+
+
+LIGHT = Faults(lose_request=0.05, lose_response=0.05)
+"""Each loss may cost a client seconds: see ``wcf.network``. Six clients have enough of them."""
 
 
 @pytest.mark.nightly
@@ -63,6 +70,16 @@ async def test_wcf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
     await call_through(profile, trouble, outage, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
 
 
+@pytest.mark.nightly
+@each_version
+@cell(pattern="mixed", setup="a cluster, six clients", fault="one of three brokers killed", network=LIGHT)
+async def test_wcf_clients_of_a_lossy_cluster_do_not_notice_that_a_broker_is_killed(
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
+) -> None:
+    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
+    await call_through(profile, "killed", outage, Brokers, tmp_path, store, faults=LIGHT)
+
+
 async def call_through(
     profile: Profile,
     trouble: str,
@@ -71,14 +88,18 @@ async def call_through(
     directory: Path,
     store: str,
     rounds: int = 1,
+    faults: Faults = Faults(),  # noqa: B008 # a value, and never changed
 ) -> None:
     """Let clients call through a cluster while one of its brokers is killed or paused."""
     brokers = cluster(directory, store, outage.service.url)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
-            async with Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer:
-                clients = [LiveWCFClient(balancer.url, key=f"k{n}", **versions_of(profile)) for n in range(6)]
+            async with (
+                Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+                changing_network(balancer.url, [faults] * 100, seed=7) as network,
+            ):
+                clients = [LiveWCFClient(network.url, key=f"k{n}", **versions_of(profile)) for n in range(6)]
                 calls = [asyncio.create_task(one.run("open; echo 1..20; notify 21..30; close")) for one in clients]
                 await until(lambda: len(outage.handled()) >= 6 * 4)
                 node, lost = brokers.nodes["a"], brokers.served("a")
