@@ -16,6 +16,8 @@ from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.operating.verification import Verification
 from holdfast.cluster.rows import Claim, Enter, Join
 from holdfast.cluster.verification import verify_cluster
+from holdfast.core.queues.dead_letters import LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Batch, Record, with_content
 from holdfast.core.states.inbound import DestinationState
 from holdfast.endpoint.worker import Worker
@@ -106,6 +108,10 @@ def test_a_number_that_occurs_twice_a_broken_body_and_a_wrong_cursor_are_found(l
     ]
     assert found.bodies == 10
     assert verify_cluster(location).problems == ()
+    store = open_store(Worker(1, 9).store_of(location))
+    store.commit(Batch(cursors={(DEAD_LETTERS, 0, LETTERS): {"offset": 0, "over": [1, 1], "asked": []}}))
+    store.close()
+    assert not any("repeats" in one for one in verify_cluster(location, reads_all=True).problems), "it was requeued"
 
 
 def test_a_message_that_is_stored_but_not_accepted_or_held_but_not_stored_is_found(location: str) -> None:

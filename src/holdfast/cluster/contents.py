@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from holdfast.core.messages import IncompleteSequenceBehavior
 from holdfast.core.queues.cursors import ASIDE
+from holdfast.core.queues.dead_letters import LETTERS
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import Record, Snapshot, State, content_name, content_size, hold_of
@@ -38,11 +39,13 @@ class Contents:
         problems: The broken rules, each as a sentence.
         bodies: How many records were read.
         starts: Outbound Sequence -> the offset of its message 1 in its outbox, which never changes.
+        may_repeat: Whether dead letters have ended: some of their messages may be in their queues again.
     """
 
     problems: list[str] = field(default_factory=list)
     bodies: int = 0
     starts: dict[str, int] = field(default_factory=dict)
+    may_repeat: bool = False
 
     def say(self, problem: str) -> None:
         """Add a problem, as long as there are few."""
@@ -77,6 +80,7 @@ def check_store(store: Store, partition: int) -> Contents:
     """
     found, snapshot, place = Contents(), store.load(), f"Cluster partition {partition}"
     _cursors(snapshot, partition, found)
+    found.may_repeat = bool(snapshot.cursors.get((DEAD_LETTERS, 0, LETTERS), {}).get("over"))
     found.starts = {
         f"{name} in cluster partition {partition}": int(state["start"])
         for name, state in snapshot.sequences.items()
@@ -213,7 +217,7 @@ def _records(
             found.bodies += 1
             if record.message_number > 0:  # the others came outside a Sequence
                 known, numbered = numbers.setdefault(record.sequence, set()), accepted.get(record.sequence)
-                if record.message_number in known:
+                if record.message_number in known and not found.may_repeat:
                     what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
                     found.say(f"{place}: {what}.")
                 known.add(record.message_number)

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core.queues.dead_letters import LETTERS
+from holdfast.core.queues.description import DEAD_LETTERS
 from holdfast.core.records import Record, with_content
 from holdfast.store import records as layout
 from holdfast.store.contents import MemoryContents
@@ -106,6 +108,15 @@ def test_a_log_is_read_from_the_copy_that_it_begins_with() -> None:
     ]
     assert "the copy of the content at its beginning is incomplete" in audit(log[:1], 100).problems[0]
     assert "no copy of its content begins" in audit(log[1:], 100).problems[0]
+
+
+def test_a_requeued_dead_letter_repeats_its_number_and_nothing_else_may() -> None:
+    """Its message goes to the end of its queue, in the write that ends the letter."""
+    letters = layout.partition_key(layout.CURSOR, DEAD_LETTERS, 0) + LETTERS.encode()
+    ended: Change = letters, layout.encode_state({"over": [1, 1], "asked": []})
+    assert audit([*whole(), write(2, 4, record(3, 2), ended)]).problems == []
+    (problem,) = audit([*whole(), write(2, 4, record(3, 2))]).problems
+    assert "record 3 repeats number 2 of Sequence urn:s" in problem
 
 
 class Owner:

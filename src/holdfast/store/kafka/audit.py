@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.core.queues.cursors import ASIDE
+from holdfast.core.queues.dead_letters import LETTERS
 from holdfast.core.queues.description import DEAD_LETTERS, OUTBOX
 from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.records import content_name, content_size
@@ -23,6 +24,9 @@ from holdfast.store.kafka.replay import Checkpoint, Claimed, Replay, Written
 
 MOST_PROBLEMS: Final = 100
 """Maximum number of reported problems of one log."""
+
+_LETTERS: Final = layout.partition_key(layout.CURSOR, DEAD_LETTERS, 0) + LETTERS.encode()
+"""The key of which dead letters have ended."""
 
 
 @dataclass(slots=True)
@@ -137,6 +141,8 @@ class LogAudit:
         self._starts: dict[str, int] = {}
         """Outbound Sequence -> offset of its message 1."""
         self._pieces = PieceAudit()
+        self._may_repeat = False
+        """Whether the present write ends dead letters: then it may put their messages into their queues again."""
 
     @property
     def epoch(self) -> int:
@@ -194,6 +200,8 @@ class LogAudit:
     def _follow(self, offset: int, changes: Iterable[Change], *, is_copy: bool) -> None:
         where = f"The log at {self._place}, record {offset}"
         arrived: list[tuple[str, int]] = []
+        changes = list(changes)
+        self._may_repeat = any(change[0] == _LETTERS for change in changes)
         for change in changes:
             tag = change[0][:1]
             try:
@@ -351,7 +359,7 @@ class LogAudit:
         if kind is None:
             return  # an older version did not say whether it is an outbox
         known = self._numbers.setdefault(record.sequence, {}).setdefault(queue, AcknowledgementRanges())
-        if not known.add(record.message_number):
+        if not known.add(record.message_number) and not self._may_repeat:
             what = f"number {record.message_number} of Sequence {record.sequence}"
             self._say(f"{place}: record {offset} repeats {what}.")
         arrived.append((record.sequence, record.message_number))
