@@ -123,7 +123,7 @@ def test_a_further_mistake_of_a_cluster_is_noticed(search: Callable[[], None]) -
 
 @pytest.mark.parametrize(
     ("budget", "seconds"),
-    [({}, 2.0), ({"lost": 1}, 1.0), ({"slow": 1}, 0.5), ({"crash": 1}, 0.5), ({"pause": 1}, 0.5)],
+    [({}, 3.0), ({"lost": 1}, 2.0), ({"slow": 1}, 1.0), ({"crash": 1}, 1.0), ({"pause": 1}, 1.0)],
     ids=["nothing", "a lost answer", "a slow answer", "a crash", "a pause"],
 )
 def test_in_every_order_of_steps_of_two_nodes_nothing_is_lost_or_twice(budget: dict[str, int], seconds: float) -> None:
@@ -133,8 +133,8 @@ def test_in_every_order_of_steps_of_two_nodes_nothing_is_lost_or_twice(budget: d
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("budget", "seconds"),
-    [({"pause": 1}, 4.0), ({"crash": 1}, 3.0), ({"lost": 1, "slow": 1}, 1.5), ({"pause": 1, "crash": 1}, 3.0)],
-    ids=["a pause", "a crash", "a slow answer, and a lost one", "a pause and a crash"],
+    [({"pause": 1}, 3.0), ({"crash": 1}, 2.0), ({"slow": 1}, 2.0), ({"pause": 1, "crash": 1}, 2.0)],
+    ids=["a pause", "a crash", "a slow answer", "a pause and a crash"],
 )
 def test_in_every_order_of_more_steps_nothing_is_lost_or_twice(budget: dict[str, int], seconds: float) -> None:
     """A lease lasts two seconds."""

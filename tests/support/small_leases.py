@@ -2,7 +2,7 @@
 likes, each answer comes when it likes, a node is paused and continues, one is killed, an answer to a commit is lost.
 
 A world is data: pickled, it is a state of the search, and choices lead from one state to the next. Time passes in
-steps of half a second; while an answer is on its way, each step is a fault with a budget.
+steps of a second; while an answer is on its way, each step is a fault with a budget.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.cluster.membership import Membership
 from holdfast.cluster.rows import Answer, Request
 
 POLICY = LeasePolicy(2.0)
-STEP = 0.5
+STEP = 1.0
 
 
 def _half() -> float:
@@ -79,7 +79,7 @@ class World:
     """The two nodes, one of which serves the partition.
 
     Args:
-        budget: How often each fault may happen: "pause", "crash", "slow" (half a second), "lost" (an answer).
+        budget: How often each fault may happen: "pause", "crash", "slow" (a second), "lost" (an answer).
         seconds: When the search ends.
         messages: What a client sends, one after the other, to any node that serves.
         membership, database, table: Classes of the parts, which may have a mistake.
