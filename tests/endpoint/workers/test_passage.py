@@ -26,7 +26,7 @@ def test_a_request_that_any_worker_may_answer_goes_to_one_that_is_served() -> No
     assert passage.asked == (3, HERE)
 
 
-def test_a_request_that_is_lost_is_sent_again_at_once_and_then_at_the_next_looks() -> None:
+def test_a_lost_request_is_sent_again_at_once_and_then_at_the_next_looks() -> None:
     passage = Passage(0.0, 0)
     assert ask(passage, HERE, 0.0) and passage.attempt == 1
     assert passage.failed("reset", 0.1, is_lost=True) is Move.ASK
@@ -35,14 +35,14 @@ def test_a_request_that_is_lost_is_sent_again_at_once_and_then_at_the_next_looks
     assert look(passage, None, 0.3) is Move.ASK
 
 
-def test_a_process_that_does_not_serve_the_worker_is_asked_again_at_the_next_look() -> None:
+def test_a_process_without_the_worker_is_not_asked_again_before_the_next_look() -> None:
     passage = Passage(0.0, 0)
     ask(passage, THERE, 0.0)
     assert passage.failed("it has moved", 0.1, is_lost=False) is Move.NOTHING
     assert look(passage, None, 0.2) is Move.ASK
 
 
-def test_a_request_follows_its_worker_to_another_place_and_waits_while_it_has_none() -> None:
+def test_a_request_follows_its_worker_and_waits_while_that_is_nowhere() -> None:
     passage = Passage(0.0, 0)
     ask(passage, THERE, 0.0)
     assert look(passage, THERE, 30.0) is Move.NOTHING
@@ -50,7 +50,7 @@ def test_a_request_follows_its_worker_to_another_place_and_waits_while_it_has_no
     assert look(passage, HERE, 32.0) is Move.ASK
 
 
-def test_a_failure_long_after_the_sending_is_another_one_that_has_its_own_time() -> None:
+def test_a_failure_long_after_the_sending_has_a_time_of_its_own() -> None:
     passage = Passage(0.0, 0)
     assert not ask(passage, None, 0.0)
     assert ask(passage, HERE, 1.0)
