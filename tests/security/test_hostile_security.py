@@ -54,7 +54,7 @@ ELSEWHERE = {
     "MGF": "only other stacks write it: test_encryption.py",
 }
 """Names that the messages here do not have, and what tries them."""
-MOST, NIGHTLY_MOST = 25, 600
+MOST, NIGHTLY_MOST = 25, 100
 """Hostile copies of each message: every so many-th one."""
 
 Both = tuple[Processor, Processor]
