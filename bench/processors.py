@@ -10,7 +10,8 @@ message with a user name has a Timestamp too; a digest has a new nonce in each m
 instead, with a new token for each; their difference is from writing one without.
 
 ``--keys`` measures messages that certificates sign, or a symmetric key, instead of user names. A destination checks and
-decrypts the message, and signs and encrypts its acknowledgement.
+decrypts the message, and signs and encrypts its acknowledgement. If the package ``xmlsec`` is installed, its rows sign
+and check the same messages with that alone, and the last lines compare the two.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from time import thread_time
+from time import thread_time, time
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import load
+from lxml import etree
 
 import holdfast
 from holdfast.core.events import Transmit
@@ -36,6 +38,9 @@ from holdfast.core.messages import Acknowledge, CreateSequenceResponse, Envelope
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.envelopes.envelopes import CONTENT_TYPES, Envelopes
 from holdfast.http.exchange import Exchange, Request
+from holdfast.security.header import write_timestamp
+from holdfast.security.names import DS, SECURITY, WSSE, WSU
+from holdfast.security.signature import ID
 from holdfast.wire import decode, encode
 
 MESSAGES = 100
@@ -169,6 +174,59 @@ def keys(directory: Path) -> dict[str, tuple[holdfast.Processor, holdfast.Proces
     }
 
 
+def by_xmlsec(directory: Path, data: bytes, fresh: Callable[[], bytes]) -> dict[str, Way]:
+    """Return the ways to sign and to check a message with xmlsec alone; none if it is not installed.
+
+    Args:
+        directory: Has the certificate and the key of the sender.
+        data: The message.
+        fresh: Returns the message, signed by a source.
+    """
+    from holdfast.security.signed_message import elements_of  # needs the package cryptography
+
+    try:
+        import xmlsec
+    except ImportError:
+        print("xmlsec is not installed, so nothing is compared with it", file=sys.stderr)
+        return {}
+    private = xmlsec.Key.from_file(str(directory / "alice.key"), xmlsec.KeyFormat.PEM)
+    public = xmlsec.Key.from_file(str(directory / "alice.pem"), xmlsec.KeyFormat.CERT_PEM)
+    acknowledged, rsa = encode(acknowledgement()), xmlsec.constants.TransformRsaSha1
+
+    def sign(message: bytes) -> bytes:
+        envelope = etree.fromstring(message)
+        header, body = envelope
+        security = etree.SubElement(header, SECURITY, nsmap={"wsse": WSSE, "wsu": WSU})
+        security.extend(elements_of(write_timestamp(time(), 300.0, "t")))
+        signature = xmlsec.template.create(envelope, xmlsec.constants.TransformExclC14N, rsa, ns="ds")
+        parts = [*header[:-1], body, security[0]]
+        context = xmlsec.SignatureContext()
+        for number, part in enumerate(parts):
+            part.set(ID, f"p{number}")
+            context.register_id(part, "Id", WSU)
+            reference = xmlsec.template.add_reference(signature, xmlsec.constants.TransformSha256, uri=f"#p{number}")
+            xmlsec.template.add_transform(reference, xmlsec.constants.TransformExclC14N)
+        security.append(signature)
+        context.key = private
+        context.sign(signature)
+        return etree.tostring(envelope)
+
+    def check(message: bytes) -> bytes:
+        envelope = etree.fromstring(message)
+        context = xmlsec.SignatureContext()
+        for part in envelope.iter():
+            if part.get(ID) is not None:
+                context.register_id(part, "Id", WSU)
+        context.key = public
+        context.verify(envelope.find(f".//{{{DS}}}Signature"))
+        return sign(acknowledged)
+
+    return {
+        "xmlsec: checked": Way(check, fresh, "signed: checked"),
+        "xmlsec: written": Way(sign, lambda: data, "signed: written"),
+    }
+
+
 def ways(data: bytes, secured: Mapping[str, tuple[holdfast.Processor, holdfast.Processor]]) -> dict[str, Way]:
     """Return name -> a way to decode and answer a message, or to write one.
 
@@ -228,7 +286,12 @@ def main() -> None:
     parser.add_argument("--keys", action="store_true", help="measure certificates and symmetric keys")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        measured = ways(message(), keys(Path(directory)) if options.keys else user_names())
+        data = message()
+        measured = ways(data, keys(Path(directory)) if options.keys else user_names())
+        if options.keys:
+            signed = measured["signed: checked"].fresh
+            assert signed is not None
+            measured |= by_xmlsec(Path(directory), data, signed)
     took: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(options.rounds):
         for name, way in measured.items():
@@ -241,6 +304,10 @@ def main() -> None:
     for name, row in table.items():
         base = table[measured[name].base or name]
         print(f"{name:<26}" + "".join(f"{row[key]:>8.2f}{row[key] - base[key]:>8.2f}" for key in ("best", "median")))
+    for what in ("checked", "written") if "xmlsec: written" in table else ():
+        ours, theirs = table[f"signed: {what}"], table[f"xmlsec: {what}"]
+        ratios = [f"{ours[key] / theirs[key]:.2f}" for key in ("best", "median")]
+        print(f"signed, {what}: {ratios[0]} times what xmlsec alone takes (best), {ratios[1]} (median)")
 
 
 if __name__ == "__main__":
