@@ -280,3 +280,54 @@ def test_an_import_from_a_host_that_is_none_is_an_error_of_the_wsdl(tmp_path: Pa
             use()
     with pytest.raises(ConfigurationError):
         Contract(Documents(url, web.fetch))
+
+
+# --- what zeep does not read ------------------------------------------------------------------------------------------
+
+PLAIN = f'<xs:schema xmlns:xs="{XSD}">'
+INNER = '<xs:complexType name="T"><xs:sequence><xs:element name="a" type="N"/></xs:sequence></xs:complexType>'
+INNER += '<xs:simpleType name="N"><xs:restriction base="xs:int"/></xs:simpleType></xs:schema>'
+IN = '<xs:element name="In" type="v:T"/>'
+
+
+def in_files(place: Path, schema: str, **files: str) -> Contract:
+    for name, text in files.items():
+        (place / f"{name}.xsd").parent.mkdir(exist_ok=True)
+        (place / f"{name}.xsd").write_text(text)
+    (place / "in.wsdl").write_text(one_operation(schema))
+    made = Contract(Documents(place / "in.wsdl", _fetch_nothing))
+    made.compile_schema()
+    return made
+
+
+def echoed(made: Contract, values: dict[str, Any]) -> Any:
+    do = made.operation("Do")
+    return made.request_values(do, made.request(do, (), values))
+
+
+def test_an_included_schema_without_a_namespace_has_that_of_the_other(tmp_path: Path) -> None:
+    for include in ('<xs:include schemaLocation="c.xsd"/>', f'<include xmlns="{XSD}" schemaLocation="c.xsd"/>'):
+        assert echoed(in_files(tmp_path, include + IN, c=PLAIN + INNER), {"a": 5}) == {"a": 5}
+
+
+def test_a_redefined_type_has_its_new_definition(tmp_path: Path) -> None:
+    redefined = '<xs:redefine schemaLocation="c.xsd"><xs:complexType name="T"><xs:complexContent><xs:extension '
+    redefined += 'base="v:T"><xs:sequence><xs:element name="b" type="xs:int"/></xs:sequence></xs:extension>'
+    redefined += "</xs:complexContent></xs:complexType></xs:redefine>"
+    made = in_files(tmp_path, redefined + IN, c=PLAIN + INNER)
+    assert echoed(made, {"a": 5, "b": 6}) == {"a": 5, "b": 6}
+    with pytest.raises(EnvelopeError):
+        echoed(made, {"a": 5})
+
+
+def test_documents_of_two_directories_may_have_one_name(tmp_path: Path) -> None:
+    for name, kind in (("one", "T"), ("two", "U")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "s.xsd").write_text(f'{PLAIN}<xs:include schemaLocation="c.xsd"/></xs:schema>')
+        text = INNER.replace('"T"', f'"{kind}"').replace('"N"', f'"N{kind}"')
+        (tmp_path / name / "c.xsd").write_text(PLAIN + text)
+    schema = '<xs:include schemaLocation="one/s.xsd"/><xs:include schemaLocation="two/s.xsd"/>'
+    schema += '<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="t" type="v:T"/>'
+    schema += '<xs:element name="u" type="v:U"/></xs:sequence></xs:complexType></xs:element>'
+    values = {"t": {"a": 1}, "u": {"a": 2}}
+    assert echoed(in_files(tmp_path, schema), values) == values

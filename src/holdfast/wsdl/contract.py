@@ -30,6 +30,7 @@ from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import first_defect, unusable_operations
 from holdfast.wsdl.documents import SCHEMA, Documents
 from holdfast.wsdl.fields import TYPE, as_field
+from holdfast.wsdl.groups import parts
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
@@ -214,12 +215,12 @@ class Contract:
         """
         arguments: tuple[Any, ...]
         values: Mapping[str, Any]
-        fields = _fields(operation.output)
-        if not fields and value is None and not is_bare(operation.output):
+        known = [*fields(operation.output)]
+        if not known and value in (None, {}) and not is_bare(operation.output):
             arguments, values = (), {}
-        elif len(fields) == 1 and not (isinstance(value, Mapping) and set(value) == set(fields)):
-            arguments, values = (), {fields[0]: value}
-        elif fields and isinstance(value, Mapping):
+        elif len(known) == 1 and not (isinstance(value, Mapping) and set(value) == set(known)):
+            arguments, values = (), {known[0]: value}
+        elif known and isinstance(value, Mapping):
             arguments, values = (), value
         else:
             arguments, values = (value,), {}
@@ -292,8 +293,8 @@ class Contract:
             EnvelopeError: the body is not valid; the message names the element.
         """
         value = self._read(f"The operation {operation.name} returns", operation.output, body, is_json=is_json)
-        fields = _fields(operation.output)
-        return value[fields[0]] if len(fields) == 1 and isinstance(value, dict) else value
+        known = [*fields(operation.output)]
+        return value[known[0]] if len(known) == 1 and isinstance(value, dict) else value
 
     def fault(self, operation: Operation, fault: PeerFault, *, is_json: bool = False) -> PeerFault:
         """Return a fault with the values of its detail if the operation declares it, else the same fault.
@@ -463,20 +464,12 @@ def _body(message: Any) -> Any:
     return as_field(element)
 
 
-def _fields(element: Any) -> list[str]:
-    """The names of the fields of a body's element; empty for an element without fields."""
-    kind = getattr(element, "type", None)
-    if not isinstance(kind, zeep.xsd.ComplexType):
-        return []
-    return [name for name, _ in (*kind.elements, *kind.attributes)]
-
-
 def fields(element: Any) -> dict[str, bool]:
     """Return the fields of a body's element, and whether each may be absent."""
     kind = getattr(element, "type", None)
     if not isinstance(kind, zeep.xsd.ComplexType):
         return {}
-    found = {name: bool(one.is_optional) for name, one in kind.elements}
+    found = {name: is_optional for name, _, is_optional in parts(kind)}
     return found | {name: not getattr(one, "required", False) for name, one in kind.attributes}
 
 

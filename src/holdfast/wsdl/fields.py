@@ -59,7 +59,7 @@ class Typed:
 
 
 class Structure(dict[str, Any]):
-    """The fields of a structure of a body in which optional fields are nil. These are None, as absent ones are.
+    """The fields of a structure of a body in which some are nil. These are None, as absent ones are.
 
     Args:
         fields: The fields.
@@ -72,7 +72,7 @@ class Structure(dict[str, Any]):
 
 
 def nil_fields(value: Any) -> frozenset[str]:
-    """Return the names of the optional fields of a structure that are nil, not absent."""
+    """Return the names of the fields of a structure that are nil, not absent."""
     return value.nil if isinstance(value, Structure) else frozenset()
 
 

@@ -60,6 +60,19 @@ def _replaced(group: Any, numbers: Iterator[int]) -> _Part:
     return made
 
 
+def parts(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the elements of a type or a group, with their names, and whether each may be absent.
+
+    A repeated group is one of them.
+    """
+    for inner, one in part.elements_nested:
+        may_be_absent = is_optional or bool(one.is_optional)  # of every choice, is_optional is true
+        if isinstance(one, OrderIndicator) and not one.accepts_multiple:
+            yield from parts(one, is_optional=may_be_absent)
+        else:
+            yield inner, one, may_be_absent
+
+
 class _Part(OrderIndicator):
     """A group.
 
@@ -81,11 +94,28 @@ class _Part(OrderIndicator):
                 break
             found.append(values)
         if self.accepts_multiple:
-            return {name: found}
+            return {name: self._balanced(found)}
         return found[0] if found else {}
 
     def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
         raise NotImplementedError
+
+    def _balanced(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the values of each time that the group occurs, where an element occurs as often as its type demands.
+
+        Of (a{2,3}){2,3}, four elements were taken as three and one: they are two and two.
+        """
+        repeated = [(name, part) for name, part in self.elements if part.accepts_multiple and part.min_occurs > 1]
+        for name, part in repeated:
+            if len(self.elements) == 1:
+                return _split(name, part.min_occurs, [one for item in found for one in item[name]], self, found)
+            for at in range(len(found) - 1, 0, -1):
+                before, item = found[at - 1], found[at]
+                missing = part.min_occurs - len(item.get(name) or ())
+                if item.get(name) and missing > 0 and list(before)[-1:] == [name]:
+                    item[name] = before[name][-missing:] + item[name]
+                    before[name] = before[name][:-missing]
+        return found
 
     # --- from Python ----------------------------------------------------------------------------------------------
 
@@ -182,11 +212,11 @@ class _Choice(_Part, Choice):
         values: dict[str, Any] = {} if chosen is None else chosen[1].parse_kwargs(given, chosen[0], names)
         if not self.accepts_multiple:
             for name, part in self.elements:
-                if name in names and not is_given(given[name]):
+                if name in names and not _is_given(part, given[name]):
                     names.discard(name)
                 values.setdefault(name, _absent(part))
         else:
-            names -= {name for name, _ in self.elements if name in names and not is_given(given[name])}
+            names -= {name for name, part in self.elements if name in names and not _is_given(part, given[name])}
         return values
 
     def _write(self, parent: etree._Element, values: Any, path: list[str]) -> None:
@@ -205,8 +235,25 @@ _OURS: dict[type, type[_Part]] = {Sequence: _Sequence, Choice: _Choice, All: _Al
 
 
 def is_given(value: Any) -> bool:
-    """Whether a field has a value, which may be 0, False or ""."""
+    """Whether a group has values."""
     return value is not None and value is not NotSet and not (isinstance(value, list) and not value)
+
+
+def _is_given(part: Any, value: Any) -> bool:
+    """Whether a part has a value, which may be 0, False, "" or a list of simple type without words."""
+    return is_given(value) or (isinstance(value, list) and not part.accepts_multiple)
+
+
+def _split(name: str, least: int, values: list[Any], group: Any, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the values of a group of one element, as evenly as possible if it has too few somewhere."""
+    if len(found) >= group.min_occurs and all(len(item[name]) >= least for item in found):
+        return found
+    times = max(group.min_occurs, len(found))
+    size, more = divmod(len(values), times)
+    if size < least:
+        return found
+    ends = [at * size + min(at, more) for at in range(times + 1)]
+    return [{name: values[ends[at] : ends[at + 1]]} for at in range(times)]
 
 
 def _absent(part: Any) -> Any:
@@ -256,7 +303,7 @@ def _weight_of(name: str | None, part: Any, values: Any, names: set[str] | None)
     """
     if name is None:
         return sum(_weight_of(inner, one, values, names) for inner, one in part.elements_nested)
-    return int((names is None or name in names) and name in values and is_given(values[name]))
+    return int((names is None or name in names) and name in values and _is_given(part, values[name]))
 
 
 def _render(parent: etree._Element, name: str | None, part: Any, values: Any, path: list[str]) -> None:

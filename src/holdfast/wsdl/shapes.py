@@ -17,6 +17,7 @@ from holdfast.wsdl import fields
 from holdfast.wsdl.contract import Contract, Operation, is_bare
 from holdfast.wsdl.documents import SCHEMA
 from holdfast.wsdl.fields import ELEMENT, TYPE
+from holdfast.wsdl.groups import parts
 from holdfast.wsdl.values import CONTENT
 
 _PYTHON: list[tuple[type, str]] = [
@@ -129,7 +130,7 @@ class Shapes:
 
     def _fields_in(self, part: Any) -> Iterator[Field]:
         """Yield the elements of a type or of a group. A repeated group is a list of structures."""
-        for name, element, is_optional in _elements(part):
+        for name, element, is_optional in parts(part):
             is_group = isinstance(element, OrderIndicator)
             shape = self._group(element) if is_group else self._of_element(element, name)
             is_nillable = bool(getattr(element, "nillable", False))
@@ -201,19 +202,6 @@ class Shapes:
         while unique in taken:
             unique, number = f"{name}{number}", number + 1
         return unique
-
-
-def _elements(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, bool]]:
-    """Yield the elements of a type or a group, with their names, and whether each may be absent.
-
-    A repeated group is one of them.
-    """
-    for inner, one in part.elements_nested:
-        may_be_absent = is_optional or bool(one.is_optional)  # of every choice, is_optional is true
-        if isinstance(one, OrderIndicator) and not one.accepts_multiple:
-            yield from _elements(one, is_optional=may_be_absent)
-        else:
-            yield inner, one, may_be_absent
 
 
 def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -110,8 +110,7 @@ class _Preparation:
         for name in values:
             if name not in known and name not in groups:
                 raise _no_field(name, path, known)
-        nil = nil_fields(values)
-        values = {name: zeep.xsd.Nil if value is None and name in nil else value for name, value in values.items()}
+        values = _with_nil_fields(values)
         names = [*known, *(None,) * len(arguments)]
         return (
             tuple(self._field(known, name, value, path) for name, value in zip(names, arguments, strict=False)),
@@ -124,7 +123,7 @@ class _Preparation:
             if isinstance(value, list | tuple):
                 return [self._field(known, name, one, path) for one in value]
             if isinstance(value, dict):
-                return {inner: self._field(known, inner, one, path) for inner, one in value.items()}
+                return {inner: self._field(known, inner, one, path) for inner, one in _with_nil_fields(value).items()}
             return value
         assert name is not None
         element = known[name]
@@ -265,6 +264,11 @@ class _Preparation:
         return bytes(value).hex().upper() if is_hex else value
 
 
+def _with_nil_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    nil = nil_fields(values)
+    return {name: zeep.xsd.Nil if value is None and name in nil else value for name, value in values.items()}
+
+
 def _without(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     return with_nil({name: value for name, value in values.items() if name not in names}, nil_fields(values))
 
@@ -368,7 +372,7 @@ def _plain(value: Any, declared: Any, *, is_json: bool) -> Any:
     for key in value:
         kind = getattr(known[key], "type", None) if key in known else own
         found[key] = _plain(value[key], kind, is_json=is_json)
-    return with_nil(found, [key for key in value if value[key] is zeep.xsd.Nil and known[key].is_optional])
+    return with_nil(found, [key for key in value if value[key] is zeep.xsd.Nil])
 
 
 def _json_value(value: Any, kind: Any) -> Any:

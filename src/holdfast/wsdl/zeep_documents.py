@@ -15,6 +15,8 @@ from holdfast.wire.wsdl import WSDL
 from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
 
 _REDEFINE = f"{{{SCHEMA}}}redefine"
+_CONTENT = [f"{{{SCHEMA}}}{word}" for word in ("sequence", "choice", "group")]
+_OWNERS = [f"{{{SCHEMA}}}{word}" for word in ("complexType", "extension", "restriction")]
 _ORIGINAL = ".original"
 """End of the name of a definition that another document redefines. No schema in use has such a name."""
 
@@ -32,6 +34,8 @@ def for_zeep(documents: Documents, location: str) -> bytes:
         for one in schema.iter(f"{{{SCHEMA}}}any"):
             allowed = " ".join(one.get("namespace", "##any").split())
             one.set("processContents", f"{one.get('processContents', 'strict').strip()} {own} {allowed}")
+        for one in list(schema.iter(*_CONTENT)):
+            _wrap(one)
         for one in schema.iter(f"{{{SCHEMA}}}element"):
             if one.get("nillable", "").strip() in ("1", "true"):
                 one.set("nillable", "true")
@@ -42,6 +46,17 @@ def for_zeep(documents: Documents, location: str) -> bytes:
     if own and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
         root = _in_namespace(root, own)
     return etree.tostring(root, encoding="utf-8")
+
+
+def _wrap(group: etree._Element) -> None:
+    """Put a group that occurs another number of times than once into a sequence: zeep forgets it in an extension."""
+    parent = group.getparent()
+    is_once = group.get("minOccurs", "1").strip() == group.get("maxOccurs", "1").strip() == "1"
+    if parent is None or parent.tag not in _OWNERS or (is_once and group.tag != _CONTENT[2]):
+        return
+    outer = etree.Element(_CONTENT[0])
+    parent.replace(group, outer)
+    outer.append(group)
 
 
 def _absolute(documents: Documents, location: str, schema: etree._Element) -> None:
