@@ -392,8 +392,8 @@ def test_a_file_that_is_no_xml_is_named_and_none_after_it_is_stored(run: Any, se
         ('{"body": "<a/>", "key": 7}', "its key is not text but int"),
         ('["<a/>"]', "it is not an object but list"),
         ("<a/>", "it is not JSON"),
-        ("[" * 100_000, "it is not JSON"),
-        ("", "it is not JSON"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"body": "<a/>", "body": "<b/>"}', "it has the key 'body' twice"),
     ],
 )
 def test_an_invalid_line_is_reported_with_its_file_and_the_problem(
