@@ -153,7 +153,7 @@ class Destination(HandlerRegistration, ASGIApplication):
             self.settings.journal = to_journal(journal)
         return self
 
-    def _generated_wsdl(self, address: str, version: PolicyVersion) -> bytes:
+    def _generated_wsdl(self, address: str, version: PolicyVersion = "1.5") -> bytes:
         is_https = address.startswith("https://")
         demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
         binds_sequences = any(one.binds_sequences for one in self._processors)
