@@ -146,6 +146,16 @@ def test_a_name_of_two_types_needs_its_namespace(tmp_path: Path) -> None:
     assert "{urn:v}Bus, {urn:w}Bus" in caught.value.remedy
 
 
+def test_a_type_of_the_wsdl_precedes_one_of_xml_schema(tmp_path: Path) -> None:
+    wsdl = tmp_path / "v.wsdl"
+    wsdl.write_text(one_operation(SCHEMA.replace("Bus", "Name")))
+    contract = Contract(Documents(wsdl, lambda url: b""))
+    name = BUS | {"@type": "Name"}
+    assert there_and_back(contract, {"whatever": name}) == {"whatever": name | {"@type": "{urn:v}Name"}}
+    body = contract.request(contract.operation("Do"), (), {"whatever": {"@type": "xs:Name", "_value_1": "a"}})
+    assert contract.request_values(contract.operation("Do"), body)["whatever"]["@type"].endswith("XMLSchema}Name")
+
+
 BARE = SCHEMA.replace('<xs:element name="In">', '<xs:element name="Unused">') + '<xs:element name="In" type="v:Car"/>'
 
 

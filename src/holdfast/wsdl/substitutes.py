@@ -99,7 +99,8 @@ class DerivedTypes:
 
         Args:
             declared: The declared type.
-            name: ``{namespace}local``, or the local name alone if only one of the possible types has it.
+            name: ``{namespace}local``, or the local name alone if only one of the possible types has it. A type of the
+                WSDL precedes one of XML Schema, which has the prefix ``xs:``.
             where: The name of the value's field.
 
         Raises:
@@ -110,6 +111,7 @@ class DerivedTypes:
         if text.startswith(("xs:", "xsd:")):
             text = f"{{{SCHEMA}}}{text.partition(':')[2]}"
         found = [one for one in usable if text in (one, etree.QName(one).localname)]
+        found = [one for one in found if etree.QName(one).namespace != SCHEMA] or found
         if text in found or len(found) == 1:
             full = text if text in found else found[0]
             return self._types.get_type(full), full
