@@ -74,11 +74,12 @@ def test_the_columns_of_an_element_are_its_children_attributes_and_text(tmp_path
     of_o = {"xml": "element", "namespace": "urn:o"}
     assert places(columns) == {
         "id": ("int", of_o),
-        "amount": ("struct<value:decimal(12,2),currency:string>", {**of_o, "nil": True}),
+        "amount": ("struct<value:decimal(12,2),currency:string,xml_form:string>", {**of_o, "nil": True}),
         "line": ("array<struct<sku:string,n:decimal(38,0)>>", of_o),
         "note": ("array<string>", of_o),
         "id_attribute": ("string", {"xml": "attribute", "namespace": "", "name": "id"}),
         "lang": ("string", {"xml": "attribute", "namespace": "http://www.w3.org/XML/1998/namespace"}),
+        "xml_form": ("string", {"xml": "form", "children": True}),
     }
     assert columns["amount"].dataType["value"].metadata == {"xml": "text"}
     assert columns["line"].dataType.elementType["n"].metadata == {"xml": "element", "namespace": ""}

@@ -4,7 +4,8 @@ A field takes the child element with its local name, otherwise the attribute wit
 an element with children, an ArrayType every child with that name. A field's metadata ``{"namespace": "urn:x"}``
 restricts it to that namespace, ``{"xml": "element"}`` or ``"attribute"`` to one of the two. ``{"xml": "text"}`` selects
 the text of the element itself, in addition to its attributes. ``{"name": "id"}`` gives its name in XML, if that
-differs. Texts have the forms of XML Schema, see ``simple_types``; a dateTime without a zone counts as UTC.
+differs. ``{"xml": "form"}`` selects the form of the element, see ``forms``. Texts have the forms of XML Schema, see
+``simple_types``; a dateTime without a zone counts as UTC.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
+from holdfast.pipeline.bodies.forms import NIL_MARK, PLACE, UNHELD, is_nil, of_schema, type_of
 from holdfast.pipeline.bodies.leniencies import LENIENCIES, MAX_ELEMENTS
 from holdfast.pipeline.bodies.simple_types import Convert, Misfit, converter
 from holdfast.settings import suggestion
@@ -24,8 +26,7 @@ from holdfast.settings import suggestion
 MAX_PROBLEMS = 20
 """Maximum number of reported problems of one body; of the others, only the number is reported."""
 
-NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
-_PLACES = (None, "element", "attribute", "text")
+_PLACES = (None, "element", "attribute", "text", PLACE)
 TEXT_FIELD = "value"
 """The name of the field with the text of an element that has attributes, as in the types of an XSD."""
 _MAX_TAGS = 1_000  # names remembered by one struct: a peer may invent new ones with each body
@@ -92,7 +93,11 @@ class BodyReader:
             if refusal := self._refusal(body):
                 return dict(self._empty), refusal
             problems = _Problems(may_be_nil=b"nil" in body)
-            values = self.root.read(self.element(body), problems)
+            element = self.element(body)
+            if problems.may_be_nil and self.root.form is not None and is_nil(element):
+                values = self.root.nilled(element, problems)
+            else:
+                values = self.root.read(element, problems)
         except etree.XMLSyntaxError as error:
             return dict(self._empty), f"not well-formed: {error.msg}"
         except AnotherElement as error:
@@ -157,6 +162,9 @@ class Field:
         self.local = metadata.get("name", field.name)
         self.place = metadata.get("xml")
         self.required = not field.nullable
+        self.is_optional_nil = bool(metadata.get("nil") and metadata.get("optional"))
+        self.declared: str | None = metadata.get("type") if self.place == "element" else None
+        """The declared type of the element, if others derive from it."""
         kind = field.dataType
         self.many = isinstance(kind, T.ArrayType)
         if isinstance(kind, T.ArrayType):
@@ -168,18 +176,21 @@ class Field:
         self.one_text = None if self.many else self.convert
         self.may_be_text = self.place is None and self.local == TEXT_FIELD and self.one_text is not None
         """Whether it takes the text of an element without such a child or attribute."""
-        if self.place not in _PLACES or (self.place in ("attribute", "text") and self.one_text is None):
+        if self.place not in _PLACES or (self.place in ("attribute", "text", PLACE) and self.one_text is None):
             raise ConfigurationError(
                 f"the field {path}{field.name} cannot be read from {self.place!r}",
-                remedy="Its metadata must have xml = element, attribute or text; the last two only for a single value",
+                remedy="Its metadata must have xml = element, attribute, text or form; "
+                "the last three only for a single value",
             )
 
     def value(self, element: Any, problems: _Problems, name: str) -> Any:
         """Return the value of one element; for an array, call it for each."""
-        if problems.may_be_nil and element.get(NIL, "").strip() in ("true", "1"):
+        if problems.may_be_nil and is_nil(element):
             if self.required and not self.many:
                 problems.add(f"{name} is nil")
-            return None
+            return self._nilled(element, problems)
+        if self.declared is not None and (told := derived(element, self.declared)):
+            problems.add(f"{name}: {told}")
         text = element.text
         if self.struct is not None:
             since = len(problems.texts)
@@ -194,6 +205,12 @@ class Field:
             problems.add(f"{name} has child elements")
             return None
         return self.text(text or "", problems, name)
+
+    def _nilled(self, element: Any, problems: _Problems) -> Any:
+        if self.struct is None or self.struct.form is None:
+            return None
+        values = self.struct.nilled(element, problems)
+        return values if any(values[name] is not None for name in values if name != self.struct.form) else None
 
     def text(self, text: str, problems: _Problems, name: str) -> Any:
         """Return the value of an element's or attribute's text."""
@@ -226,40 +243,90 @@ class Struct:
         for slot, field in enumerate(self.fields):
             if field.place in (None, "element"):
                 self._by_name.setdefault(field.local, []).append(slot)
-        self.has_text = any(field.place == "text" or field.may_be_text for field in self.fields)
+        form = next((field for field in schema.fields if (field.metadata or {}).get("xml") == PLACE), None)
+        self.form = form.name if form is not None else None
+        """The field with the element's form; None if the other fields determine it."""
+        about = form.metadata if form is not None else {}
+        self.declared: str | None = about.get("type")
+        """The declared type of the body's own element, if others derive from it."""
+        self._mixed, self._further = bool(about.get("mixed")), bool(about.get("attributes"))
+        self._known = {
+            f"{{{field.namespace}}}{field.local}" if field.namespace else field.local
+            for field in self.fields
+            if field.place == "attribute"
+        }
+        self.has_text = self._mixed or any(field.place == "text" or field.may_be_text for field in self.fields)
         self._by_tag: dict[str, int | None] = {}
 
     def read(self, element: Any, problems: _Problems) -> dict[str, Any]:
         """Return the values by field name."""
         found = self.found(element)
         values: dict[str, Any] = {}
+        if self.declared is not None and (told := derived(element, self.declared)):
+            problems.add(told)
         for slot, field in enumerate(self.fields):
             children = found.get(slot)
-            if children and field.one_text and len(children) == 1 and not problems.may_be_nil and not len(children[0]):
+            one = children[0] if children and len(children) == 1 else None
+            is_plain = not problems.may_be_nil and field.declared is None
+            if one is not None and is_plain and field.one_text and not len(one):
                 try:  # the fast path for most fields; the code below finds and reports every problem again
-                    values[field.name] = field.one_text(children[0].text or "")
+                    values[field.name] = field.one_text(one.text or "")
                     continue
                 except Misfit:
                     pass
             values[field.name] = self._value(field, element, children, problems)
+        if self.form is not None:
+            values[self.form] = self.form_of(element, may_be_nil=problems.may_be_nil)
         return values
+
+    def nilled(self, element: Any, problems: _Problems) -> dict[str, Any]:
+        """Return the values of an element that is nil: only its attributes."""
+        values: dict[str, Any] = dict.fromkeys(field.name for field in self.fields)
+        for field in self.fields:
+            if field.place == "attribute":
+                values[field.name] = self._value(field, element, None, problems)
+        assert self.form is not None
+        return {**values, self.form: NIL_MARK}
+
+    def form_of(self, element: Any, *, may_be_nil: bool) -> str | None:
+        """Return the form of an element, see ``forms``; None if it is the default one."""
+        words: list[str] = []
+        last, is_default = -1, True
+        for child in element:
+            slot = self._slot_of(child.tag)
+            if slot is None:
+                words.append(UNHELD)
+                continue
+            field = self.fields[slot]
+            mark = NIL_MARK if may_be_nil and field.is_optional_nil and not field.many and is_nil(child) else ""
+            words.append(field.name + mark)
+            is_default = is_default and slot >= last and not mark
+            last = slot
+        if self._mixed and any(one and one.strip() for one in (element.text, *(child.tail for child in element))):
+            words.append(UNHELD)
+        if self._further and any(not of_schema(name) and name not in self._known for name in element.attrib):
+            words.append(UNHELD)
+        return None if is_default and UNHELD not in words else " ".join(words)
 
     def takes_something(self, element: Any) -> bool:
         """Whether a field takes the text or an attribute of an element without children."""
         return self.has_text or any(
-            attributes(element, field) for field in self.fields if field.one_text and field.place != "element"
+            attributes(element, field)
+            for field in self.fields
+            if field.one_text and field.place not in ("element", PLACE)
         )
 
     def found(self, element: Any) -> dict[int, list[Any]]:
         """Return the children that fields take, by the field's number."""
         found: dict[int, list[Any]] = {}
-        by_tag = self._by_tag
         for child in element:
-            tag = child.tag
-            slot = by_tag[tag] if tag in by_tag else self._slot(tag)
+            slot = self._slot_of(child.tag)
             if slot is not None:
                 found.setdefault(slot, []).append(child)
         return found
+
+    def _slot_of(self, tag: str) -> int | None:
+        return self._by_tag[tag] if tag in self._by_tag else self._slot(tag)
 
     def _slot(self, tag: str) -> int | None:
         """Return the number of the field that takes elements of this name."""
@@ -276,6 +343,8 @@ class Struct:
             if len(found) == 1:
                 return field.value(found[0], problems, field.name)
             problems.add(f"{field.name} occurs {len(found)} times")
+            return None
+        if field.place == PLACE:
             return None
         if field.place == "text":
             return self._own_text(field, element, problems)
@@ -297,6 +366,14 @@ class Struct:
             problems.add(f"{field.name} has child elements")
             return None
         return field.text(element.text or "", problems, field.name)
+
+
+def derived(element: Any, declared: str) -> str:
+    """Return the problem of an element with another type than the declared one; "" without one."""
+    said = type_of(element)
+    if said in (None, declared):
+        return ""
+    return f"xsi:type is {said}, but the columns are those of {declared}"
 
 
 def attributes(element: Any, field: Field) -> list[str]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lxml import etree
 from pyspark.sql import types as T
 
+from holdfast.pipeline.bodies.forms import PLACE, TYPE
 from holdfast.pipeline.bodies.reader import AnotherElement, BodyReader, Field, Struct, attributes
 from holdfast.pipeline.bodies.text_columns import ColumnConvert, column_converter
 
@@ -128,7 +129,10 @@ class AlikeReader:
         if b"nil" in shape or shape.count(b"<") > self._reader.max_elements:
             return None
         try:
-            return _of_struct(self._reader.root, self._reader.element(shape))
+            root, element = self._reader.root, self._reader.element(shape)
+            if root.declared is not None and element.get(TYPE) is not None:
+                return None
+            return _of_struct(root, element)
         except (etree.XMLSyntaxError, AnotherElement, _Unlike):
             return None
 
@@ -245,6 +249,8 @@ def _of_struct(struct: Struct, element: Any) -> list[Plan]:
     Raises:
         _Unlike: There is a problem in bodies of this shape, or may be in some of them.
     """
+    if struct.form is not None and struct.form_of(element, may_be_nil=False) is not None:
+        raise _Unlike
     found = struct.found(element)
     return [_of_field(field, element, found.get(slot)) for slot, field in enumerate(struct.fields)]
 
@@ -256,6 +262,8 @@ def _of_field(field: Field, element: Any, children: list[Any] | None) -> Plan:
         if len(children) == 1:
             return _of_one(field, children[0])
         raise _Unlike
+    if field.place == PLACE:
+        return None
     if field.place == "text":
         if len(element):
             raise _Unlike
@@ -269,6 +277,8 @@ def _of_field(field: Field, element: Any, children: list[Any] | None) -> Plan:
 
 
 def _of_one(field: Field, element: Any) -> Plan:
+    if field.declared is not None and element.get(TYPE) is not None:
+        raise _Unlike
     if field.struct is not None:
         if element.text and not len(element) and not field.struct.takes_something(element):
             raise _Unlike
@@ -364,4 +374,6 @@ def nullable(kind: T.DataType) -> T.DataType:
         return T.StructType([T.StructField(f.name, nullable(f.dataType)) for f in kind.fields])
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(nullable(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, nullable(kind.valueType), kind.valueContainsNull)
     return kind

@@ -13,7 +13,8 @@ from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies.reader import NIL, BodyReader
+from holdfast.pipeline.bodies.forms import NIL
+from holdfast.pipeline.bodies.reader import BodyReader
 from holdfast.pipeline.bodies.simple_types import Misfit, converter
 from holdfast.settings import check_arguments
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
@@ -22,7 +23,7 @@ from lxml import etree
 from pyspark.sql import types as T
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.bodies.reader import NIL
+from holdfast.pipeline.bodies.forms import FORM, NIL, NIL_MARK, PLACE, UNHELD
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, with_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 from holdfast.settings import check_arguments, suggestion
@@ -136,7 +137,7 @@ def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType
     there = {field.name.lower(): field for field in fields.fields}
     known = [field.name for field in shape.fields]
     for field in fields.fields:
-        if field.name.lower() not in (one.lower() for one in known):
+        if field.name.lower() not in (one.lower() for one in (*known, FORM)):  # the XSD determines the form
             raise ConfigurationError(
                 f"the XSD has no {field.name!r} in {name}",
                 remedy=suggestion(field.name, known, f"It has {', '.join(known)}"),
@@ -211,6 +212,7 @@ class _FieldWriter:
         metadata = field.metadata or {}
         self.name, self.place = field.name, metadata.get("xml") or "element"
         self._nil = bool(metadata.get("nil"))
+        self._optional = bool(metadata.get("optional"))
         local = metadata.get("name", field.name)
         if _NAME.fullmatch(local) is None or local.startswith("{"):
             raise ConfigurationError(
@@ -221,12 +223,12 @@ class _FieldWriter:
         self._namespace = namespace
         self._tag = _tag(namespace, local)
         kind = field.dataType
-        self._many = isinstance(kind, T.ArrayType)
+        self.many = isinstance(kind, T.ArrayType)
         if isinstance(kind, T.ArrayType):
             kind = kind.elementType
         self._struct = _StructWriter(kind, inside, path, zone) if isinstance(kind, T.StructType) else None
         self._text = _to_text(kind, path, zone) if self._struct is None else str
-        if self.place != "element" and (self._many or self._struct):
+        if self.place != "element" and (self.many or self._struct):
             raise ConfigurationError(f"{path} has several values, and is not a child", remedy="Remove its metadata")
 
     def namespaces(self) -> Iterator[str]:
@@ -237,16 +239,23 @@ class _FieldWriter:
             yield from self._struct.namespaces()
 
     def write(self, value: Any, parent: Any) -> None:
-        if value is None and not (self._nil and self.place == "element" and not self._many):
+        """Write the field in its default form."""
+        if self.place == PLACE or (self.place != "element" and value is None):
             return
         if self.place == "attribute":
             parent.set(self._tag, self._text(value))
         elif self.place == "text":
             parent.text = self._text(value)
-        else:
-            for one in value if self._many else (value,):
-                if one is not None or self._nil:
-                    self._child(one, parent)
+        elif self.many:
+            for one in value or ():
+                self.write_one(one, parent)
+        elif value is not None or not self._optional:
+            self.write_one(value, parent)
+
+    def write_one(self, value: Any, parent: Any, *, is_nil: bool = False) -> None:
+        """Write one child; for a null none, unless the child is nillable or was nil."""
+        if value is not None or is_nil or (self._nil and (self.many or not self._optional)):
+            self._child(value, parent)
 
     def _child(self, value: Any, parent: Any) -> None:
         child = etree.SubElement(parent, self._tag)
@@ -263,14 +272,65 @@ class _StructWriter:
 
     def __init__(self, fields: T.StructType, inside: str, path: str, zone: tzinfo) -> None:
         self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
+        self._form = next((field.name for field in self._fields if field.place == PLACE), None)
+        self._path = path
 
     def namespaces(self) -> Iterator[str]:
         for field in self._fields:
             yield from field.namespaces()
 
     def write(self, value: dict[str, Any], element: Any) -> None:
+        form = None if self._form is None else value[self._form]
+        if form is None:
+            for field in self._fields:
+                field.write(value[field.name], element)
+        elif form == NIL_MARK:
+            self._write_nil(value, element)
+        else:
+            self._write_as(form.split(), value, element)
+
+    def _write_nil(self, value: dict[str, Any], element: Any) -> None:
         for field in self._fields:
-            field.write(value[field.name], element)
+            if field.place == "attribute":
+                field.write(value[field.name], element)
+            elif field.place != PLACE and value[field.name] is not None:
+                raise ValueError(f"{self._path}: {self._form} is {NIL_MARK}, but {field.name} is not null")
+        element.set(NIL, "true")
+
+    def _write_as(self, words: list[str], value: dict[str, Any], element: Any) -> None:
+        """Write the children in the order in which they were parsed.
+
+        Raises:
+            ValueError: They are not the children that were parsed, or these are not all that was parsed.
+        """
+        if UNHELD in words:
+            raise ValueError(
+                f"{self._path} had content that no column holds, of a wildcard or of mixed content; set {self._form} "
+                "to null to write it without"
+            )
+        children = {field.name.lower(): field for field in self._fields if field.place == "element"}
+        left = {}
+        for field in self._fields:
+            if field.place != "element":
+                field.write(value[field.name], element)
+            else:
+                items = (value[field.name] or ()) if field.many else (value[field.name],)
+                left[field.name.lower()] = deque(items)
+        for word in words:
+            name, _, mark = word.lower().partition(":")
+            if name in children and left[name]:
+                children[name].write_one(left[name].popleft(), element, is_nil=bool(mark))
+            elif name not in children or children[name].many:
+                raise ValueError(self._unlike(name))
+        for name, items in left.items():
+            if items if children[name].many else any(one is not None for one in items):
+                raise ValueError(self._unlike(name))
+
+    def _unlike(self, name: str) -> str:
+        return (
+            f"{self._path}: {self._form} has the order of other children than those of the column {name}; set "
+            f"{self._form} to null to write the children in the order of the columns"
+        )
 
 
 def _tag(namespace: str, local: str) -> str:
