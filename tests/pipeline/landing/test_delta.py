@@ -220,6 +220,16 @@ def test_what_a_delta_table_cannot_become_is_refused_with_the_way_out(spark: Spa
         table_of(spark, str(tmp_path / "p"), "orc")
 
 
+def test_a_struct_may_get_fields_in_lists_and_maps_too(spark: SparkSession, tmp_path: Path):
+    table = DeltaTable(spark, str(tmp_path))
+    for batch, one in enumerate(("named_struct('a', n)", "named_struct('z', 'z', 'a', n)", "named_struct('z', 'y')")):
+        land(table, rows(spark, batch, more=f"map('k', array({one})) AS m"), batch)
+    read = read_landed(spark, str(tmp_path)).where("offset IN (1, 11, 21)").orderBy("offset").selectExpr("m.k[0] AS o")
+    assert [tuple(row.o) for row in read.collect()] == [(1, None), (1, "z"), (None, "y")]
+    of_delta = deltalake.DeltaTable(str(tmp_path)).to_pyarrow_table()["m"].to_pylist()
+    assert {tuple(sorted(one[0][1][0])) for one in of_delta} == {("a", "z")}
+
+
 def test_without_deltalake_the_way_to_it_is_told(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
     with pytest.raises(ConfigurationError, match="needs the package deltalake") as caught:

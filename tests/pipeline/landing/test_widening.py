@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
@@ -23,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.landing.widening import as_written, merged, widens
+from holdfast.pipeline.landing.widening import adds, as_written, fits, merged, widens
 
 WIDER: dict[str, tuple[DataType, list[DataType]]] = {
     "tinyint": (
@@ -98,3 +99,30 @@ def test_a_type_that_cannot_hold_landed_values_is_refused_with_a_remedy(new: Str
     with pytest.raises(ConfigurationError, match=why) as caught:
         merged([new, old])
     assert "holdfast reland" in caught.value.remedy
+
+
+def inside(kind: DataType, depth: int) -> DataType:
+    """A type that contains another one, in each of the ways that a column can."""
+    ways = (
+        lambda one: one,
+        ArrayType,
+        lambda one: MapType(StringType(), one),
+        lambda one: StructType([StructField("s", one)]),
+        lambda one: ArrayType(MapType(StringType(), StructType([StructField("s", ArrayType(one))]))),
+    )
+    return ways[depth](kind)
+
+
+@pytest.mark.parametrize("depth", range(5))
+def test_a_field_of_a_struct_may_come_and_go_at_any_depth_and_never_change(depth: int) -> None:
+    a, b = StructField("a", IntegerType()), StructField("b", StringType())
+    less, more, other = (inside(StructType(fields), depth) for fields in ([a], [b, a], [StructField("a", LongType())]))
+    assert (fits(more, less), adds(more, less)) == (True, True)
+    assert (fits(less, more), adds(less, more)) == (True, False)
+    assert (fits(less, less), adds(less, less)) == (True, False)
+    assert not fits(other, less)
+    assert not fits(other, more)
+    both = merged([StructType([StructField("o", kind)]) for kind in (less, more)])["o"].dataType
+    assert fits(more, both)
+    assert fits(both, more)
+    assert as_written(less, both) == both

@@ -7,9 +7,12 @@ pipeline/mediation/execution/run.py, pipeline/mediation/execution/samples.py and
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,7 @@ from holdfast.pipeline.mediation.execution.run import Mediation, run
 from holdfast.pipeline.mediation.execution.samples import try_out
 from holdfast.pipeline.mediation.execution.settled import Settled
 from holdfast.pipeline.mediation.execution.sinks import as_messages, read_dead_letters, write_table
+from holdfast.pipeline.mediation.expectation import exact_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -255,6 +259,103 @@ def test_a_pipeline_that_cannot_be_computed_fails_before_it_has_a_cursor(
     assert orders.queues["orders"].cursors == {}
 
 
+def test_rows_that_do_not_fit_their_table_are_refused_before_a_batch_is_settled(
+    spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
+) -> None:
+    """By a dry run, by a run before it has a cursor, and by a batch if the columns of a joined table have changed."""
+    put(orders, "<a/>")
+    table, joined = str(tmp_path / "kept"), tmp_path / "joined"
+    write_table(spark.range(3).selectExpr("id AS n"), table, 0, "the origin")
+    made = told(tmp_path, orders)
+    made.step("read_", sql="SELECT 'one' AS n FROM orders")
+    made.sink("kept", table=table)
+    made.route("read_", "kept")
+    for start in (partial(run, available_now=True), partial(try_out, rows=1)):
+        with pytest.raises(ConfigurationError, match="sink kept: n would become string, but") as caught:
+            start(spark, made.plan())
+        assert "with a cast, or name another table" in caught.value.remedy
+    assert orders.queues["orders"].cursors == {}
+    assert not (tmp_path / "checkpoint").exists()
+
+    joined.mkdir()
+    made = told(tmp_path, orders)
+    made.table("joined", path=str(joined), format="json")
+    made.step("read_", sql="SELECT j.n FROM orders CROSS JOIN joined j")
+    made.sink("kept", table=str(tmp_path / "new"))
+    made.route("read_", "kept")
+    here = Here(spark, patiently, made.plan())
+    for batch, row in enumerate(('{"n": 1}', '{"n": "one"}', '{"n": 2}')):
+        (joined / "one.json").write_text(row)
+        put(orders, "<a/>")
+        if batch == 1:
+            with patched(here), pytest.raises(Exception, match="sink kept: n would become string, but is bigint"):
+                here.run()
+        else:
+            here.run()
+    assert sorted(row.n for row in read_landed(spark, str(tmp_path / "new")).collect()) == [1, 1, 2, 2]
+
+
+@contextmanager
+def patched(here: Here) -> Iterator[None]:
+    """A run that does not look at the tables before its first batch, as if the joined table changed after that."""
+    from holdfast.pipeline.mediation.execution import run as module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "analyse", lambda *_: None)
+        yield
+
+
+@pytest.mark.nightly
+def test_a_batch_that_was_settled_for_another_table_has_a_way_out(
+    spark: SparkSession,
+    orders: FakeServer,
+    tmp_path: Path,
+    patiently: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As earlier versions settled it: the remedy of the error is followed. A struct's new fields need no remedy."""
+    from holdfast.pipeline.mediation.execution import run as module
+
+    def of(value: str, table: str) -> Here:
+        made = told(tmp_path, orders)
+        made.step("read_", sql=f"SELECT offset, {value} AS o FROM orders")
+        made.sink("kept", table=str(tmp_path / table))
+        made.sink("sent", queue="out", action="'urn:x'", body="concat('<a>', offset, '</a>')")
+        made.route("read_", ["kept", "sent"])
+        return Here(spark, patiently, made.plan())
+
+    def kept(table: str) -> list[tuple[int, str]]:
+        rows = read_landed(spark, str(tmp_path / table)).selectExpr("offset", "CAST(o.a AS STRING) AS a").collect()
+        return sorted((row.offset, row.a) for row in rows if row.offset > 2)
+
+    put(orders, "0")
+    of("named_struct('a', 1)", "first").run()
+    put(orders, "1")
+    of("named_struct('b', array(named_struct('c', 1)), 'a', 2)", "first").run()
+    put(orders, "2")
+    of("named_struct('b', array(named_struct('d', 1, 'c', 1)))", "first").run()
+    read = read_landed(spark, str(tmp_path / "first")).orderBy("offset")
+    assert [row.o.asDict(True) for row in read.collect()] == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": [{"c": 1, "d": None}]},
+        {"a": None, "b": [{"c": 1, "d": 1}]},
+    ]
+    put(orders, "3")
+    monkeypatch.setattr(module, "check_tables", lambda *_: None)
+    monkeypatch.setattr(module, "analyse", lambda *_: None)
+    with pytest.raises(Exception, match="o would become struct<a:string>, but is"):
+        of("named_struct('a', '3')", "first").run()
+    monkeypatch.undo()
+    put(orders, "4")
+    with pytest.raises(Exception, match="a new directory as the sink's table"):  # a cast is too late
+        of("named_struct('a', 3)", "first").run()
+    of("named_struct('a', '3')", "other").run()
+    put(orders, "5")
+    of("named_struct('a', 5)", "first").run()
+    assert (kept("other"), kept("first")) == ([(3, "3"), (4, "3")], [(5, "5")])
+    assert bodies(orders, "p.sent") == [f"<a>{offset}</a>" for offset in range(6)]
+
+
 def test_a_function_that_needs_rows_is_not_called_wrong_because_it_has_none(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:
@@ -332,7 +433,7 @@ def test_of_two_drivers_that_settle_and_keep_a_batch_both_go_by_the_first_ones_w
         write_table(ones, table, 3, "another")
     with pytest.raises(ConfigurationError, match="n would become tinyint, but is bigint") as caught:
         write_table(ones.selectExpr("tinyint(n) AS n"), table, 4, "the origin")
-    assert "name another table" in caught.value.remedy
+    assert "name " + table + " again" in caught.value.remedy
     # of a table that each batch replaces whole, the older one comes too late
     write_table(ones, table, 4, "the origin", only=True)
     write_table(ones.limit(1), table, 3, "the origin", only=True)
@@ -417,7 +518,10 @@ def test_a_dry_run_tells_every_step_and_moves_nothing(spark: SparkSession, order
     }
     assert found["checked"]["reasons"] == ["only EUR is taken"]
     assert "amount:struct<value:decimal(12,2),currency:string>" in found["read"]["columns"]
-    assert json.dumps(found)
+    assert json.loads(exact_text(found))["read"]["first"][0]["o"]["amount"]["value"] == 10
+    assert '"value": 10.00' in exact_text(found["read"]["first"][0])
+    at = found["incoming"]["first"][0]["delivered_at"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", at)
     assert orders.queues["orders"].cursors == {}
     assert orders.sinks.sinks == {}
     assert list(tmp_path.iterdir()) == []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import queue
 import sys
 import threading
@@ -337,6 +336,7 @@ def check(
     comparison, delete it from all lines of that sink.
     """
     from holdfast.pipeline.mediation.definition.file import read_pipeline
+    from holdfast.pipeline.mediation.expectation import exact_text
 
     if expect is not None and not messages:
         raise click.UsageError("--expect compares the rows of given messages: name their files with --with")
@@ -362,7 +362,7 @@ def check(
             with command_session(name, remedy="Nothing was changed", config=config, **arguments) as spark:
                 facts["sample"] = try_out(spark, plan, rows)
     if as_json:
-        click.echo(json.dumps(facts))
+        click.echo(exact_text(facts))
         return
     for line in _summary(facts):
         click.echo(line)
@@ -436,6 +436,8 @@ def _source_facts(source: SourcePlan) -> dict[str, Any]:
 
 
 def _summary(facts: dict[str, Any]) -> Iterator[str]:
+    from holdfast.pipeline.mediation.expectation import exact_text
+
     yield f"pipeline    {facts['name']}, its progress in {facts['checkpoint']}"
     for name, one in facts["sources"].items():
         read, at = one.get("queues") or one.get("topics"), one.get("broker") or one.get("kafka")
@@ -455,6 +457,6 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
         yield f"{name}: {one['rows']} rows" + (f", {one['failed']} more failed" if one["failed"] else "")
         yield f"  {one['columns']}"
         for row in one["first"]:
-            yield f"  {row}"
+            yield f"  {exact_text(row)}"
         for reason in one["reasons"]:
             yield f"  failed: {reason}"

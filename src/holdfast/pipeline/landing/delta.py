@@ -22,7 +22,7 @@ from holdfast.pipeline.bodies.templates import nullable
 from holdfast.pipeline.landing import statistics
 from holdfast.pipeline.landing.layout import BATCH, DAYS, LOG, Layout, day_of, landed_by_another, nothing, write_rows
 from holdfast.pipeline.landing.parquet import foreign
-from holdfast.pipeline.landing.widening import merged
+from holdfast.pipeline.landing.widening import adds, fits, merged
 from holdfast.pipeline.spark import files
 
 if TYPE_CHECKING:
@@ -93,16 +93,26 @@ class DeltaTable:
         """Return the numbers of the batches with rows."""
         return [row[0] for row in self.read().select(BATCH).distinct().orderBy(BATCH).collect()]
 
+    def check(self, layout: Layout) -> None:
+        """Check that ``prepare`` can make room for rows of this layout; change nothing."""
+        if self.there():
+            self._further(layout, self._table())
+
     def prepare(self, layout: Layout) -> None:
-        """Create the table, or add missing columns."""
+        """Create the table, or add missing columns, and missing fields of structs at any depth."""
         from deltalake import DeltaTable as Table
 
-        columns = _columns(layout)
         if not self.there():
+            columns = _columns(layout)
             Table.create(self._url(), _delta(columns, layout.by), mode="ignore", partition_by=_by(layout))
             return
         table = self._table()
-        there = self._layout(table)
+        if new := self._further(layout, table):
+            table.alter.add_columns(_delta(StructType(new)).fields)
+
+    def _further(self, layout: Layout, table: Table) -> list[StructField]:
+        """Return the columns that the table lacks, or that have fields which it lacks: Delta merges these."""
+        columns, there = _columns(layout), self._layout(table)
         if there.by != layout.by:
             raise ConfigurationError(
                 f"{self._out} is {_partitioned(there.by)}, and cannot become {_partitioned(layout.by)}",
@@ -111,14 +121,14 @@ class DeltaTable:
         merged([columns, there.schema])  # raises if the schemas are incompatible
         known = {field.name: field.dataType for field in there.schema.fields}
         for field in columns.fields:
-            if field.name in known and known[field.name] != field.dataType:
+            if not fits(field.dataType, known.get(field.name, field.dataType)):
                 raise ConfigurationError(
                     f"{field.name} would become {field.dataType.simpleString()}, but is "
-                    f"{known[field.name].simpleString()} in {self._out}, and a Delta table cannot change a type",
+                    f"{known[field.name].simpleString()} in {self._out}, and a Delta table cannot change a type; it "
+                    "can only add fields",
                     remedy="Parse the rows into another table with `holdfast reland`; continue there",
                 )
-        if new := [field for field in columns.fields if field.name not in known]:
-            table.alter.add_columns(_delta(StructType(new)).fields)
+        return [one for one in columns.fields if one.name not in known or adds(one.dataType, known[one.name])]
 
     def has(self, batch: int) -> bool:
         """Whether the batch is in the table's log."""

@@ -186,13 +186,17 @@ class ParquetTable:
         """Return the name of a file or directory that belongs to another kind of table; otherwise ""."""
         return foreign(self._spark, self._out)
 
-    def prepare(self, layout: Layout) -> None:
-        """Check that rows of this layout can be landed here.
+    def check(self, layout: Layout) -> None:
+        """Check that rows of this layout can be landed here; change nothing.
 
         Raises:
             ConfigurationError: The layout does not fit that of the landed rows.
         """
         whole_layout(self.units(), layout)
+
+    def prepare(self, layout: Layout) -> None:
+        """Make room for rows of this layout; raise as ``check`` does."""
+        self.check(layout)
 
     def has(self, batch: int) -> bool:
         """Whether the batch is complete, so it must not be written again."""

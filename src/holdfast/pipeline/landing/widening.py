@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
@@ -88,9 +89,38 @@ def _type(older: StructField, newer: StructField, path: str) -> DataType:
         return _struct(old, new, f"{path}{newer.name}.")
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
         return ArrayType(_type(StructField("", old.elementType), StructField(newer.name, new.elementType), path))
+    if isinstance(old, MapType) and isinstance(new, MapType) and old.keyType == new.keyType:
+        value = _type(StructField("", old.valueType), StructField(newer.name, new.valueType), path)
+        return MapType(new.keyType, value, old.valueContainsNull or new.valueContainsNull)
     if not widens(old, new):
         raise _refusal(path, newer, f"is {old.simpleString()}")
     return new
+
+
+def fits(new: DataType, there: DataType) -> bool:
+    """Whether values of a type fit a table's type, apart from further fields of structs at any depth.
+
+    The table may also have fields that the new type lacks; they are then null.
+    """
+    if isinstance(new, StructType) and isinstance(there, StructType):
+        known = {field.name: field.dataType for field in there.fields}
+        return all(fits(field.dataType, known.get(field.name, field.dataType)) for field in new.fields)
+    if isinstance(new, ArrayType) and isinstance(there, ArrayType):
+        return fits(new.elementType, there.elementType)
+    if isinstance(new, MapType) and isinstance(there, MapType):
+        may_be_null = there.valueContainsNull or not new.valueContainsNull
+        return new.keyType == there.keyType and may_be_null and fits(new.valueType, there.valueType)
+    return bool(new == there)
+
+
+def adds(new: DataType, there: DataType) -> bool:
+    """Whether a type that fits a table's type has further fields."""
+    if isinstance(new, StructType) and isinstance(there, StructType):
+        known = {field.name: field.dataType for field in there.fields}
+        return any(field.name not in known or adds(field.dataType, known[field.name]) for field in new.fields)
+    if isinstance(new, ArrayType) and isinstance(there, ArrayType):
+        return adds(new.elementType, there.elementType)
+    return isinstance(new, MapType) and isinstance(there, MapType) and adds(new.valueType, there.valueType)
 
 
 def _refusal(path: str, field: StructField, there: str, before: str = "") -> ConfigurationError:
@@ -107,4 +137,6 @@ def as_written(own: DataType | None, whole: DataType) -> DataType:
         return StructType([StructField(f.name, as_written(there.get(f.name), f.dataType)) for f in whole.fields])
     if isinstance(own, ArrayType) and isinstance(whole, ArrayType):
         return ArrayType(as_written(own.elementType, whole.elementType))
+    if isinstance(own, MapType) and isinstance(whole, MapType):
+        return MapType(own.keyType, as_written(own.valueType, whole.valueType), whole.valueContainsNull)
     return whole if own is None else own

@@ -84,7 +84,7 @@ def lines_of(rows: Rows) -> Iterator[str]:
     for sink, made in rows.items():
         for row in made:
             line = {"sink": sink, "row": row} if sink else {"dead_letter": row}
-            yield _text(line)
+            yield exact_text(line)
 
 
 def differences(expected: Rows, found: Rows) -> list[Difference]:
@@ -130,7 +130,7 @@ def as_json(found: Rows, differing: list[Difference]) -> str:
     """Return the differences as one JSON object, for programs."""
     rows = {sink or "dead_letters": len(made) for sink, made in found.items()}
     told = [{"sink": one.sink or None, "expected": one.expected, "found": one.found} for one in differing]
-    return _text({"rows": rows, "differences": told})
+    return exact_text({"rows": rows, "differences": told})
 
 
 def report(found: Rows, differing: list[Difference]) -> Iterator[str]:
@@ -150,13 +150,13 @@ def report(found: Rows, differing: list[Difference]) -> Iterator[str]:
 
 def _shown(one: Difference) -> Iterator[str]:
     if one.found is None:
-        yield f"  missing:    {_text(one.expected)}"
+        yield f"  missing:    {exact_text(one.expected)}"
     elif one.expected is None:
-        yield f"  unexpected: {_text(one.found)}"
+        yield f"  unexpected: {exact_text(one.found)}"
     else:
         differing = one.columns
         same = {name: value for name, value in one.expected.items() if name not in differing}
-        yield f"  a row differs{f': {_text(same)}' if same else ''}"
+        yield f"  a row differs{f': {exact_text(same)}' if same else ''}"
         for name in differing:
             expected, found = _apart(one.expected.get(name), one.found.get(name))
             yield f"    {name} expected: {expected}"
@@ -165,7 +165,7 @@ def _shown(one: Difference) -> Iterator[str]:
 
 def _apart(expected: Any, found: Any) -> tuple[str, str]:
     """Return two values as texts; long ones from shortly before the first difference."""
-    one, other = _text(expected), _text(found)
+    one, other = exact_text(expected), exact_text(found)
     if max(len(one), len(other)) <= _LONG:
         return one, other
     at = next((place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), 0)
@@ -174,9 +174,10 @@ def _apart(expected: Any, found: Any) -> tuple[str, str]:
     return ("…" if since else "") + cut[0], ("…" if since else "") + cut[1]
 
 
-def _text(value: Any) -> str:
+def exact_text(value: Any) -> str:
+    """Return a value as JSON, with the digits of each Decimal."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(name)}: {_text(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(name)}: {exact_text(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(_text, value)) + "]"
+        return "[" + ", ".join(map(exact_text, value)) + "]"
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

@@ -49,6 +49,11 @@ class Query:
     routes: tuple[RoutePlan, ...]
     sinks: tuple[SinkPlan, ...]
 
+    @property
+    def replaces(self) -> bool:
+        """Whether each batch replaces the content of the query's tables."""
+        return any(step.state is not None and step.state.output == "complete" for step in self.stream)
+
 
 class Graph:
     """The dependencies between the parts of a plan.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline.mediation.definition.graph import Query
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SinkPlan
 from holdfast.pipeline.mediation.execution.frames import Frames, part
-from holdfast.pipeline.mediation.execution.sinks import as_letters, as_messages, sink_name
+from holdfast.pipeline.mediation.execution.sinks import as_letters, as_messages, check_table, sink_name
 from holdfast.pipeline.mediation.kafka.records import as_records, identified
 from holdfast.pipeline.mediation.transformations.routing import Route, taken, with_routes
 
@@ -56,6 +56,23 @@ def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dic
         for sink, rows in whole.items()
     }
     return {**made, DEAD: union(letters)} if letters else made
+
+
+def check_tables(plan: PipelinePlan, query: Query, made: Mapping[str, DataFrame]) -> None:
+    """Compare the outputs for tables with the tables that exist; change nothing.
+
+    Args:
+        plan, query: Their definitions.
+        made: As ``outputs`` returns them.
+
+    Raises:
+        ConfigurationError: A table cannot take the columns of its rows; names the sink.
+    """
+    for sink in query.sinks:
+        rows = made.get(output_of(plan, sink))
+        if sink.table is not None and rows is not None:
+            with part(f"sink {sink.name}"):
+                check_table(rows, sink.table, sink.format, only=query.replaces)
 
 
 def _as_sent(rows: DataFrame, sink: SinkPlan) -> DataFrame:

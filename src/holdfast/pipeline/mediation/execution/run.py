@@ -26,7 +26,7 @@ from holdfast.pipeline.mediation.execution.batches import MediatedBatch
 from holdfast.pipeline.mediation.execution.frames import Frames, own_session
 from holdfast.pipeline.mediation.execution.late_rows import dropped_rows, late_letters, rows_read
 from holdfast.pipeline.mediation.execution.lookups import Lookups
-from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, output_of, outputs, union
+from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, check_tables, output_of, outputs, union
 from holdfast.pipeline.mediation.execution.parallel_jobs import side_by_side
 from holdfast.pipeline.mediation.execution.samples import analyse, infer
 from holdfast.pipeline.mediation.execution.settled import Settled
@@ -183,13 +183,9 @@ def _tables(plan: PipelinePlan, query: Query) -> Iterator[tuple[str, str | None,
     """Yield the directory of each table, its format if the file names one, and whether each batch replaces its rows."""
     for sink in query.sinks:
         if sink.table is not None:
-            yield absolute(sink.table), sink.format, _replaces(query)
+            yield absolute(sink.table), sink.format, query.replaces
     if plan.dead_letters is not None:
         yield _graveyard(plan, query), None, False
-
-
-def _replaces(query: Query) -> bool:
-    return any(step.state is not None and step.state.output == "complete" for step in query.stream)
 
 
 def _graveyard(plan: PipelinePlan, query: Query) -> str:
@@ -302,7 +298,7 @@ class Work:
             if self._query.stream:
                 known = {"": rows_read(self._running()), _LATE: dropped_rows(self._running())}
             letters = self._late(settled) if known.get(_LATE) else []
-            if not (made or letters or _replaces(self._query)):
+            if not (made or letters or self._query.replaces):
                 return known
             seen = {}
             if self._query.source.once:
@@ -311,7 +307,9 @@ class Work:
                 known[_DOUBLES] = made - rows.count()
             frames.add(self._query.name, rows)
             frames.make(self._query.steps)
-            return settled.settle(known, {**outputs(frames, self._query, letters), **seen})
+            made = outputs(frames, self._query, letters)
+            check_tables(self._plan, self._query, made)  # once settled, a batch keeps its columns
+            return settled.settle(known, {**made, **seen})
         finally:
             frames.release()
 
@@ -358,7 +356,7 @@ class Work:
         given: dict[str, Callable[[], DataFrame | None]] = {}
         for sink in self._query.sinks:
             many = counts.get(self._output(sink))
-            if many or (many is not None and sink.table and _replaces(self._query)):
+            if many or (many is not None and sink.table and self._query.replaces):
                 given[sink.name] = partial(self._give, sink, settled)
         found = dict(zip(given, side_by_side(settled.spark, list(given.values())), strict=True))
         letters = {name: rows for name, rows in found.items() if rows is not None}
@@ -378,7 +376,7 @@ class Work:
             return None
         if sink.table is not None:
             of = self._origin(settled)
-            write_table(rows, absolute(sink.table), settled.batch, of, sink.format, only=_replaces(self._query))
+            write_table(rows, absolute(sink.table), settled.batch, of, sink.format, only=self._query.replaces)
         else:
             rows.show(sink.console or 20, truncate=False)
         return None

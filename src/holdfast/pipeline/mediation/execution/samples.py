@@ -13,7 +13,7 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition.graph import Graph
 from holdfast.pipeline.mediation.definition.plan import PipelinePlan, SourcePlan, StepPlan
 from holdfast.pipeline.mediation.execution.frames import Frames, own_session
-from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, as_told, output_of, outputs
+from holdfast.pipeline.mediation.execution.outputs import DEAD, SINK, as_told, check_tables, output_of, outputs
 from holdfast.pipeline.mediation.execution.source_ranges import no_rows, read_sample
 from holdfast.pipeline.mediation.kafka.cluster import check_kafka
 from holdfast.pipeline.mediation.transformations.inference import infer_schema
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 Read = Callable[["SparkSession", SourcePlan], "DataFrame"]
 """Return the rows that a source stands for."""
+
+
+_EXACT = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Forms of times with all digits; Spark's default shows milliseconds."""
 
 
 def of_queues(rows: int) -> Read:
@@ -111,7 +118,7 @@ def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, li
 
 
 def analyse(spark: SparkSession, plan: PipelinePlan, inferred: Mapping[str, T.StructType]) -> None:
-    """Compute all outputs of a pipeline without a row, to find errors in steps, routes and sinks.
+    """Compute all outputs of a pipeline without a row, to find errors in steps, routes, sinks and existing tables.
 
     A function of the file may not expect that it gets no row, so other errors count only without functions.
 
@@ -121,7 +128,7 @@ def analyse(spark: SparkSession, plan: PipelinePlan, inferred: Mapping[str, T.St
     try:
         frames = sample(spark, plan, None, no_rows, inferred)
         for query in Graph(plan).queries():
-            outputs(frames, query)
+            check_tables(plan, query, outputs(frames, query))
         frames.release()
     except ConfigurationError:
         raise
@@ -150,17 +157,19 @@ def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dic
     wrong = dict(frames.failed)
     for name, made in frames.rows.items():
         kept = frames.keep(made)  # later steps must use the same rows
-        texts = kept.select(F.to_json(F.struct("*"))).collect()
+        texts = kept.select(F.to_json(F.struct("*"), _EXACT)).collect()
         reasons = wrong[name].select("problems").collect() if name in wrong else []
         told[name] = {
             "columns": made.schema.simpleString(),
             "rows": len(texts),
-            "first": [json.loads(text) for (text,) in texts[:3]],
+            "first": [json.loads(text, parse_float=Decimal) for (text,) in texts[:3]],
             "failed": len(reasons),
             "reasons": list(dict.fromkeys("; ".join(row[0]) for row in reasons))[:5],
         }
     for query in Graph(plan).queries():
-        for name, output in outputs(frames, query).items():
+        given = outputs(frames, query)
+        check_tables(plan, query, given)
+        for name, output in given.items():
             told[name.replace(f"{SINK}{plan.name}.", "sink ")] = {
                 "columns": output.schema.simpleString(),
                 "rows": output.count(),

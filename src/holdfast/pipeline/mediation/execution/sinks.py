@@ -7,6 +7,8 @@ A server knows a sink's last batch, and a table knows its batches.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -114,6 +116,30 @@ def sink_options(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> dict
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
+def check_table(rows: DataFrame, path: str, kind: str | None = None, *, only: bool = False) -> None:
+    """Check that a table can take the columns of these rows, before they are settled; change nothing.
+
+    Args:
+        rows, path, kind, only: As of ``write_table``.
+
+    Raises:
+        ConfigurationError: As of ``write_table``.
+    """
+    path = absolute(path)
+    table = table_of(rows.sparkSession, path, kind, replaced=only)
+    with _remedy(f"Convert the rows to the columns of {path}, for instance with a cast, or name another table"):
+        table.check(Layout(rows.schema))
+
+
+@contextmanager
+def _remedy(text: str) -> Iterator[None]:
+    """Give the errors of a table this remedy: its own are for a landing."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, remedy=text) from error
+
+
 def write_table(
     rows: DataFrame, path: str, batch: int, origin: str, kind: str | None = None, *, only: bool = False
 ) -> None:
@@ -135,11 +161,12 @@ def write_table(
     table = table_of(rows.sparkSession, path, kind, replaced=only)
     if is_there(table, batch, origin, path):
         return
-    try:
+    with _remedy(
+        f"Batch {batch} is settled with these columns, which a change of the file does not convert. Run the pipeline "
+        f"once with --available-now and a new directory as the sink's table, which then has the rows of that run. "
+        f"After that, name {path} again"
+    ):
         table.prepare(layout)
-    except ConfigurationError as error:  # its remedies are for a landing
-        remedy = "Convert the rows to the existing columns, for instance with a cast, or name another table"
-        raise ConfigurationError(error.message, remedy=remedy) from error
     table.write(rows, batch, layout, origin, only=only)
 
 
