@@ -87,7 +87,7 @@ def check_store(store: Store, partition: int) -> Contents:
         if state.get("role") == "source"
     }
     accepted = _accepted(snapshot, place, found)
-    stored: dict[str, set[int]] = {name: set(snapshot.held.get(name, ())) for name in accepted}
+    stored = {name: AcknowledgementRanges((one, one) for one in snapshot.held.get(name, ())) for name in accepted}
     read: list[tuple[str, int]] = []
     for (queue, number), (first, end) in sorted(snapshot.bounds.items()):
         if _has_messages(snapshot, queue):
@@ -97,7 +97,7 @@ def check_store(store: Store, partition: int) -> Contents:
                 continue  # a reply has the number of its request
             read.append((queue, number))
             for name, numbers in there.items():
-                stored.setdefault(name, set()).update(numbers)
+                stored.setdefault(name, AcknowledgementRanges()).update(numbers)
     missing = _missing(snapshot, accepted, stored)
     if missing:
         # Only now: while the records were read, an owner may have deleted some.
@@ -148,7 +148,7 @@ def _accepted(snapshot: Snapshot, place: str, found: Contents) -> dict[str, Ackn
 
 
 def _missing(
-    snapshot: Snapshot, accepted: Mapping[str, AcknowledgementRanges], stored: Mapping[str, set[int]]
+    snapshot: Snapshot, accepted: Mapping[str, AcknowledgementRanges], stored: Mapping[str, AcknowledgementRanges]
 ) -> dict[str, int]:
     """Return the Sequences with accepted messages that are neither stored nor for no queue, and how many these are."""
     missing: dict[str, int] = {}
@@ -160,7 +160,7 @@ def _missing(
         # A session's partition goes with its session.
         if home not in snapshot.bounds and home is not None and snapshot.queues.get(home[0], {}).get("sessions"):
             continue
-        count = numbers.count - len(stored[name]) - int(state["unqueued"])
+        count = numbers.count - stored[name].count - int(state["unqueued"])
         if count > 0:
             missing[name] = count
     return missing
@@ -179,7 +179,7 @@ def _lost(
     place: str,
     found: Contents,
     accepted: Mapping[str, AcknowledgementRanges],
-    stored: Mapping[str, set[int]],
+    stored: Mapping[str, AcknowledgementRanges],
     deleted: int,
 ) -> None:
     """What was accepted, and is not stored, was deleted from a queue.
@@ -190,8 +190,7 @@ def _lost(
     for name, count in missing.items():
         left -= count
         if left < 0:
-            there = AcknowledgementRanges((number, number) for number in stored[name])
-            among = AcknowledgementRanges(accepted[name].outside(there))
+            among = AcknowledgementRanges(accepted[name].outside(stored[name]))
             what = f"{count} messages of Sequence {name} are" if count > 1 else f"a message of Sequence {name} is"
             more = f", and only {deleted} records were ever deleted" if deleted else ""
             found.say(f"{place}: {what} accepted, but not stored: of {among}{more}.")
@@ -204,23 +203,23 @@ def _records(
     place: str,
     found: Contents,
     accepted: Mapping[str, AcknowledgementRanges],
-) -> dict[str, set[int]]:
+) -> dict[str, AcknowledgementRanges]:
     """Each record has a body of XML, and each number of a Sequence is accepted, and occurs once.
 
     Returns:
         Sequence -> the numbers of its records.
     """
-    numbers: dict[str, set[int]] = {}
+    numbers: dict[str, AcknowledgementRanges] = {}
     position, end = bounds
     while position < end and (rows := store.read(*where, position, end)):
         for offset, record in rows:
             found.bodies += 1
             if record.message_number > 0:  # the others came outside a Sequence
-                known, numbered = numbers.setdefault(record.sequence, set()), accepted.get(record.sequence)
-                if record.message_number in known and not found.may_repeat:
+                known = numbers.setdefault(record.sequence, AcknowledgementRanges())
+                numbered = accepted.get(record.sequence)
+                if not known.add(record.message_number) and not found.may_repeat:
                     what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
                     found.say(f"{place}: {what}.")
-                known.add(record.message_number)
                 if numbered is not None and record.message_number not in numbered:
                     what = f"message {record.message_number} of Sequence {record.sequence}"
                     found.say(f"{place}: record {offset} is {what}, which is not accepted.")
