@@ -37,6 +37,8 @@ FLAGS = {
     "prefix": ("--prefix",),
 }
 """Option -> its name on the command line; the others have no command-line option."""
+KEYS = {"tokenFile": "token_file"}
+"""Option -> its key in a pipeline's file; the others are in ``options`` there, by their own names."""
 _MORE = {"--admin": "--admin URL, or HOLDFAST_ADMIN"}
 """Text that replaces an option in errors, where it is longer than the option."""
 
@@ -113,7 +115,9 @@ def in_words_of(command: click.Command, text: str) -> str:
         flag = flag_of(command, name[0])
         if flag is None and "--option" in known:
             return f"--option {name[0]}"
-        return _MORE.get(flag, flag) if flag else f"option {name[0]} in the file"
+        if flag is None:
+            return f"{KEYS[name[0]]} in the file" if name[0] in KEYS else f"option {name[0]} in the file"
+        return _MORE.get(flag, flag)
 
     return NAMED.sub(lambda found: re.sub(r"\b(?!and\b|or\b)\w+", word, found[1]), text)
 

@@ -134,6 +134,8 @@ def _flag(value: Any, _base: Path) -> bool:
 
 
 def _duration(value: Any, _base: Path) -> float:
+    if isinstance(value, str) and value.startswith("-") and seconds_of(value[1:]) is not None:
+        raise Unfit(f"{told_value(value)} is negative", 'Write a duration without a sign, such as "1d".')
     seconds = seconds_of(value) if isinstance(value, str) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise _unfit(value, "a duration", 'Write a duration with its unit, such as "500ms", "30s", "12h" or "7d".')

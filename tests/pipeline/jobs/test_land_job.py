@@ -258,14 +258,15 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
     )
     given = dict.fromkeys((*reading, "interval", "max_rows_per_batch", "away_seconds"))
     arguments = dict.fromkeys(("broker", "queue", "checkpoint", "reader", "out"), "x") | given
-    arguments |= {"available_now": True, "until_rows": None, "types": {}}
+    arguments |= {"available_now": True, "until_rows": None, "types": {}, "bodies": {}}
     options = ReadOptions.parse({"broker": "http://127.0.0.1:9"})
     _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
     assert queries == []
 
     queries += [LateQuery() for _ in range(STARTS)]
-    with pytest.raises(HoldfastError, match="failed to connect back"):
+    with pytest.raises(HoldfastError, match="this machine is overloaded") as caught:
         _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
+    assert "--master" in caught.value.remedy
     assert queries == []
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from texts import texts
 
 from holdfast.cli.inspection.queues import export
-from holdfast.client.command_options import _WORDS, FLAGS, NAMED, flag_of, have_answer, in_words_of, own_words
+from holdfast.client.command_options import _WORDS, FLAGS, KEYS, NAMED, flag_of, have_answer, in_words_of, own_words
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.bodies.columns import BodyColumns
 from holdfast.pipeline.jobs.audit import audit_command
@@ -64,6 +64,8 @@ def test_every_option_is_told_as_what_the_command_has_for_it(command: click.Comm
                 assert (written, "--option" in flags, flag_of(command, name)) == (name, True, None)
             case ["option", written, "in", "the", "file"]:
                 assert (written, "--option" in flags) == (name, False)
+            case [key, "in", "the", "file"]:
+                assert (key, "--option" in flags, flag_of(command, name)) == (KEYS[name], False, None)
             case [flag, *_]:
                 assert flag in flags or flag == "PLACE"
                 assert flag in FLAGS[name]

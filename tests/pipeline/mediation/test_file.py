@@ -47,6 +47,7 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "own.py").write_text("def same(rows):\n    return rows\nvalue = 1\n")
     (tmp_path / "broken.py").write_text("import nothing_of_that_name\n")
     (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "empty.token").write_text("\n")
     return tmp_path
 
 
@@ -310,6 +311,27 @@ INPUT = 'input = "orders"\n'
             "tables.t.refresh",
             '"often" is not a duration',
             "with its unit",
+        ),
+        (
+            step('sql = "SELECT * FROM orders"\nstate = {late = "-1d"}'),
+            17,
+            "steps.one.state.late",
+            '"-1d" is negative',
+            "without a sign",
+        ),
+        (
+            TOP.replace('8081"', '8081"\ntoken_file = "empty.token"\noptions = {maxRowsPerBatch = "7"}'),
+            7,
+            "sources.orders.token_file",
+            "empty.token contains no token",
+            "Create one",
+        ),
+        (
+            TOP.replace('queue = "out"', 'queue = "out"\ntoken_file = "no.token"'),
+            9,
+            "sinks.out.token_file",
+            "no.token",
+            "",
         ),
         (
             step('input = ["orders", "t"]\nvalidate.rules.a = "true"\n[tables.t]\npath = "t.csv"'),

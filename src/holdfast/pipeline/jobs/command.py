@@ -382,15 +382,27 @@ def patiently(run: Callable[[], T]) -> T:
     """Return the result of ``run``; repeat it if Spark did not wait for its Python process.
 
     Raises:
-        Exception: Any other error, or the error of the last attempt.
+        HoldfastError: That happened in each of several attempts.
+        Exception: Any other error.
     """
     for left in reversed(range(STARTS)):
         try:
             return run()
         except Exception as error:
-            if not left or not (PYTHON_IS_LATE in str(error) or PYTHON_IS_LATE in str(error.__cause__)):
+            if not (PYTHON_IS_LATE in str(error) or PYTHON_IS_LATE in str(error.__cause__)):
                 raise
+            if not left:
+                raise _overloaded() from error
     raise AssertionError
+
+
+def _overloaded() -> HoldfastError:
+    return HoldfastError(
+        f"Spark did not get a Python process in time, in {STARTS} attempts: it waits ten seconds for a process to "
+        "start, and this machine is overloaded",
+        remedy="Rows already written are safe; start again to continue. If this recurs, use fewer processors, such as "
+        '--master "local[2]", or let Spark repeat a task: --master "local[2,4]" makes four attempts',
+    )
 
 
 @contextlib.contextmanager

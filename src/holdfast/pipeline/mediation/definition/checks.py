@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong, did_you_mean
 from holdfast.config.unreadable import is_given, is_partial, readable
+from holdfast.endpoint.admin.token import read_token
 from holdfast.exceptions import ConfigurationError
 from holdfast.pipeline.mediation.definition import kafka_checks
 from holdfast.pipeline.mediation.definition.graph import Graph, can_fail
@@ -108,10 +109,21 @@ def _of_a_queue_or_topic(source: SourcePlan, path: KeyPath) -> Iterator[Wrong]:
         yield from kafka_checks.of_a_source(source, path)
         return
     yield from kafka_checks.only_of_kafka(source, ("topic", "once", "properties_file"), path)
+    wrong = list(_of_a_token(source, path))
+    yield from wrong
+    if wrong:
+        return
     try:
         ReadOptions.parse(source_options(source))
     except ConfigurationError as error:
         yield from _of_wrong_options(error, path, source.options)
+
+
+def _of_a_token(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
+    try:
+        read_token(str(one.token_file) if one.token_file else None)
+    except ConfigurationError as error:
+        yield (*path, *(("token_file",) if one.token_file else ())), error.message, error.remedy
 
 
 def _of_options(one: SourcePlan | SinkPlan, path: KeyPath) -> Iterator[Wrong]:
@@ -168,6 +180,8 @@ def _of_a_sink(sink: SinkPlan) -> Iterator[Wrong]:
         yield from kafka_checks.of_a_sink(sink, ("sinks", sink.name))
     else:
         yield from kafka_checks.only_of_kafka(sink, ("topic", "properties_file"), ("sinks", sink.name))
+    if sink.token_file:
+        yield from _of_a_token(sink, ("sinks", sink.name))
     if sink.format and sink.table is None:
         yield ("sinks", sink.name, "format"), "only a table has a format", "Remove it."
 

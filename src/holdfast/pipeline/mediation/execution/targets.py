@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from holdfast.client.data_plane import DataPlane
-from holdfast.client.errors import PipelineError, UnknownQueue
+from holdfast.client.errors import PipelineError, ServerAway, UnknownQueue
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.exceptions import ConfigurationError
@@ -24,14 +24,17 @@ def look_at_source(source: SourcePlan) -> None:
 
     Raises:
         UnknownQueue: One does not; the error suggests the nearest name.
+        PipelineError: The server refuses the token.
         ServerAway: The server does not answer.
     """
     options = ReadOptions.parse(source_options(source))
     plane = DataPlane(options.broker, options.access)
     try:
         queues_there(plane, options)
-    except UnknownQueue as error:
-        raise UnknownQueue(f"the source {source.name}: {error.message}", remedy=error.remedy) from None
+    except ServerAway:
+        raise
+    except PipelineError as error:  # it has no such queue, or refuses the token
+        raise type(error)(f"the source {source.name}: {error.message}", remedy=error.remedy) from None
     finally:
         plane.close()
 
