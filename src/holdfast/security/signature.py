@@ -12,8 +12,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from lxml import etree
 
@@ -22,6 +23,7 @@ from holdfast.core.versions import RM
 from holdfast.security.header import Invalid, read_base64
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
 from holdfast.security.times import write_time
+from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import SOAP_NS
 
 _T = TypeVar("_T")
@@ -52,10 +54,12 @@ _SIGNED: Final = (
 """A SignedInfo in its canonical form, without the digest of the Timestamp."""
 MOST_STEPS: Final = 200_000_000
 """Maximum steps of a canonical form: about a second of processor time."""
-FEW_ATTRIBUTES: Final = 1000
-"""Attributes that a whole message may have without a count for each element."""
 _NODES: Final = etree.XPath("count(descendant-or-self::*) + count(descendant-or-self::*/@*)")
-_WIDE: Final = etree.XPath("descendant-or-self::*[@*[65]]")
+_WIDE: Final = etree.XPath("descendant-or-self::*[@*[9]]")
+_DECLARATION: Final = re.compile(rb"""xmlns(?::[^\s=]*)?\s*=\s*("[^"]*"|'[^']*')""")
+"""The declaration of a namespace. It may match in text, too."""
+_COMPARED: Final = 64
+"""Characters of two namespaces' names that are compared in the time of a step."""
 _INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
 MAX_PREFIXES: Final = 64
 """Maximum number of prefixes for a canonical form."""
@@ -191,8 +195,8 @@ def check_cost(data: bytes, root: etree._Element) -> None:
     """Check that the canonical form of a message, or of its parts, takes few steps, before any is computed.
 
     libxml2 compares each element and each attribute with the namespaces in scope, for each prefix that is listed, and
-    each attribute with the others of its element. A message of 4 MB could otherwise keep the endpoint busy for minutes,
-    and anyone can write one: no key is needed before its signature is checked.
+    each attribute with the others of its element, by the names of their namespaces. A message of 4 MB could otherwise
+    keep the endpoint busy for minutes, and anyone can write one: no key is needed before its signature is checked.
 
     Args:
         data: The message in UTF-8.
@@ -202,13 +206,21 @@ def check_cost(data: bytes, root: etree._Element) -> None:
         Invalid: It takes too many steps.
     """
     # Bounds first, which cost little: they count end tags and characters of the text, too.
-    attributes, declared = data.count(b"="), data.count(b"xmlns") + 1
-    if attributes <= FEW_ATTRIBUTES and (data.count(b"<") + attributes) * declared * (1 + MAX_PREFIXES) <= MOST_STEPS:
+    attributes, nodes = data.count(b"="), data.count(b"<") + data.count(b"=")
+    in_scope, longest = 1, 0
+    for declaration in _DECLARATION.finditer(data):
+        in_scope, longest = in_scope + 1, max(longest, len(declaration[1]))
+    if longest > DEFAULT.max_namespace:
+        longest = max((len(one[1]) for _, one in etree.iterwalk(root, events=("start-ns",)) if one), default=0)
+        if longest > DEFAULT.max_namespace:
+            raise Invalid(f"the name of a namespace is longer than {DEFAULT.max_namespace} characters")
+    pair = 1 + longest // _COMPARED
+    squares, prefixes = attributes**2 * pair, MAX_PREFIXES
+    if nodes * in_scope * (1 + prefixes) + squares <= MOST_STEPS:
         return
-    nodes, in_scope = int(_NODES(root)), declared
+    nodes, wide = int(_NODES(root)), cast(list[etree._Element], _WIDE(root))
+    squares = sum(len(one.attrib) ** 2 for one in wide) * pair
     prefixes = max((len(one.get("PrefixList", "").split()) for one in root.iter(_INCLUSIVE)), default=0)
-    wide: list[etree._Element] = _WIDE(root)
-    squares = sum(len(one.attrib) ** 2 for one in wide)
     if nodes * in_scope * (1 + prefixes) + squares > MOST_STEPS:
         in_scope = _most_in_scope(root)
     steps = nodes * in_scope * (1 + prefixes) + squares

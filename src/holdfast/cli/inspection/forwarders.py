@@ -104,7 +104,7 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         first = refusals[0]  # those behind it wait for it, where order is promised
         times, since = first["times"], age_text(max(0.0, now - first["since"]))
         state = f"offset {first['offset']} refused {times} times, first {since} ago"
-        if first["final_at"] is not None:
+        if first.get("final_at") is not None:
             left = age_text(max(0.0, first["final_at"] - now))
             state += f" (given up after {first['final_times']} times, in {left} at the earliest)"
         why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
