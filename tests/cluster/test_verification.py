@@ -112,6 +112,11 @@ def test_a_number_that_occurs_twice_a_broken_body_and_a_wrong_cursor_are_found(l
     store.commit(Batch(cursors={(DEAD_LETTERS, 0, LETTERS): {"offset": 0, "over": [1, 1], "asked": []}}))
     store.close()
     assert not any("repeats" in one for one in verify_cluster(location, reads_all=True).problems), "it was requeued"
+    store = open_store(Worker(1, 9).store_of(location))
+    store.commit(Batch(appends=[("inbox", 3, 9, Record("urn:s", 4, "urn:a", b"<x/>", 0.0))]))
+    store.close()
+    repeats = [one for one in verify_cluster(location, reads_all=True).problems if "repeats" in one]
+    assert repeats == [f"{where}record 9 repeats number 4 of Sequence urn:s."], "only one dead letter has ended"
 
 
 def test_a_message_that_is_stored_but_not_accepted_or_held_but_not_stored_is_found(location: str) -> None:

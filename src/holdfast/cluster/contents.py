@@ -39,13 +39,14 @@ class Contents:
         problems: The broken rules, each as a sentence.
         bodies: How many records were read.
         starts: Outbound Sequence -> the offset of its message 1 in its outbox, which never changes.
-        may_repeat: Whether dead letters have ended: some of their messages may be in their queues again.
+        ended_letters: How many dead letters have ended, and were not found as repeats: an operator may have put so many
+            messages into their queues again.
     """
 
     problems: list[str] = field(default_factory=list)
     bodies: int = 0
     starts: dict[str, int] = field(default_factory=dict)
-    may_repeat: bool = False
+    ended_letters: int = 0
 
     def say(self, problem: str) -> None:
         """Add a problem, as long as there are few."""
@@ -80,7 +81,8 @@ def check_store(store: Store, partition: int) -> Contents:
     """
     found, snapshot, place = Contents(), store.load(), f"Cluster partition {partition}"
     _cursors(snapshot, partition, found)
-    found.may_repeat = bool(snapshot.cursors.get((DEAD_LETTERS, 0, LETTERS), {}).get("over"))
+    ended = snapshot.cursors.get((DEAD_LETTERS, 0, LETTERS), {}).get("over", [])
+    found.ended_letters = AcknowledgementRanges.from_state(ended).count
     found.starts = {
         f"{name} in cluster partition {partition}": int(state["start"])
         for name, state in snapshot.sequences.items()
@@ -217,7 +219,10 @@ def _records(
             if record.message_number > 0:  # the others came outside a Sequence
                 known = numbers.setdefault(record.sequence, AcknowledgementRanges())
                 numbered = accepted.get(record.sequence)
-                if not known.add(record.message_number) and not found.may_repeat:
+                is_repeat = not known.add(record.message_number)
+                if is_repeat and found.ended_letters:
+                    found.ended_letters -= 1
+                elif is_repeat:
                     what = f"record {offset} repeats number {record.message_number} of Sequence {record.sequence}"
                     found.say(f"{place}: {what}.")
                 if numbered is not None and record.message_number not in numbered:

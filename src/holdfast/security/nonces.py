@@ -275,10 +275,12 @@ class FileNonces:
 
 
 class RefusedSignatures:
-    """Signatures of messages that turned out to be wrong, in memory: each message can be tried once.
+    """Signatures of messages that turned out to be wrong, in the memory of one process.
 
-    Anyone who knows the certificate of a destination can write such messages. So they take no room from the nonces of
-    those that count, and the oldest are forgotten for others.
+    Each message can be tried once, so that nobody learns from the answers to many changed copies of one that he has
+    captured. Anyone who knows the certificate of a destination can write such messages. So they take no room from the
+    nonces of those that count, and the oldest are forgotten for others: a captured message can be tried again after so
+    many others, at another process, or after a restart, until its Timestamp expires.
 
     Args:
         most: Maximum number remembered.
