@@ -50,7 +50,7 @@ def test_in_many_more_worlds_messages_and_replies_arrive_once(first: int) -> Non
 
 def test_the_worlds_take_over_pass_on_and_repeat() -> None:
     """Without this, the worlds might never do what they are for."""
-    worlds = [World(seed, Table) for seed in range(5)]
+    worlds = [World(seed, Table) for seed in range(12)]
     for world in worlds:
         world.run()
     engines = [engine for world in worlds for engine in world.engines]

@@ -24,6 +24,7 @@ from holdfast.core.messages import Envelope
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
 from holdfast.core.states.inbound import DestinationState
+from holdfast.core.states.outbound import SourceState
 from holdfast.core.versions import TRIED_VERSIONS
 from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.endpoint.workers.passage import Move, Passage
@@ -419,6 +420,7 @@ class World(LeaseWorld):
         self.engines = [engine(self._stored(partition)) for partition in range(self.partitions)]
         self.disks = [DurableState() for _ in range(self.partitions)]
         self.words, self.created = Words(), dict[str, dict[str, dict[str, Any]]]()
+        self.returns, self.left_returns = dict[str, str](), set[str]()
         self.served_by: dict[Process, dict[int, Worker]] = {}
         self.skews: dict[Process, float] = {}
         self.handled: Counter[bytes] = Counter()
@@ -662,6 +664,7 @@ class World(LeaseWorld):
                     raise Broken(f"{name} accepted {ranges}, and then only {disk.accepted[name]}")
             for name, state in batch.sequences.items():
                 self._check_created(name, state)
+                self._note_return(name, state)
             self._check_queue(disk)
 
         return stored
@@ -688,10 +691,19 @@ class World(LeaseWorld):
             if numbers != list(range(1, len(numbers) + 1)):
                 raise Broken(f"{sequence} has {numbers}")
 
+    def _note_return(self, name: str, state: dict[str, Any] | None) -> None:
+        """Note the Identifier of a Sequence of replies, and when a node is about to end it."""
+        if state is not None and state["role"] == "source" and state["identifier"]:
+            self.returns[name] = state["identifier"]
+        if name in self.returns and (state is None or state["state"] == SourceState.TERMINATING.value):
+            self.left_returns.add(self.returns[name])
+
     def check_heard(self, envelope: Envelope | None) -> None:
-        """No fault of reliable messaging reaches the source."""
-        if envelope is not None and envelope.fault is not None:
-            raise Broken(f"the source gets the fault {envelope.fault.code}: {envelope.fault.reason}")
+        """No fault of reliable messaging reaches the source, unless a late copy acknowledges what has ended."""
+        fault = None if envelope is None else envelope.fault
+        if fault is None or (fault.code == "UnknownSequence" and fault.identifier in self.left_returns):
+            return
+        raise Broken(f"the source gets the fault {fault.code}: {fault.reason}")
 
     def check_leaving(self, worker: Worker, envelope: Envelope | None) -> None:
         """What a node says is durable, and a number always means the same message."""
