@@ -43,6 +43,7 @@ from holdfast.core.sending.context import OutboxHooks, SendingContext
 from holdfast.core.sending.outbound import Outbound
 from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.peer_answers import reply_unproven
 from holdfast.core.sending.polling.mailboxes import Mailboxes
 from holdfast.core.sending.recovery import recover_outbound
 from holdfast.core.sinks.staging import Sinks
@@ -344,6 +345,17 @@ class RMProtocol:
         )
         self.acknowledging.failed(sent, now)
         self.outbound.context.pollers.failed(sent, now)
+
+    def reply_unproven(self, envelope: Envelope, reason: str, now: float, origin: Origin) -> None:
+        """Process the headers of a reply that is too large to check who sent it. Nothing in them counts as received.
+
+        Args:
+            reason: Why it cannot be received, for its requester.
+            origin: As for :meth:`receive`.
+        """
+        found = self.accepting.request_of(envelope, origin, envelope.sequence.identifier if envelope.sequence else "")
+        if found is not None:
+            reply_unproven(*found, reason, now)
 
     # --- RM protocol messages -------------------------------------------------------------------------------------
 

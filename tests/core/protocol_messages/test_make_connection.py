@@ -30,6 +30,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.origin import USER, Origin, in_session
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.sending.polling.mailboxes import MOST_MESSAGES
 
 A = EndpointReference(MC_ANONYMOUS + "a")
@@ -157,6 +158,19 @@ def test_a_reply_whose_answer_was_lost_is_given_again_until_it_is_acknowledged()
     assert peer.acknowledge(1) is None
     peer.endpoint.pass_time(100.0)
     assert peer.poll() is None
+
+
+def test_a_reply_that_is_never_acknowledged_holds_back_no_other_one() -> None:
+    """Its client may be unable to accept it."""
+    peer = asked_and_answered(1)
+    for _ in range(ANSWERED_ENOUGH):
+        assert bodies(peer.poll()) == [b"<r1/>"]
+        peer.endpoint.pass_time(100.0)
+    for number in range(2, 6):
+        assert peer.request(number) is None or bodies(peer.given)
+        peer.endpoint.reply(number)
+        assert b"<r%d/>" % number in bodies(peer.poll(), peer.poll())
+        peer.acknowledge(number)
 
 
 def test_a_repeated_request_gets_its_reply_without_a_poll() -> None:

@@ -33,6 +33,7 @@ from holdfast.core.messages import (
     TerminateSequence,
     TerminateSequenceResponse,
 )
+from holdfast.core.origin import Origin
 from holdfast.core.policy import ForwardingPolicy
 from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
@@ -183,6 +184,40 @@ def test_a_message_that_did_not_arrive_leaves_again_after_an_answer_too_large() 
         end_with_another_acknowledgement(sending, question)
         (request,) = sending.wait(STEADY.cap)
         assert request.envelope.body
+    assert unanswered(sending) == []
+
+
+POSTED = "http://here/answers"
+
+
+@pytest.mark.parametrize("acknowledged_before", range(1, ANSWERED_ENOUGH + 2))
+def test_large_replies_of_unknown_senders_end_a_request_only_if_it_arrived(acknowledged_before: int) -> None:
+    """Anybody may claim to reply. So one such reply ends nothing, and none says that the request arrived."""
+    sending, outbox, _ = asked("1", "2", sending=Sending(local=POSTED))
+    claim = Envelope(NEW.soap, NEW.addressing, NEW.rm, relates_to="urn:m:1")
+    ended: list[list[str]] = []
+    for number in range(1, ANSWERED_ENOUGH + 2):
+        if number == acknowledged_before:
+            sending.answer(None, control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:s", ((1, 2),)),))
+        for sender in ("http://another/", TO):
+            sending.protocol.reply_unproven(claim, "17 MB", sending.now, Origin(sender))
+        sending.settle()
+        ended.append(unanswered(sending))
+    first = max(acknowledged_before, ANSWERED_ENOUGH) - 1
+    assert ended == [[]] * first + [["urn:m:1"]] * (len(ended) - first)
+    assert [one.too_large for one in sending.told if isinstance(one, Unanswered)] == ["17 MB"]
+    assert outbox.source is not None and 1 in outbox.source.acknowledged
+    assert outbox.source.waiting.unreplied == {2: "urn:m:2"}, "the other one still waits"
+
+
+def test_a_request_that_may_not_have_arrived_waits_despite_such_replies() -> None:
+    sending, _, (request,) = asked("1", sending=Sending(local=POSTED))
+    claim = Envelope(NEW.soap, NEW.addressing, NEW.rm, relates_to="urn:m:1")
+    for _ in range(2 * ANSWERED_ENOUGH):
+        sending.protocol.reply_unproven(claim, "17 MB", sending.now, Origin(TO))
+    end_with_nothing(sending, request)
+    (question,) = sending.wait(STEADY.cap)
+    assert isinstance(question.envelope.control, RequestAcknowledgement)
     assert unanswered(sending) == []
 
 

@@ -11,9 +11,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from signers import authority, issue
 from waiting import until
 
-from holdfast import DeliveryError, Destination, DestinationHTTP, Message, PeerFault, Source, SourceHTTP, Versions
+from holdfast import (
+    X509,
+    DeliveryError,
+    Destination,
+    DestinationHTTP,
+    Message,
+    PeerFault,
+    Source,
+    SourceHTTP,
+    Versions,
+)
 from holdfast.core.messages import Envelope
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.client.client import HTTPClient
@@ -138,3 +149,28 @@ async def test_the_size_of_a_large_reply_need_not_be_declared(serve: Any, http: 
             assert reply.body_bytes == b"<small/>"
         await server.close()
         await asyncio.wait(tasks)
+
+
+SIGNED = (issue("CN=shop,O=Example", authority()), issue("CN=caller,O=Example", authority()))
+
+
+def signing(directory: Path, which: int, **options: Any) -> X509:
+    return X509(*SIGNED[which].files(directory), trusted=[authority().files(directory).certificate], **options)
+
+
+@pytest.mark.parametrize("http", [ANONYMOUS, POLL, LISTEN], ids=["anonymous", "poll", "listen"])
+async def test_a_large_reply_that_nothing_proves_ends_its_request_alone(
+    serve: Any, tmp_path: Path, http: SourceHTTP
+) -> None:
+    """A signature covers the Body, so nothing shows who sent the headers of a reply that is too large."""
+    app, handled = service(http=ROOMY, processors=[signing(tmp_path, 0)])
+    url = (await serve(app)).url
+    caller = signing(tmp_path, 1, subjects=["CN=shop,O=Example"])
+    async with Source(url, tmp_path / "out", http=http, processors=[caller]) as source:
+        with pytest.raises(DeliveryError, match="too large") as caught:
+            await source.request("<a/>", action="urn:large", timeout=60)
+        assert "mtom=True" in str(caught.value)
+        for _ in range(2):
+            assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
+        assert handled == ["urn:large", *["urn:small"] * 2]
+        assert not source.progress.outstanding

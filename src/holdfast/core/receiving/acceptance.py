@@ -145,7 +145,7 @@ class Acceptance:
             return
         is_application = not isinstance(envelope.control, LastMessage)
         message = _Message(envelope, back_channel, problem, destination, sequence.message_number, is_application)
-        request = message.request = self._request_of(envelope, origin, destination.identifier)
+        request = message.request = self.request_of(envelope, origin, destination.identifier)
         is_passed_on = request is not None and request[0].forwarding is not None
         message.is_for_others = is_passed_on or self._outbound.is_offered_by_forwarder(destination.identifier)
         refused = message.refused = self._refusal(message)
@@ -286,7 +286,7 @@ class Acceptance:
             incident = Incident("message.unsolicited_dropped", sequence.identifier, sequence.message_number)
             self._effects.append(incident)
 
-    def _request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
+    def request_of(self, envelope: Envelope, origin: Origin, identifier: str = "") -> tuple[Outbox, int] | None:
         if envelope.relates_to is None:
             return None  # most messages: they pay for no search
         # A reply counts as the acknowledgement of its request, so only a peer that may acknowledge may send it.
@@ -374,7 +374,7 @@ class Acceptance:
         envelope, back_channel = incoming.envelope, incoming.back_channel
         # It came in a response of this side's destination, which is never answered.
         if back_channel is None and envelope.relates_to is not None:
-            asked = self._request_of(envelope, incoming.origin)
+            asked = self.request_of(envelope, incoming.origin)
             if asked is not None:
                 self._receive_plain_reply(incoming, *asked)
             elif envelope.body:

@@ -64,6 +64,8 @@ class InFlight:
     """Whether the number was in flight before and removed: it may have left before ``first_sent_at``."""
     too_large: str = ""
     """Why the latest answer could not be read, if it was too large; "" for any other answer."""
+    unproven: int = 0
+    """Replies that were too large to check who sent them."""
     is_parked: bool = False
     """Whether the number is not retransmitted before :meth:`Flight.release`."""
 

@@ -94,6 +94,9 @@ class ServedPolls:
                 # The message leaves in the answer to the poll instead of a post, so its exchange is over at once.
                 del effects[at]
                 self._exchanges.ended(sent, now)
+                # A peer may never accept a reply, such as one that is too large: it must not hold back the others.
+                if outbox.is_for_replies and outbox.source is not None:
+                    outbox.source.transmissions.answered(sent.number, now, in_answers=False, is_reply=True)
                 if isinstance(sent.envelope.control, TerminateSequence):
                     self._terminate_sent(sent.source, False, now)
                 return sent

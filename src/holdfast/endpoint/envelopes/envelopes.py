@@ -25,7 +25,7 @@ from holdfast.core.records import ContentWriter, Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
-from holdfast.endpoint.envelopes.head_spool import HeadSpool, replace_reply
+from holdfast.endpoint.envelopes.head_spool import HeadSpool, replace_reply, unproven_reason
 from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
@@ -62,6 +62,9 @@ Take = Callable[[Exchange, Envelope, Fault | None], None]
 """Processes an inbound envelope; if there is a fault, it only answers with that fault."""
 Elsewhere = Callable[[Exchange, Envelope], bool]
 """Says whether an envelope is another process's, which answers the exchange then."""
+Unproven = Callable[[Envelope, str, "Transmit | Exchange"], None]
+"""Receives the headers of a message, the reason why the rest is not read, and how it came: as the answer to a
+transmission, or in an exchange."""
 Answered = Callable[[Outcome], None]
 """Receives the envelope that answers our request, or the reason why there is no envelope."""
 
@@ -99,6 +102,8 @@ class Envelopes:
         self._is_plain = self._chain.is_empty
         self.has_message: Callable[[Envelope], bool] = lambda _: False
         """Whether the message in an envelope was accepted before."""
+        self.on_unproven: Unproven = lambda _envelope, _reason, _came: None
+        """Learns of a reply that is too large for the processors to check who sent it."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
         self._responding: set[asyncio.Future[None]] = set()
@@ -227,7 +232,15 @@ class Envelopes:
                 return
             log.warning("answer.too_large", to=exchange.request.peer, message_number=0, reason=spool.problem.message)
             context = self._context_of(exchange, found, root)
-            self._pass(context, lambda error: take(exchange, found, None) if error is None else refuse())
+            self._pass(context, partial(checked, found))
+
+        def checked(found: Envelope, error: ProcessorError | None) -> None:
+            if error is None:
+                take(exchange, found, None)
+            else:
+                # A refusal would be unsigned as well, and its receiver would take this address for unreachable.
+                exchange.respond(202)
+                self.on_unproven(found, unproven_reason(spool.problem), exchange)
 
         if exchange.notes is None:
             exchange.notes = {}
@@ -344,15 +357,18 @@ class Envelopes:
         def read(found: Outcome, root: bytes) -> None:
             is_success = 200 <= response.status < 300
             if is_success and replace_reply(found, spool.problem, is_forwarded=self.passes_on):
-                self._answered(sent, replace(response, body=root), notes or {}, checked, found)
+                self._answered(sent, replace(response, body=root), notes or {}, partial(checked, found), found)
             else:
                 answered(spool.problem)
 
-        def checked(found: Outcome) -> None:
-            # Processors may demand what only the whole message proves, such as a signature of its body.
+        def checked(claimed: Envelope, found: Outcome) -> None:
             if isinstance(found, Envelope):
                 log.warning("answer.too_large", to=sent.to, message_number=sent.number, reason=spool.problem.message)
-            answered(found if isinstance(found, Envelope) else spool.problem)
+                answered(found)
+                return
+            # Processors may demand what only the whole message proves, such as a signature of its body.
+            answered(spool.problem)
+            self.on_unproven(claimed, unproven_reason(spool.problem), sent)
 
         self._decoder.read_head(spool, read, self._opening_of(sent, response, notes))
 

@@ -69,9 +69,18 @@ def replace_reply(
         return False
     fault = TOO_LARGE_FOR_BROKER
     if not is_forwarded:
-        reason = f"{clause(problem.message)}. {TOO_LARGE_REMEDY}"
+        reason = _reason_of(problem)
         fault = Fault(REPLY_TOO_LARGE, reason, sender=False, code_namespace=HOLDFAST_NS)
     code = f"{{{fault.code_namespace}}}{fault.code}"
     envelope.body = fault_body(ApplicationFault(fault.reason, sender=fault.sender, code=code), envelope.soap.value)
     envelope.fault = fault
     return True
+
+
+def unproven_reason(problem: LimitExceeded) -> str:
+    """Return the reason for a request's error if a reply to it was too large to check who sent it."""
+    return f"{_reason_of(problem)} Its signature could not be checked either."
+
+
+def _reason_of(problem: LimitExceeded) -> str:
+    return f"{clause(problem.message)}. {TOO_LARGE_REMEDY}"

@@ -12,7 +12,7 @@ from functools import partial
 from holdfast.core.events import Transmit
 from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS
 from holdfast.core.messages import CreateSequence, Envelope, Fault, MakeConnection, TerminateSequence, is_polled
-from holdfast.core.origin import without_secret
+from holdfast.core.origin import Origin, without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
@@ -21,6 +21,7 @@ from holdfast.endpoint.envelopes.processors import ExtraRequest
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
+from holdfast.endpoint.sending.parties import origin_of
 from holdfast.endpoint.sending.pauses import Pauses
 from holdfast.endpoint.sending.stopped import TO_CREDENTIALS
 from holdfast.exceptions import (
@@ -32,6 +33,7 @@ from holdfast.exceptions import (
     clause,
 )
 from holdfast.http.client.client import HTTPClient
+from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError, first_line
 from holdfast.wire import action_of, http_headers, pack
 
@@ -107,6 +109,7 @@ class Sender:
         """Replaced transports that still finish requests."""
         self._retiring = BackgroundTasks()
         self._envelopes = envelopes
+        envelopes.on_unproven = self._unproven
         engine.has_credentials = self._may_have_credentials
         self._extra = ExtraRequests(
             envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
@@ -442,6 +445,17 @@ class Sender:
             said = f"{clause(said)}. {TOO_LARGE_REMEDY}" if is_too_large else said
             self._failed(sent, said, has_left=has_left, is_too_large=is_too_large)
             self._engine.touch()
+
+    def _unproven(self, envelope: Envelope, reason: str, came: Transmit | Exchange) -> None:
+        """Report a reply that is too large to check who sent it."""
+        if self._is_stopped:
+            return
+        if isinstance(came, Transmit):
+            origin = Origin(came.to, query=came.query)
+        else:
+            origin = origin_of(came.request, envelope)
+        self._engine.protocol.reply_unproven(envelope, reason, self._engine.clock(), origin)
+        self._engine.touch()
 
     def _may_have_credentials(self, to: str) -> bool:
         return self.ways.get(to, self._usual).has_credentials or not self._envelopes.is_plain

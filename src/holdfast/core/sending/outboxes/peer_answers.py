@@ -16,6 +16,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
 from holdfast.core.ranges import AcknowledgementRanges
+from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NOT_ACCEPTED, Why, event_of
@@ -258,6 +259,27 @@ def acknowledged_alone(outbox: Outbox, ack: SequenceAcknowledgement, number: int
     if outbox.forwarding is not None:
         outbox.hooks.forwarders.unanswered(outbox, number, now)
         return
-    reason = entry.too_large if entry is not None else ""
+    _reply_missing(outbox, source, number, entry.too_large if entry is not None else "", now)
+
+
+def reply_unproven(outbox: Outbox, number: int, reason: str, now: float) -> None:
+    """A reply to request ``number`` is too large to check who sent it, so it is neither believed nor acknowledged, and
+    its sender repeats it for ever. The request ends without its reply once the destination has acknowledged it: the
+    first of such replies may be another one's, while the right one is on its way."""
+    source = outbox.source
+    entry = source.flight.get(number) if source is not None else None
+    if source is None or entry is None or number not in source.waiting.unreplied or number in source.waiting.replying:
+        return
+    entry.too_large = reason
+    entry.unproven += 1
+    if entry.unproven < ANSWERED_ENOUGH or entry.was_lost:
+        return
+    if outbox.forwarding is not None:
+        outbox.hooks.forwarders.unanswered(outbox, number, now)
+    else:
+        _reply_missing(outbox, source, number, reason, now)
+
+
+def _reply_missing(outbox: Outbox, source: RMSource, number: int, reason: str, now: float) -> None:
     outbox.context.effects.append(Unanswered(outbox.key, source.waiting.unreplied[number], reason))
     outbox.replied(source, number, now)
