@@ -150,6 +150,23 @@ def test_an_error_of_the_whole_schema_names_the_document_and_not_a_name_of_ours(
     assert f"the included/redefined schema '{tmp_path / 'other.xsd'}' differs" in caught.value.message
 
 
+@pytest.mark.parametrize("start", ["<!-- a -->\n", "<?xml version='1.0'?>\n", "<!-- ", "<!-- > --> ", " "])
+@pytest.mark.parametrize("root", ["<html><title>", "<html>", "<schemas>"])
+def test_a_hostile_start_of_a_document_costs_no_time(tmp_path: Path, start: str, root: str) -> None:
+    file = tmp_path / "a.wsdl"
+    file.write_text(start * 5000 + root * 50_000)  # a pattern that tries each way to divide these never ends
+    with pytest.raises(ConfigurationError):
+        Contract(Documents(file, _no_web))
+
+
+@pytest.mark.parametrize("start", ["", "<?xml version='1.0'?>\n", "<!-- a -->\n" * 200, "<?xml?><!--a-->"])
+def test_a_page_after_comments_is_still_known(tmp_path: Path, start: str) -> None:
+    file = tmp_path / "a.wsdl"
+    file.write_text(start + PAGE)
+    with pytest.raises(ConfigurationError, match="is an HTML page with the title 'Sign in'"):
+        Contract(Documents(file, _no_web))
+
+
 # --- locations --------------------------------------------------------------------------------------------------------
 
 

@@ -61,8 +61,11 @@ _CREDENTIALS = (
     "only. You can also save the WSDL with a browser, and give the file."
 )
 _WEB = ("http://", "https://")
+_START = 10_000
+"""Number of bytes in which the root of an HTML page and its title are looked for: the patterns take squared time."""
 _HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+)?html[\s>]", re.IGNORECASE | re.DOTALL
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml.*?\?>\s*)?(?:(?><!--.*?-->)\s*)*<(?:!doctype\s+)?html[\s>]",
+    re.IGNORECASE | re.DOTALL,
 )
 _TITLE = re.compile(rb"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
@@ -352,8 +355,9 @@ def _origin(location: str) -> tuple[str, str]:
 
 
 def _parse(location: str, data: bytes, *, is_first: bool) -> tuple[bytes, etree._Element]:
-    if _HTML.match(data[:10_000]) is not None:
-        title = _TITLE.search(data)
+    start = data[:_START]
+    if _HTML.match(start) is not None:
+        title = _TITLE.search(start)
         words = "" if title is None else " ".join(title[1].decode("utf-8", "replace").split())
         words = words and f" with the title {words[:80]!r}"
         raise ConfigurationError(
