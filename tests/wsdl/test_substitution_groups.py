@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from bodies import of
 from lxml import etree
 
 from holdfast.cli.running.operation_values import OperationValues
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wsdl.contract import Contract
 
 SHAPES = """
@@ -85,6 +86,30 @@ def test_json_has_the_same_keys(contract: Contract, values: dict[str, Any]) -> N
     found = json.loads(made.reply(made.body("it", text.encode())))
     again = made.body("it", json.dumps({name: one for name, one in found.items() if one is not None}).encode())
     assert again == made.body("it", text.encode())
+
+
+CHAIN = {
+    "h": '<xs:element name="h" type="v:T"/>',
+    "n": '<xs:element name="n" substitutionGroup="v:h"/>',
+    "m": '<xs:element name="m" substitutionGroup="v:n"/>',
+    "T": '<xs:complexType name="T"><xs:sequence><xs:element name="x" type="xs:int"/></xs:sequence></xs:complexType>',
+}
+
+
+@pytest.mark.parametrize("order", list(permutations("hnm")), ids="".join)
+def test_a_type_is_inherited_from_the_head_of_the_head_in_any_order(order: tuple[str, ...]) -> None:
+    made = of('<xs:sequence><xs:element ref="v:h"/></xs:sequence>', "".join(CHAIN[one] for one in (*order, "T")))
+    for name in "nm":
+        values = {"h": {"@element": f"{{urn:v}}{name}", "x": 5}}
+        assert there_and_back(made, values) == values
+
+
+@pytest.mark.parametrize("head", ["v:none", "w:none", "none", "v:m", "v:o", "u:none"])
+@pytest.mark.parametrize("kind", ["", 'type="xs:int"'])
+def test_a_head_that_does_not_exist_is_an_error_of_the_schema(head: str, kind: str) -> None:
+    wrong = f'<xs:element name="m" xmlns:w="urn:w" {kind} substitutionGroup="{head}"/>'
+    with pytest.raises(ConfigurationError, match="cannot be compiled"):
+        of("<xs:sequence/>", wrong + '<xs:element name="o" substitutionGroup="v:m"/>')
 
 
 def test_the_local_name_is_enough(contract: Contract) -> None:

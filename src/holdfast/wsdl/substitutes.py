@@ -163,6 +163,8 @@ class SubstitutionGroups:
         self._members: dict[str, list[str]] = {}
         """Name of a head -> those of the elements that name it."""
         self._fields: dict[str, Any] = {}
+        untyped: dict[str, str] = {}
+        """Name of an element without a type -> its head, which has that type."""
         for schema in documents.schemas():
             for one in schema.root.iterfind(f"{{{SCHEMA}}}element"):
                 name = schema.defined(one.get("name", ""))
@@ -170,21 +172,31 @@ class SubstitutionGroups:
                     self._abstract.add(name)
                 for head in one.get("substitutionGroup", "").split():
                     self._members.setdefault(schema.named(one, head), []).append(name)
-                    self._inherit_type(name, schema.named(one, head), one)
+                    if one.get("type") is None and next(one.iterchildren(*_KINDS), None) is None:
+                        untyped[name] = schema.named(one, head)
+        for name in untyped:
+            head, seen = untyped[name], {name}
+            while head in untyped and head not in seen:
+                seen.add(head)
+                head = untyped[head]
+            found, typed = self._find(name), self._find(head)
+            if found is not None and typed is not None:  # else the compiler of the schema says what is wrong
+                found.type = typed.type
 
-    def _inherit_type(self, name: str, head: str, element: etree._Element) -> None:
-        """Give an element without a type that of its head."""
-        if element.get("type") is None and not len(
-            element.findall("{*}complexType") + element.findall("{*}simpleType")
-        ):
-            self._types.get_element(name).type = self._types.get_element(head).type
+    def _find(self, name: str) -> Any:
+        """Return zeep's element with a name, None if there is none."""
+        try:
+            return self._types.get_element(name)
+        except (NamespaceError, UnknownName, ValueError):
+            return None
 
     def complete(self, field: Any) -> list[Any]:
         """Give an element of a type its substitution group, and return the new declarations in that."""
         if not field.is_global or "members" in field.__dict__:
             return []
         name = str(field.qname.text)
-        field.members = tuple(self._field(one) for one in self._all(name) if one not in self._abstract)
+        found = [self._field(one) for one in self._all(name) if one not in self._abstract]
+        field.members = tuple(one for one in found if one is not None)
         field.is_abstract = name in self._abstract
         return list(field.members)
 
@@ -199,8 +211,10 @@ class SubstitutionGroups:
         return list(found)
 
     def _field(self, name: str) -> Any:
+        """Return an element as a field, None if there is none."""
         if name not in self._fields:
-            self._fields[name] = as_field(self._types.get_element(name))
+            found = self._find(name)
+            self._fields[name] = None if found is None else as_field(found)
         return self._fields[name]
 
     def member(self, field: Any, value: Mapping[str, Any], where: str) -> Any:
@@ -216,13 +230,13 @@ class SubstitutionGroups:
         """
         text = str(value[ELEMENT])
         if not isinstance(field, Field):
-            try:
-                return self._field(text)
-            except (NamespaceError, UnknownName, ValueError):
-                raise EnvelopeError(
-                    f"{where}.{ELEMENT}: the WSDL has no element {text!r}.",
-                    remedy='Write its name as "{namespace}name". An element that the WSDL lacks is given as XML.',
-                ) from None
+            declared = self._field(text)
+            if declared is not None:
+                return declared
+            raise EnvelopeError(
+                f"{where}.{ELEMENT}: the WSDL has no element {text!r}.",
+                remedy='Write its name as "{namespace}name". An element that the WSDL lacks is given as XML.',
+            )
         usable = {str(one.qname.text): one for one in (*([] if field.is_abstract else [field]), *field.members)}
         found = [name for name in usable if text in (name, etree.QName(name).localname)]
         if text in usable or len(found) == 1:
