@@ -310,14 +310,43 @@ def test_an_included_schema_without_a_namespace_has_that_of_the_other(tmp_path: 
         assert echoed(in_files(tmp_path, include + IN, c=PLAIN + INNER), {"a": 5}) == {"a": 5}
 
 
-def test_a_redefined_type_has_its_new_definition(tmp_path: Path) -> None:
-    redefined = '<xs:redefine schemaLocation="c.xsd"><xs:complexType name="T"><xs:complexContent><xs:extension '
-    redefined += 'base="v:T"><xs:sequence><xs:element name="b" type="xs:int"/></xs:sequence></xs:extension>'
-    redefined += "</xs:complexContent></xs:complexType></xs:redefine>"
-    made = in_files(tmp_path, redefined + IN, c=PLAIN + INNER)
+REDEFINED = """<xs:redefine schemaLocation="c.xsd"><xs:complexType name="T"><xs:complexContent><xs:extension base="v:T">
+<xs:sequence><xs:element name="b" type="xs:int"/></xs:sequence></xs:extension></xs:complexContent></xs:complexType>
+</xs:redefine>"""
+IN_V = f'<xs:schema xmlns:xs="{XSD}" xmlns:v="urn:v" targetNamespace="urn:v" elementFormDefault="qualified">'
+INCLUDED, INCLUDED_R = ('<xs:include schemaLocation="c.xsd"/>', '<xs:include schemaLocation="r.xsd"/>')
+
+
+@pytest.mark.parametrize("original", [PLAIN, IN_V])
+@pytest.mark.parametrize("included", [REDEFINED, INCLUDED_R, INCLUDED + INCLUDED_R, INCLUDED_R + INCLUDED])
+def test_a_redefined_type_has_its_new_definition(tmp_path: Path, included: str, original: str) -> None:
+    inner = INNER if original == PLAIN else INNER.replace('type="N"', 'type="v:N"')
+    made = in_files(tmp_path, included + IN, c=original + inner, r=f"{IN_V}{REDEFINED}</xs:schema>")
     assert echoed(made, {"a": 5, "b": 6}) == {"a": 5, "b": 6}
     with pytest.raises(EnvelopeError):
         echoed(made, {"a": 5})
+
+
+def test_the_schemas_of_a_wsdl_are_listed_equally_often_for_any_number_of_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[int] = []
+    schemas = Documents.schemas
+    monkeypatch.setattr(Documents, "schemas", lambda self: listed.append(1) or schemas(self))
+    counts = set()
+    for number in (1, 20):
+        files = {
+            f"s{one}": f"{IN_V}<xs:simpleType name='S{one}'><xs:restriction base='xs:int'/></xs:simpleType></xs:schema>"
+            for one in range(number)
+        }
+        listed.clear()
+        in_files(
+            tmp_path,
+            "".join(f'<xs:include schemaLocation="{one}.xsd"/>' for one in files) + IN.replace("v:T", "v:S0"),
+            **files,
+        )
+        counts.add(len(listed))
+    assert len(counts) == 1, "else the time grows with the square of the documents"
 
 
 def test_documents_of_two_directories_may_have_one_name(tmp_path: Path) -> None:

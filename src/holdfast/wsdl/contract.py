@@ -36,7 +36,7 @@ from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
 from holdfast.wsdl.substitutes import DerivedTypes, Substitutes, SubstitutionGroups
 from holdfast.wsdl.values import parsed, prepared
-from holdfast.wsdl.zeep_documents import for_zeep
+from holdfast.wsdl.zeep_documents import ZeepDocuments
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
 """zeep's message for a field of a choice that has another one; wrong names are refused before."""
@@ -47,10 +47,10 @@ class _Loader(zeep.transports.Transport):
 
     def __init__(self, documents: Documents) -> None:
         super().__init__()
-        self._documents = documents
+        self._documents = ZeepDocuments(documents)
 
     def load(self, url: str) -> bytes:
-        return for_zeep(self._documents, url)
+        return self._documents.load(url)
 
 
 class _Document(Document):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -159,6 +159,15 @@ class Documents:
         location = self._located(location)
         return self._parsed[location] if location in self._parsed else parse_element(data)
 
+    def load_all(self) -> None:
+        """Load every document that another one imports, includes or redefines; errors as for :meth:`load`."""
+        waiting, seen = [self.first], set[str]()
+        while waiting:
+            location = waiting.pop(0)
+            if location not in seen:
+                seen.add(location)
+                waiting.extend(self._imported(location, self.root(location)))
+
     def schemas(self) -> list[Schema]:
         """Return every xs:schema of the loaded documents, once for each namespace that it is included in."""
         name = f"{{{SCHEMA}}}schema"
@@ -209,11 +218,17 @@ class Documents:
     def _importer(self, location: str) -> str:
         """Return the location of a document that imports another one, "" if no loaded document does."""
         for place, root in self._parsed.items():
-            for one in root.iter(*IMPORTS):
-                imported = one.get(IMPORTS[str(one.tag)])
-                if imported and self.beside(place, imported) == location:
-                    return place
+            if location in self._imported(place, root):
+                return place
         return ""
+
+    def _imported(self, location: str, root: etree._Element) -> Iterator[str]:
+        """Yield the locations of the documents that a document refers to."""
+        for owner in root.iter(f"{{{WSDL}}}definitions", f"{{{SCHEMA}}}schema"):
+            for one in owner.iterchildren(*IMPORTS):
+                place = one.get(IMPORTS[str(one.tag)])
+                if place and one.get("namespace") != XML_NAMESPACE:
+                    yield self.beside(location, place)
 
     def wsdl(self) -> list[tuple[str, etree._Element]]:
         """Return every WSDL document with its location, the first one first; errors as for :meth:`load`."""

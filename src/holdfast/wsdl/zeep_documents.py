@@ -6,7 +6,6 @@ directories with the same relative location for one, and gives an included schem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from copy import deepcopy
 
 from lxml import etree
@@ -21,15 +20,56 @@ _ORIGINAL = ".original"
 """End of the name of a definition that another document redefines. No schema in use has such a name."""
 
 
-def for_zeep(documents: Documents, location: str) -> bytes:
-    """Return a document, rewritten; errors as for :meth:`Documents.load`."""
-    given = documents.root(location)
-    root = deepcopy(given)
-    for schema in root.iter(f"{{{SCHEMA}}}schema"):
-        _absolute(documents, location, schema)
-        own = schema.get("targetNamespace") or _including(documents, given)
-        _rename_redefined(documents, schema, own)
-        for one in list(schema.iterfind(f"{{{SCHEMA}}}redefine")):
+class ZeepDocuments:
+    """The rewritten documents of a WSDL.
+
+    Args:
+        documents: The documents. All are loaded, because a document may redefine those before it.
+
+    Raises:
+        ConfigurationError, TransportError: As for :meth:`Documents.load`.
+    """
+
+    def __init__(self, documents: Documents) -> None:
+        documents.load_all()
+        self._documents = documents
+        self._namespaces: dict[etree._Element, set[str]] = {}
+        """Schema -> its namespace, or those of the schemas that include it without one."""
+        self._redefined: set[tuple[str, str, str]] = set()
+        """Namespace, kind and name of each definition that a document redefines."""
+        for schema in documents.schemas():
+            self._namespaces.setdefault(schema.root, set()).add(schema.namespace)
+            for one in schema.root.iterfind(f"{_REDEFINE}/*[@name]"):
+                self._redefined.add((schema.namespace, str(one.tag), one.get("name", "")))
+
+    def load(self, location: str) -> bytes:
+        """Return a document, rewritten; errors as for :meth:`Documents.load`."""
+        given = self._documents.root(location)
+        root = deepcopy(given)
+        including = self._including(given)
+        for schema in root.iter(f"{{{SCHEMA}}}schema"):
+            self._rewrite(location, schema, schema.get("targetNamespace") or including)
+        for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}body"):
+            if len(one.get("parts", "").split()) == 1:
+                one.set("part", one.get("parts", "").strip())  # zeep looks for this attribute, which WSDL does not have
+        if including and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
+            root = _in_namespace(root, including)
+        return etree.tostring(root, encoding="utf-8")
+
+    def _including(self, root: etree._Element) -> str:
+        """Return the namespace of the schemas that include a schema without one, "" if they have several or none."""
+        found = self._namespaces.get(root, set())
+        return next(iter(found)) if len(found) == 1 else ""
+
+    def _rewrite(self, location: str, schema: etree._Element, own: str) -> None:
+        for one in schema.iterchildren(*IMPORTS):
+            place = one.get("schemaLocation")
+            if place:
+                one.set("schemaLocation", self._documents.beside(location, place))
+        for one in schema.iterfind("*[@name]"):
+            if (own, str(one.tag), one.get("name")) in self._redefined:
+                one.set("name", f"{one.get('name')}{_ORIGINAL}")
+        for one in list(schema.iterfind(_REDEFINE)):
             _redefine(one)
         for one in schema.iter(f"{{{SCHEMA}}}any"):
             allowed = " ".join(one.get("namespace", "##any").split())
@@ -39,13 +79,6 @@ def for_zeep(documents: Documents, location: str) -> bytes:
         for one in schema.iter(f"{{{SCHEMA}}}element"):
             if one.get("nillable", "").strip() in ("1", "true"):
                 one.set("nillable", "true")
-    for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}body"):
-        if len(one.get("parts", "").split()) == 1:
-            one.set("part", one.get("parts", "").strip())  # zeep looks for this attribute, which WSDL does not have
-    own = _including(documents, given)
-    if own and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
-        root = _in_namespace(root, own)
-    return etree.tostring(root, encoding="utf-8")
 
 
 def _wrap(group: etree._Element) -> None:
@@ -59,37 +92,10 @@ def _wrap(group: etree._Element) -> None:
     outer.append(group)
 
 
-def _absolute(documents: Documents, location: str, schema: etree._Element) -> None:
-    for one in schema.iterchildren(*IMPORTS):
-        place = one.get("schemaLocation")
-        if place:
-            one.set("schemaLocation", documents.beside(location, place))
-
-
-def _including(documents: Documents, root: etree._Element) -> str:
-    """Return the namespace of the schemas that include a schema without one, "" if they have several or none."""
-    found = {one.namespace for one in documents.schemas() if one.root is root}
-    return found.pop() if len(found) == 1 else ""
-
-
 def _in_namespace(root: etree._Element, namespace: str) -> etree._Element:
     made = etree.Element(root.tag, {**root.attrib, "targetNamespace": namespace}, nsmap={**root.nsmap, None: namespace})
     made.extend(list(root))
     return made
-
-
-def _redefinitions(documents: Documents) -> Iterator[tuple[str, str, str]]:
-    """Yield the namespace, kind and name of each definition that a document redefines."""
-    for schema in documents.schemas():
-        for one in schema.root.iterfind(f"{_REDEFINE}/*[@name]"):
-            yield schema.namespace, str(one.tag), one.get("name", "")
-
-
-def _rename_redefined(documents: Documents, schema: etree._Element, namespace: str) -> None:
-    redefined = {(kind, name) for own, kind, name in _redefinitions(documents) if own == namespace}
-    for one in schema.iterfind("*[@name]"):
-        if (str(one.tag), one.get("name")) in redefined:
-            one.set("name", f"{one.get('name')}{_ORIGINAL}")
 
 
 def _redefine(one: etree._Element) -> None:
