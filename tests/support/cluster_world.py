@@ -2,8 +2,10 @@
 nodes that share partitions by leases, and a table or a log with the content of each partition.
 
 The decisions are the shipped ones: the whole protocol of the source and of each worker, who owns which partition, which
-worker a request belongs to, when a request is passed on again, and who may write to a log. The world loses and delays
-everything between them, and kills, pauses and cuts off nodes. It watches what becomes durable, and what leaves nodes.
+worker a request belongs to, when a request is passed on again, and who may write to a log. The world mirrors the rest
+of the shells: how a request enters, how others are asked, and that a worker asks for its trust before it accepts, sends
+or calls a handler. It loses and delays everything between them, and kills, pauses and cuts off nodes. It watches what
+becomes durable, and what leaves nodes.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ class Passage:
     failed_at: float | None = None
     error: str = ""
 
-    def ask(
-        self, place_of: Callable[[int], str | None], any_worker: Callable[[], int | None], now: float
-    ) -> int | None:
+    def ask(self, place_of: PlaceOf, any_worker: Callable[[], int | None], now: float) -> int | None:
         """Begin an attempt; return the worker to send the request to. None: it has to wait.
 
         Args:
