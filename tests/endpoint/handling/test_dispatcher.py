@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.endpoint.worker import Worker
 from holdfast.http.client.client import HTTPClient
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
@@ -783,43 +785,48 @@ async def test_whatever_a_handler_raises_is_a_readable_dead_letter(serve: Any, k
 # --- in a cluster -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_handler_is_called_only_while_this_process_may_act(serve: Any) -> None:
-    """Otherwise another node may have the partition, and call its own handler."""
-    app, seen, asked = Destination(":memory:"), list[bytes](), list[bool]()
-    may_act = False
+Distrusted = tuple[Destination, list[bytes], threading.Event]
 
-    def is_trusted() -> bool:
-        asked.append(may_act)
-        return may_act
+
+@pytest.fixture
+async def distrusted(tmp_path: Path) -> AsyncIterator[Distrusted]:
+    """A worker that got two messages, and may not act from when it has called the handler of the first one; the bodies
+    that it has handled, and whether it may act."""
+    app, seen = Destination(tmp_path, handling=HandlingPolicy(concurrency=1)), list[bytes]()
+    may_act, goes_on = threading.Event(), asyncio.Event()
+    may_act.set()
 
     @app.on(ACTION)
     async def submit(message: Message) -> None:
         seen.append(message.body)
+        await goes_on.wait()
 
-    service = await serve(app)
+    service = Service(app, Listeners(port=0))
+    app.settings.worker = Worker(0, 1, is_trusted=may_act.is_set)
+    await service.start()
+    await send(service.url, 1, 2)
+    may_act.clear()
+    goes_on.set()
     dispatcher = app.running.dispatcher
     assert dispatcher is not None
-    dispatcher._is_trusted = is_trusted
-    await send(service.url, 1, 2)
-    await until(lambda: len(asked) > 2)
-    assert not seen and dispatcher.handling.unhandled == 2
-    may_act = True
+    await until(lambda: dispatcher._put_off or len(seen) > 1)
+    yield app, seen, may_act
+    await service.close()
+
+
+async def test_a_handler_is_called_only_while_this_process_may_act(distrusted: Distrusted) -> None:
+    """Otherwise another node may have the partition, and call its own handler."""
+    app, seen, may_act = distrusted
+    handling = app.running.engine.protocol.handling
+    assert len(seen) == 1 and handling is not None and handling.unhandled == 1
+    may_act.set()
     await until(lambda: len(seen) == 2)
 
 
-async def test_a_stop_does_not_wait_for_handlers_that_may_not_be_called(serve: Any, tmp_path: Path) -> None:
-    app, seen = Destination(tmp_path), list[bytes]()
-
-    @app.on(ACTION)
-    async def submit(message: Message) -> None:
-        seen.append(message.body)
-
-    service = await serve(app)
+async def test_a_stop_does_not_wait_for_handlers_that_may_not_be_called(distrusted: Distrusted) -> None:
+    app, seen, _ = distrusted
     dispatcher = app.running.dispatcher
     assert dispatcher is not None
-    dispatcher._is_trusted = lambda: False
-    await send(service.url, 1)
-    await until(lambda: dispatcher._put_off)
     begun = asyncio.get_running_loop().time()
     await dispatcher.stop(3600.0)
-    assert not seen and asyncio.get_running_loop().time() < begun + 1800
+    assert len(seen) == 1 and asyncio.get_running_loop().time() < begun + 1800
