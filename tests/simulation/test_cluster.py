@@ -8,6 +8,7 @@ gets no fault. The number of worlds of the nightly test is in the environment: `
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -63,59 +64,54 @@ def test_the_worlds_take_over_pass_on_and_repeat() -> None:
 # --- mistakes that the worlds must notice -----------------------------------------------------------------------------
 
 
-def in_worlds(
-    engine: type[Table] | type[Log], seed: int, world: type[World] = World, **mistake: Any
-) -> Callable[[], None]:
-    """Run the world that is known to notice a mistake; if it no longer does, look for another one."""
-
-    def search() -> None:
-        for one in (seed, *range(400)):
-            world(one, engine, **mistake).run()
-
-    return search
+Run = Callable[[int], object]
+"""Runs the world of a seed."""
 
 
-def in_logs(seed: int, **mistake: Any) -> Callable[[], None]:
-    def search() -> None:
-        for one in (seed, *range(2000)):
-            log_world.wander(log_mistakes.large(one, **mistake), one)
-
-    return search
+def in_worlds(engine: type[Table] | type[Log], world: type[World] = World, **mistake: Any) -> Run:
+    return lambda seed: world(seed, engine, **mistake).run()
 
 
-NOTICED: dict[str, Callable[[], None]] = {
-    "acknowledge before confirmed": in_logs(3, process=log_mistakes.AcknowledgesBeforeConfirmed),
-    "epoch not checked on replay": in_worlds(Log, 3, replay=log_mistakes.IgnoresEpochs),
-    "claim race": in_logs(2, replay=log_mistakes.AcceptsAnyClaim),
-    "trim before snapshot": in_logs(0, replay=log_mistakes.TrimsBeforeTheCopyIsComplete),
-    "void record delivered": in_logs(1, process=log_mistakes.DeliversVoidRecords),
-    "timer armed before claim": in_worlds(Table, 0, worker=cluster_mistakes.ArmsTimersBeforeItsClaim),
-    "reply kept by the old owner only": in_worlds(Table, 20, worker=cluster_mistakes.KeepsRepliesToItself),
-    "proxy retry that doubles a Create": in_worlds(Table, 17, cluster_mistakes.RepeatsACreateElsewhere),
+def in_logs(**mistake: Any) -> Run:
+    return lambda seed: log_world.wander(log_mistakes.large(seed, **mistake), seed)
+
+
+NOTICED: dict[str, tuple[int, Run]] = {
+    "acknowledge before confirmed": (3, in_logs(process=log_mistakes.AcknowledgesBeforeConfirmed)),
+    "epoch not checked on replay": (3, in_worlds(Log, replay=log_mistakes.IgnoresEpochs)),
+    "claim race": (2, in_logs(replay=log_mistakes.AcceptsAnyClaim)),
+    "trim before snapshot": (0, in_logs(replay=log_mistakes.TrimsBeforeTheCopyIsComplete)),
+    "void record delivered": (1, in_logs(process=log_mistakes.DeliversVoidRecords)),
+    "timer armed before claim": (0, in_worlds(Table, worker=cluster_mistakes.ArmsTimersBeforeItsClaim)),
+    "timer armed before claim, on a log": (7, in_worlds(Log, worker=cluster_mistakes.ArmsTimersBeforeItsClaim)),
+    "reply kept by the old owner only": (20, in_worlds(Table, worker=cluster_mistakes.KeepsRepliesToItself)),
+    "reply kept by the old owner only, on a log": (20, in_worlds(Log, worker=cluster_mistakes.KeepsRepliesToItself)),
+    "proxy retry that doubles a Create": (17, in_worlds(Table, cluster_mistakes.RepeatsACreateElsewhere)),
+    "proxy retry that doubles a Create, on a log": (14, in_worlds(Log, cluster_mistakes.RepeatsACreateElsewhere)),
+    "commit without a fence": (81, in_worlds(cluster_mistakes.CommitsWithoutAFence)),
+    "sending or handling without trust": (0, in_worlds(Table, worker=cluster_mistakes.SpeaksWithoutTrust)),
 }
-"""The planted bugs that the simulations of a cluster must notice, each with a world that does."""
+"""The planted bugs that the simulations of a cluster must notice, each with a seed whose world does."""
+SEARCHED = 2000
+"""Seeds in which each must show."""
+
+
+def is_noticed(run: Run, seed: int) -> bool:
+    try:
+        run(seed)
+    except (Broken, log_world.Broken, HoldfastError):
+        return True
+    return False
 
 
 @pytest.mark.parametrize("bug", NOTICED)
 def test_a_planted_bug_of_a_cluster_is_noticed(bug: str) -> None:
-    with pytest.raises((Broken, log_world.Broken, HoldfastError)):
-        NOTICED[bug]()
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        in_worlds(Log, 7, worker=cluster_mistakes.ArmsTimersBeforeItsClaim),
-        in_worlds(Log, 20, worker=cluster_mistakes.KeepsRepliesToItself),
-        in_worlds(Log, 14, cluster_mistakes.RepeatsACreateElsewhere),
-        in_worlds(cluster_mistakes.CommitsWithoutAFence, 81),
-        in_worlds(Table, 0, worker=cluster_mistakes.SpeaksWithoutTrust),
-    ],
-    ids=["timers, on a log", "replies, on a log", "creates, on a log", "no fence", "no trust"],
-)
-def test_a_further_mistake_of_a_cluster_is_noticed(search: Callable[[], None]) -> None:
-    with pytest.raises((Broken, HoldfastError)):
-        search()
+    """If the recorded seed no longer notices it, another one must, but the search takes minutes."""
+    seed, run = NOTICED[bug]
+    if not is_noticed(run, seed):
+        found = next((one for one in range(SEARCHED) if is_noticed(run, one)), None)
+        assert found is not None, f"{SEARCHED} seeds did not notice it"
+        warnings.warn(f"seed {seed} no longer notices {bug}: record seed {found} in NOTICED", stacklevel=1)
 
 
 # --- every order of steps, while few things happen --------------------------------------------------------------------
