@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import KAFKA_LEASE, NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, Brokers, store_on
 from packet_loss import PacketLoss
 
 import holdfast
@@ -125,11 +125,7 @@ async def idle(
     request: pytest.FixtureRequest, engine: str, more: str, service: str, tmp_path: Path
 ) -> AsyncIterator[Brokers]:
     """Three brokers that are not started yet."""
-    if engine == "kafka":
-        url = request.getfixturevalue("kafka_nodes")(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-        made = Brokers(tmp_path, url, service, more, lease=KAFKA_LEASE)
-    else:
-        made = Brokers(tmp_path, request.getfixturevalue("servers")(engine).new_url(), service, more)
+    made = Brokers(tmp_path, store_on(engine, request), service, more)
     try:
         yield made
     finally:
@@ -147,12 +143,7 @@ async def brokers(idle: Brokers) -> Brokers:
 def network(idle: Brokers) -> Iterator[PacketLoss]:
     """The network between the nodes."""
     idle.node_ports = dict(zip(NAMES, free_ports(3), strict=True))
-
-    def group_of(name: str) -> int:
-        node = idle.nodes.get(name)
-        return node.process.pid if node is not None else 0
-
-    made = PacketLoss(idle.node_ports, group_of)
+    made = PacketLoss(idle.node_ports, idle.group_of)
     idle.environments = {name: {"HOLDFAST_NODE_URL": url} for name, url in made.urls.items()}
     yield made
     made.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 import maven_build
 import pytest
-from broker_cluster import KAFKA_LEASE, NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers
 from cluster_clients import Progress, run
 from crew import PATIENCE
 from fault_times import note_times
@@ -43,8 +43,8 @@ def ways(pytestconfig: pytest.Config) -> Iterator[Any]:
 @pytest.fixture
 async def brokers(ways: Any, got: Got, tmp_path: Path) -> AsyncIterator[Brokers]:
     url = ways.kafka.new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-    made = Brokers(tmp_path, url, got[0], lease=KAFKA_LEASE)
-    ways.nodes = made.nodes
+    made = Brokers(tmp_path, url, got[0])
+    ways.network.group_of = made.group_of
     try:
         await made.start(*NAMES)
         await made.wait_for_owners(lambda owners: len(owners) == PARTITIONS and {*owners.values()} == {*NAMES})

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import kill_points
 import pytest
-from broker_cluster import KAFKA_LEASE, NAMES, Brokers
+from broker_cluster import NAMES, Brokers, store_on
 from cluster_clients import Progress, run
-from databases import Server
 from fault_times import note_times
 
 from holdfast.cluster.operating.engines import verifier_of
@@ -104,9 +102,9 @@ async def kill_nodes(brokers: Brokers, got: Got, directory: Path, points: Sequen
 
 @pytest.mark.parametrize("kills", [10, pytest.param(120, marks=pytest.mark.nightly)])
 async def test_on_postgresql_clients_do_not_notice_kills_at_any_point(
-    servers: Callable[[str], Server], got: Got, tmp_path: Path, kills: int
+    request: pytest.FixtureRequest, got: Got, tmp_path: Path, kills: int
 ) -> None:
-    made = Brokers(tmp_path, servers("postgresql").new_url(), got[0], partitions=PARTITIONS)
+    made = Brokers(tmp_path, store_on("postgresql", request), got[0], partitions=PARTITIONS)
     try:
         await kill_nodes(made, got, tmp_path, ("idle", *kill_points.POINTS), kills)
     finally:
@@ -115,10 +113,10 @@ async def test_on_postgresql_clients_do_not_notice_kills_at_any_point(
 
 @pytest.mark.nightly
 async def test_on_kafka_clients_do_not_notice_kills_at_any_point(
-    kafka_nodes: Callable[[int], Any], got: Got, tmp_path: Path
+    request: pytest.FixtureRequest, got: Got, tmp_path: Path
 ) -> None:
-    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-    made = Brokers(tmp_path, url, got[0], lease=KAFKA_LEASE, partitions=PARTITIONS)
+    store = store_on("kafka", request, kafkas=3, partitions=PARTITIONS)
+    made = Brokers(tmp_path, store, got[0], partitions=PARTITIONS)
     try:
         await kill_nodes(made, got, tmp_path, ("idle", *kill_points.ON_KAFKA), int(os.environ.get("KILLS", 80)))
     finally:

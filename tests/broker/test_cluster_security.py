@@ -15,8 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, PARTITIONS, Brokers
-from databases import Server
+from broker_cluster import NAMES, PARTITIONS, Brokers, store_on
 from signers import authority, issue
 from waiting import until
 
@@ -66,20 +65,14 @@ async def shop_in(run_service: Any, processors: Sequence[Processor] = ()) -> Sho
 
 
 @pytest.fixture
-async def start(
-    servers: Callable[[str], Server], request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[Start]:
+async def start(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts three brokers before a service; ``more`` are further tables of their file."""
     started: list[Brokers] = []
 
     async def run(service: str, more: str, engine: str = "postgresql") -> Brokers:
         (tmp_path / "users").write_text("alice:secret\n")
         (tmp_path / "users").chmod(0o600)
-        if engine == "kafka":
-            url = request.getfixturevalue("kafka_nodes")(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-            made = Brokers(tmp_path, url, service, more, lease=3.0)
-        else:
-            made = Brokers(tmp_path, servers("postgresql").new_url(), service, more)
+        made = Brokers(tmp_path, store_on(engine, request, kafkas=3), service, more)
         started.append(made)
         await made.start(*NAMES)
         await settled(made, *NAMES)

@@ -10,17 +10,15 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import large_attachments
 import large_replies
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
-from databases import Server
+from broker_cluster import NAMES, PARTITIONS, Brokers, store_on
 from processes import Process
 from waiting import until
 
@@ -179,22 +177,13 @@ class Gate:
 
 @pytest.fixture(params=["postgresql", "kafka"])
 async def idle_cluster(
-    request: pytest.FixtureRequest,
-    servers: Callable[[str], Server],
-    kafka_nodes: Callable[[int], Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Cluster]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     (tmp_path / "service").mkdir()
     (port,) = free_ports(1)
     service = f"http://127.0.0.1:{port}/"
-    if request.param == "kafka":
-        url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-        brokers = Brokers(tmp_path, url, service, lease=3.0)
-    else:
-        brokers = Brokers(tmp_path, servers(request.param).new_url(), service)
-    made = Cluster(brokers, port, tmp_path)
+    made = Cluster(Brokers(tmp_path, store_on(request.param, request), service), port, tmp_path)
     try:
         yield made
     finally:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, PARTITIONS, ROUNDS, Brokers
-from databases import Server
+from broker_cluster import NAMES, Brokers, store_on
 from interop_cells import cell
 from java_contract import BAD, LIVE, PATIENCE, Caller, Operation
 from java_peer import NAMESPACE, JavaPeer
@@ -69,9 +65,9 @@ async def test_cxf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or
     operation: Operation,
     trouble: str,
     tmp_path: Path,
-    servers: Callable[[str], Server],
+    request: pytest.FixtureRequest,
 ) -> None:
-    await call_through(cxf, versions, operation, trouble, Brokers, tmp_path, servers("postgresql").new_url())
+    await call_through(cxf, versions, operation, trouble, tmp_path, store_on("postgresql", request))
 
 
 @pytest.mark.parametrize("versions", [RM10, RM11], ids=["rm1.0", "rm1.1"])
@@ -84,19 +80,17 @@ async def test_cxf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
     operation: Operation,
     trouble: str,
     tmp_path: Path,
-    kafka_nodes: Callable[[int], Any],
+    request: pytest.FixtureRequest,
 ) -> None:
-    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-    await call_through(cxf, versions, operation, trouble, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
+    await call_through(cxf, versions, operation, trouble, tmp_path, store_on("kafka", request, kafkas=3))
 
 
 @pytest.mark.parametrize("versions", [RM10, RM11], ids=["rm1.0", "rm1.1"])
 @cell(setup="a cluster, four clients", pattern="one-way", fault="one of three brokers killed", network=BAD)
 async def test_cxf_clients_of_a_lossy_cluster_do_not_notice_that_a_broker_is_killed(
-    cxf: JavaPeer, versions: holdfast.Versions, tmp_path: Path, servers: Callable[[str], Server]
+    cxf: JavaPeer, versions: holdfast.Versions, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    store = servers("postgresql").new_url()
-    await call_through(cxf, versions, "notify", "killed", Brokers, tmp_path, store, faults=BAD)
+    await call_through(cxf, versions, "notify", "killed", tmp_path, store_on("postgresql", request), BAD)
 
 
 async def call_through(
@@ -104,17 +98,15 @@ async def call_through(
     versions: holdfast.Versions,
     operation: Operation,
     trouble: str,
-    cluster: Callable[[Path, str, str], Brokers],
     directory: Path,
     store: str,
-    rounds: int = 1,
     faults: Faults = Faults(),  # noqa: B008 # a value, and never changed
 ) -> None:
     """Let clients call through a cluster while one of its brokers is killed or paused."""
     ledger = Ledger()
     service = Service(ledger.app, Listeners(port=0))
     await service.start()
-    brokers = cluster(directory, store, service.url)
+    brokers = Brokers(directory, store, service.url)
     # An anonymous client whose repeat meets the answer to its request loses that (docs/internals/cxf.md). So it repeats
     # a request only when a broker no longer holds it for the reply; before that, the load balancer does.
     setup = words(versions, interval=32_000 if operation == "echo" else 300)
@@ -122,7 +114,7 @@ async def call_through(
     try:
         await brokers.start(*NAMES)
         async with (
-            Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+            Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
             LossyProxy(balancer.url, faults, seed=3) as network,
         ):
             callers = {

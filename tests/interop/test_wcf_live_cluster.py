@@ -8,15 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from balancer import Balancer
-from broker_cluster import NAMES, PARTITIONS, ROUNDS, Brokers
-from databases import Server
+from broker_cluster import NAMES, Brokers, store_on
 from interop_cells import cell
 from waiting import until
 from wcf.grids import each_version
@@ -48,10 +44,10 @@ LIGHT = Faults(lose_request=0.05, lose_response=0.05)
 @cell(pattern="mixed", setup="a cluster, six clients", fault="one of three brokers killed or paused")
 @pytest.mark.parametrize("trouble", ["killed", "paused"])
 async def test_wcf_clients_of_a_cluster_do_not_notice_a_broker_that_is_killed_or_paused(
-    profile: Profile, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
+    profile: Profile, trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
-    await call_through(profile, trouble, outage, Brokers, tmp_path, store)
+    outage, store = Outage(tmp_path, monkeypatch), store_on("postgresql", request)
+    await call_through(profile, trouble, outage, tmp_path, store)
 
 
 @pytest.mark.nightly
@@ -63,40 +59,37 @@ async def test_wcf_clients_of_a_cluster_on_kafka_do_not_notice_it_either(
     trouble: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    kafka_nodes: Callable[[int], Any],
+    request: pytest.FixtureRequest,
 ) -> None:
-    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-    outage = Outage(tmp_path, monkeypatch)
-    await call_through(profile, trouble, outage, partial(Brokers, lease=3.0), tmp_path, url, ROUNDS)
+    outage, store = Outage(tmp_path, monkeypatch), store_on("kafka", request, kafkas=3)
+    await call_through(profile, trouble, outage, tmp_path, store)
 
 
 @pytest.mark.nightly
 @each_version
 @cell(pattern="mixed", setup="a cluster, six clients", fault="one of three brokers killed", network=LIGHT)
 async def test_wcf_clients_of_a_lossy_cluster_do_not_notice_that_a_broker_is_killed(
-    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
+    profile: Profile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
-    await call_through(profile, "killed", outage, Brokers, tmp_path, store, faults=LIGHT)
+    outage, store = Outage(tmp_path, monkeypatch), store_on("postgresql", request)
+    await call_through(profile, "killed", outage, tmp_path, store, LIGHT)
 
 
 async def call_through(
     profile: Profile,
     trouble: str,
     outage: Outage,
-    cluster: Callable[[Path, str, str], Brokers],
     directory: Path,
     store: str,
-    rounds: int = 1,
     faults: Faults = Faults(),  # noqa: B008 # a value, and never changed
 ) -> None:
     """Let clients call through a cluster while one of its brokers is killed or paused."""
-    brokers = cluster(directory, store, outage.service.url)
+    brokers = Brokers(directory, store, outage.service.url)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
             async with (
-                Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+                Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
                 changing_network(balancer.url, [faults] * 100, seed=7) as network,
             ):
                 clients = [LiveWCFClient(network.url, key=f"k{n}", **versions_of(profile)) for n in range(6)]
@@ -122,40 +115,32 @@ SECURITY = '[security]\nusers = "users"\n'
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
 @cell(pattern="mixed", setup="a cluster", fault="one of three brokers killed", security="secure conversation")
 async def test_wcf_clients_with_a_user_name_keep_their_sessions_if_a_broker_is_killed(
-    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: Callable[[str], Server]
+    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    outage, store = Outage(tmp_path, monkeypatch), servers("postgresql").new_url()
-    await call_with_a_user_name(binding, outage, partial(Brokers, more=SECURITY), tmp_path, store)
+    outage, store = Outage(tmp_path, monkeypatch), store_on("postgresql", request)
+    await call_with_a_user_name(binding, outage, tmp_path, store)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("binding", ["ws", "ws2007"])
 @cell(pattern="mixed", setup="a cluster on Kafka", fault="one of three brokers killed", security="secure conversation")
 async def test_wcf_clients_with_a_user_name_keep_their_sessions_on_kafka_too(
-    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_nodes: Callable[[int], Any]
+    binding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    url = kafka_nodes(3).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-    outage = Outage(tmp_path, monkeypatch)
-    await call_with_a_user_name(binding, outage, partial(Brokers, more=SECURITY, lease=3.0), tmp_path, url, ROUNDS)
+    outage, store = Outage(tmp_path, monkeypatch), store_on("kafka", request, kafkas=3)
+    await call_with_a_user_name(binding, outage, tmp_path, store)
 
 
-async def call_with_a_user_name(
-    binding: str,
-    outage: Outage,
-    cluster: Callable[[Path, str, str], Brokers],
-    directory: Path,
-    store: str,
-    rounds: int = 1,
-) -> None:
+async def call_with_a_user_name(binding: str, outage: Outage, directory: Path, store: str) -> None:
     """Each request goes to another broker than the one before, also those for tokens and under tokens."""
     (directory / "users").write_text("alice:secret\n")
     (directory / "users").chmod(0o600)
-    brokers = cluster(directory, store, outage.service.url)
+    brokers = Brokers(directory, store, outage.service.url, SECURITY)
     async with outage.running(outage.service):
         try:
             await brokers.start(*NAMES)
             async with (
-                Balancer(list(brokers.urls.values()), repeats=True, rounds=rounds) as balancer,
+                Balancer(list(brokers.urls.values()), repeats=True, rounds=brokers.rounds) as balancer,
                 tls_before(balancer.url, context_in(directory)) as url,
             ):
                 given = {"username": "alice:secret", "trust_any": "", "binding": binding}

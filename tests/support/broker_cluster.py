@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from crew import PATIENCE
 from node_processes import NodeProcess, config_of
 
@@ -34,11 +35,14 @@ NAMES = ("a", "b", "c")
 MORE = ("d",)
 """Nodes that may join later."""
 PARTITIONS = 6
-KAFKA_LEASE = 3.0
-"""Seconds; with fewer, a busy machine loses leases on Kafka."""
-ROUNDS = 20
-"""How often a load balancer tries each node of a cluster on Kafka: a takeover takes longer there than two answers of
-503."""
+
+
+def store_on(engine: str, request: pytest.FixtureRequest, *, kafkas: int = 1, partitions: int = PARTITIONS) -> str:
+    """The URL of a new store for a cluster on this engine; ``kafkas`` is how many brokers Kafka has."""
+    if engine != "kafka":
+        return str(request.getfixturevalue("servers")(engine).new_url())
+    cache = request.getfixturevalue("tmp_path") / "cache" / "NODE"
+    return str(request.getfixturevalue("kafka_nodes")(kafkas).new_url(cache, partitions=partitions))
 
 
 class Brokers:
@@ -49,8 +53,10 @@ class Brokers:
         store: The URL of the database or the topic; in it, NODE stands for the name of a node.
         service: The URL of the service; "" for none.
         more: Further lines of the broker's file.
-        lease: How long a silent node keeps its partitions.
         partitions: Of the cluster.
+
+    Attributes:
+        rounds: How often a load balancer tries each node: a takeover on Kafka takes longer than two answers of 503.
     """
 
     def __init__(
@@ -59,10 +65,11 @@ class Brokers:
         store: str,
         service: str = "",
         more: str = "",
-        lease: float = 2.0,
         partitions: int = PARTITIONS,
     ) -> None:
         self.store = store
+        # With a shorter lease, a busy machine loses leases on Kafka.
+        lease, self.rounds = (3.0, 20) if store.startswith("kafka:") else (2.0, 1)
         self._directory = directory
         tables = FORWARDER.format(url=service) if service else ""
         self._config = config_of(store, partitions, more + tables, lease=lease)
@@ -95,6 +102,11 @@ class Brokers:
         for name in names:
             self.urls[name] = await asyncio.to_thread(self.nodes[name].url)
             assert await asyncio.to_thread(self.nodes[name].url) == self.admins[name]
+
+    def group_of(self, name: str) -> int:
+        """The process group of a node; 0 while it has none."""
+        node = self.nodes.get(name)
+        return node.process.pid if node is not None else 0
 
     def owners(self) -> dict[int, str]:
         """The node of each partition, as the database or Kafka has it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -11,7 +10,6 @@ from urllib.parse import urlsplit
 from broker_cluster import NAMES
 from confluent_kafka.admin import AdminClient
 from kafka_nodes import KafkaNodes
-from node_processes import NodeProcess
 from packet_loss import PacketLoss
 
 from holdfast.testing.ports import free_ports
@@ -27,21 +25,15 @@ class KafkaWays:
 
     Attributes:
         kafka: Its brokers.
-        network: The network. Its names are those of :data:`BROKERS` and of the nodes.
-        nodes: The nodes; to be set.
+        network: The network. Its names are those of :data:`BROKERS` and of the nodes; its ``group_of`` is to be set.
     """
 
     def __init__(self, cache_dir: Path) -> None:
-        self.nodes: Mapping[str, NodeProcess] = {}
         listeners = dict(zip(BROKERS, free_ports(len(BROKERS)), strict=True))
-        self.network = PacketLoss(listeners, self._group_of, NAMES)
+        self.network = PacketLoss(listeners, lambda _: 0, NAMES)
         ways = [(port, urlsplit(self.network.urls[name]).port or 0) for name, port in listeners.items()]
         self.kafka = KafkaNodes(cache_dir, len(BROKERS), ways=ways)
         self._stack = ExitStack()
-
-    def _group_of(self, name: str) -> int:
-        node = self.nodes.get(name)
-        return node.process.pid if node is not None else 0
 
     def __enter__(self) -> Self:
         self._stack.callback(self.network.close)

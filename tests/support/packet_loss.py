@@ -42,7 +42,7 @@ class PacketLoss:
     """
 
     def __init__(self, ports: dict[str, int], group_of: Callable[[str], int], nodes: Sequence[str] = ()) -> None:
-        self._ports, self._group_of, self._nodes = ports, group_of, nodes or tuple(ports)
+        self._ports, self.group_of, self._nodes = ports, group_of, nodes or tuple(ports)
         self._cut_next: set[socket.socket] = set()
         self._lost: frozenset[tuple[str, str]] = frozenset()
         self._changed = threading.Condition()
@@ -99,7 +99,7 @@ class PacketLoss:
         local = f":{port:04X}"
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         links = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(local)}
-        groups = {self._group_of(name): name for name in self._nodes}
+        groups = {self.group_of(name): name for name in self._nodes}
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 name = groups.get(os.getpgid(int(process.name)))

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers, store_on
 from crew import wait_until
-from databases import Server
 from meddler import Meddler
 
 import holdfast
@@ -84,17 +83,8 @@ class Steps:
 
 
 @pytest.fixture(params=["postgresql", "kafka"])
-def steps(
-    request: pytest.FixtureRequest,
-    servers: Callable[[str], Server],
-    kafka_nodes: Callable[[int], Any],
-    tmp_path: Path,
-) -> Iterator[Steps]:
-    if request.param == "kafka":
-        url = kafka_nodes(1).new_url(tmp_path / "cache" / "NODE", partitions=PARTITIONS)
-        brokers = Brokers(tmp_path, url, more=QUEUES, lease=3.0)
-    else:
-        brokers = Brokers(tmp_path, servers(request.param).new_url(), more=QUEUES)
+def steps(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Steps]:
+    brokers = Brokers(tmp_path, store_on(request.param, request), more=QUEUES)
     made = Steps(brokers)
     try:
         asyncio.run(brokers.start(*NAMES))
