@@ -52,7 +52,7 @@ WAITS = ("timeout", "_timeout", "grace", "stop", "on_ready")
 NOT_MADE = {
     **dict.fromkeys(("Mediation", "LandedBatch", "Compaction", "Reassembled"), "needs Spark"),
     **dict.fromkeys(("Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator"), "called by Holdfast"),
-    **dict.fromkeys(("SamlToken", "SamlTokenValidator", "SymmetricBinding", "X509"), "called by Holdfast"),
+    **dict.fromkeys(("SamlToken", "SamlTokenValidator", "SymmetricBinding", "Timestamp", "X509"), "called by Holdfast"),
     **dict.fromkeys(("SymmetricBindingValidator", "EndorsedSymmetricBinding"), "called by Holdfast"),
     **dict.fromkeys(("EndorsingCertificates", "SecureConversation", "PeerCertificate"), "called by Holdfast"),
     **dict.fromkeys(("Reply", "Sent", "LossyProxy", "Network", "ProxyCounts"), "have no methods with such arguments"),

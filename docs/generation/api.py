@@ -42,6 +42,7 @@ API: list[tuple[str, str, list[str]]] = [
                 "SecureConversation",
                 "SamlToken",
                 "SamlTokenValidator",
+                "Timestamp",
                 "SymmetricBinding",
                 "SymmetricBindingValidator",
                 "EndorsedSymmetricBinding",

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from holdfast.security.symmetric.endorsement import EndorsingCertificates
     from holdfast.security.symmetric.symmetric_binding import EndorsedSymmetricBinding, SymmetricBinding
     from holdfast.security.symmetric.symmetric_binding_validator import SymmetricBindingValidator
+    from holdfast.security.timestamp import Timestamp
     from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
     from holdfast.security.x509 import X509
 
@@ -104,6 +105,7 @@ __all__ = [
     "StoreError",
     "SymmetricBinding",
     "SymmetricBindingValidator",
+    "Timestamp",
     "TransportError",
     "UnknownExchange",
     "UsernameToken",
@@ -145,6 +147,7 @@ _HOMES = {
     "SourcePolicy": "core.policy",
     "SymmetricBinding": "security.symmetric.symmetric_binding",
     "SymmetricBindingValidator": "security.symmetric.symmetric_binding_validator",
+    "Timestamp": "security.timestamp",
     "TransportError": "http.outcome",
     "UsernameToken": "security.username_token",
     "UsernameTokenValidator": "security.username_token",

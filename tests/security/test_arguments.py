@@ -89,7 +89,7 @@ WRONG: dict[str, list[Any]] = {
 
 def wrongs() -> list[Any]:
     classes: list[type] = [holdfast.UsernameToken, holdfast.UsernameTokenValidator, holdfast.SecureConversation]
-    classes += [holdfast.SamlToken, holdfast.SamlTokenValidator, holdfast.X509]
+    classes += [holdfast.SamlToken, holdfast.SamlTokenValidator, holdfast.Timestamp, holdfast.X509]
     classes += [holdfast.SymmetricBinding, holdfast.SymmetricBindingValidator]
     classes += [holdfast.EndorsedSymmetricBinding, holdfast.EndorsingCertificates]
     return [

@@ -153,6 +153,7 @@ class Chosen:
             "SymmetricBinding": ("alice", "secret", self.service),
             "EndorsedSymmetricBinding": (certificate, key, self.service),
             "SamlToken": ("assertion.xml",),
+            "Timestamp": (),
         }
         if self.name == "X509":
             options["trusted"] = self.service
@@ -230,6 +231,7 @@ X = r"Use holdfast\.X509\(…, "
 REMEDIES: list[tuple[str, Callable[[Chosen, re.Match[str]], None]]] = [
     (r"processors=\[holdfast\.UsernameToken\(name, password\)\]", _use("UsernameToken")),
     (r"processors=\[holdfast\.UsernameToken\(name, password, digest=True\)\]", _use("UsernameToken", "digest")),
+    (r"processors=\[holdfast\.Timestamp\(\)\]", _use("Timestamp")),
     (r"holdfast\.UsernameToken\(name, password\) sends a timestamp", _use("UsernameToken", "timestamp")),
     (r"Use processors=\[holdfast\.SymmetricBinding\(name, password, certificate\)\]\.", _use("SymmetricBinding")),
     (
@@ -321,7 +323,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def beginnings(files: Files) -> Iterator[Chosen]:
-    for name in ("", "UsernameToken", "SymmetricBinding", "X509", "SecureConversation"):
+    for name in ("", "Timestamp", "UsernameToken", "SymmetricBinding", "X509", "SecureConversation"):
         one = Chosen(files)
         if name == "SymmetricBinding":
             one.use(name, cipher="aes256-gcm")
@@ -425,6 +427,7 @@ def made(files: Files) -> Iterator[Chosen]:
     for digest, timestamp in product((False, True), repeat=2):
         yield with_options(files, "UsernameToken", digest=digest, timestamp=timestamp)
     yield with_options(files, "SamlToken")
+    yield with_options(files, "Timestamp")
     ciphers, suites = ("aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm"), ("Basic256", "Basic256Sha256")
     for name in ("SecureConversation", "SymmetricBinding", "EndorsedSymmetricBinding"):
         for cipher, suite_name, derived in product(ciphers, suites, (False, True)):

@@ -62,7 +62,8 @@ _LATER: Final = 20
 """Seconds after which a sender may try another password: ten of a hash that takes a tenth of a second."""
 _SAME_STAMP: Final = 0.05
 """Seconds for which answers have the same Timestamp."""
-_TIMESTAMPED: Final = "holdfast.security.timestamped"
+TIMESTAMPED: Final = "holdfast.security.timestamped"
+"""Note of a request with a Timestamp: its answer has one, too."""
 _WRONG: Final = "unknown user or wrong password"
 MAX_WHY: Final = 500
 """Maximum characters of the reason for which an answer is not accepted: it may have names that the peer chose."""
@@ -285,13 +286,8 @@ class UsernameTokenValidator(Processor):
         token = self.user_token()
         if not is_https:
             return supporting("SupportingTokens", token)
-        timestamp = "<sp:IncludeTimestamp/>" if self._require_timestamp else ""
-        return (
-            f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
-            "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
-            "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite><sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy>"
-            f"</sp:Layout>{timestamp}</wsp:Policy></sp:TransportBinding>{supporting('SignedSupportingTokens', token)}"
-        )
+        binding = transport_binding(has_timestamp=self._require_timestamp)
+        return f"{binding}{supporting('SignedSupportingTokens', token)}"
 
     def user_token(self) -> str:
         """Return the assertion of the token that is accepted."""
@@ -330,7 +326,7 @@ class UsernameTokenValidator(Processor):
             user = self._check_token(context, security, now)
         if session is not None and user not in ("", session.user):
             raise Unproven("the token and the password are of two users")
-        context.notes[_TIMESTAMPED] = security is not None and security.timestamp is not None
+        context.notes[TIMESTAMPED] = security is not None and security.timestamp is not None
         proven = session.identifier if session is not None else ""
         if asked is not None:
             self.sessions.answer(context, asked, user, proven, now)
@@ -368,7 +364,7 @@ class UsernameTokenValidator(Processor):
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
-        if context.is_answer and context.notes.get(_TIMESTAMPED):
+        if context.is_answer and context.notes.get(TIMESTAMPED):
             context.envelope.headers = (*context.envelope.headers, self._stamp(context.envelope.soap))
 
     def _stamp(self, soap: SOAP) -> bytes:
@@ -495,3 +491,14 @@ def tell_refusal(context: MessageContext, why: str, user: str) -> None:
 
 def supporting(kind: str, token: str) -> str:
     return f'<sp:{kind} xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>{token}</wsp:Policy></sp:{kind}>'
+
+
+def transport_binding(*, has_timestamp: bool) -> str:
+    """Return the assertion of WS-SecurityPolicy 1.2 that demands https (7.3)."""
+    timestamp = "<sp:IncludeTimestamp/>" if has_timestamp else ""
+    return (
+        f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
+        "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
+        "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite><sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy>"
+        f"</sp:Layout>{timestamp}</wsp:Policy></sp:TransportBinding>"
+    )

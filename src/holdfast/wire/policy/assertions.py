@@ -74,7 +74,7 @@ PASSWORD_DIGEST = Ability(
 )
 TIMESTAMP = Ability(
     "a timestamp in each message",
-    "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False.",
+    "Give the Source a timestamp: processors=[holdfast.Timestamp()].",
 )
 SECURE_CONVERSATION = Ability(
     "a secure conversation with a user name",

@@ -55,6 +55,7 @@ _OF_ENCRYPTION = (ENCRYPTED_SIGNATURES, ENCRYPTED_FIRST, RECEIVER_CERTIFICATE, O
 """What only a source that encrypts can do."""
 _CIPHERS = ("aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm")
 _SUITES = ("Basic256Sha256", "Basic256")
+_WITH_USER_NAME = "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False."
 _NAME_TOKEN = "Call bind_sequences() of holdfast.{name}."
 
 
@@ -140,9 +141,11 @@ def _every_kind(headers: tuple[Ability, ...]) -> Iterator[Kind]:
     for network in _NETWORKS:
         common = _ALWAYS | network
         yield Kind("", common)
+        yield Kind("Timestamp", common | {TIMESTAMP}, TIMESTAMP.remedy, frozenset({TIMESTAMP}))
         for name, essential in _SIMPLE:
             # A Timestamp can be left out, and has its own remedy.
-            yield Kind(name, common.union(essential), essential[0].remedy, frozenset(essential) - {TIMESTAMP})
+            unless = frozenset(essential) - {TIMESTAMP}
+            yield Kind(name, common.union(essential), essential[0].remedy, unless, {TIMESTAMP: _WITH_USER_NAME})
         yield from _signing(common, headers)
     # A message to an address of the client cannot be encrypted: the client has no certificate.
     for name, call, proof in _SYMMETRIC:
