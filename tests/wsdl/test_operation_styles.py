@@ -74,6 +74,19 @@ def test_one_value_may_be_nil_or_name_its_type() -> None:
     assert made.request_values(found, made.request(found, (typed,), {})) == typed
 
 
+def test_a_whole_body_may_be_nil_with_attributes() -> None:
+    kind = '<xs:attribute name="k"/><xs:attribute name="m"/>'
+    made = contract(
+        one_operation(f'<xs:element name="In" nillable="1"><xs:complexType>{kind}</xs:complexType></xs:element>')
+    )
+    do = made.operation("Do")
+    values = {"k": "1", "m": None, "@nil": True}
+    body = made.request(do, (), {"k": "1", "@nil": True})
+    assert body.count(b'nil="true"') == 1
+    assert made.request_values(do, body) == values
+    assert made.reply(do, values) == body
+
+
 @pytest.mark.parametrize(("given", "named"), [((), {}), ((1, 2), {}), ((1,), {"value": 2}), ((), {"timeout": 5})])
 def test_a_body_of_one_value_takes_exactly_one(given: tuple[Any, ...], named: dict[str, Any]) -> None:
     made = bare("int")

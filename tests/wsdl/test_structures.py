@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from bodies import elements, of, read, written
+from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
 
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 INNER = (
     '<xs:complexType name="Inner"><xs:sequence><xs:element name="a" type="xs:int"{}/></xs:sequence></xs:complexType>'
 )
@@ -27,6 +29,69 @@ def test_a_nil_structure_is_none(content: str, values: list[Any]) -> None:
     made = of(MANY, INNER.format(""))
     assert read(made, content) == {"n": values}
     assert written(made, {"n": values}) == elements(content)
+
+
+ATTRIBUTES = """<xs:attribute name="k" type="xs:int" use="required"/><xs:attribute name="o"/>
+<xs:anyAttribute processContents="lax"/>"""
+CONTENTS = {
+    "text": f'<xs:simpleContent><xs:extension base="xs:int">{ATTRIBUTES}</xs:extension></xs:simpleContent>',
+    "fields": '<xs:sequence><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:int" maxOccurs="2"/>'
+    f"</xs:sequence>{ATTRIBUTES}",
+    "groups": '<xs:sequence><xs:choice maxOccurs="2"><xs:element name="a" type="xs:int"/><xs:element name="b" type="xs:'
+    f'int"/></xs:choice><xs:any namespace="##other"/></xs:sequence>{ATTRIBUTES}',
+    "nothing": ATTRIBUTES,
+}
+DERIVED = """<xs:complexType name="D"><xs:{0}Content><xs:extension base="v:N"><xs:attribute name="d"/></xs:extension>
+</xs:{0}Content></xs:complexType><xs:element name="h" type="v:N" nillable="true"/>
+<xs:element name="m" type="v:D" substitutionGroup="v:h" nillable="true"/>"""
+WAYS = {
+    "one": ('<xs:element name="n" type="v:N" nillable="true"/>', "<v:n {}/>"),
+    "several": ('<xs:element name="n" type="v:N" nillable="true" maxOccurs="9"/>', "<v:n {}/>" * 3),
+    "group": (
+        '<xs:choice maxOccurs="9"><xs:element name="n" type="v:N" nillable="true"/></xs:choice>',
+        "<v:n {}/>" * 2,
+    ),
+    "derived": ('<xs:element name="n" type="v:N" nillable="true"/>', "<v:n {} i:type='v:D' d='3'/>"),
+    "open": ('<xs:element name="n" type="xs:anyType" nillable="true"/>', "<v:n {} i:type='v:D' d='3'/>"),
+    "member": ('<xs:element ref="v:h"/>', "<v:m {} d='3'/>"),
+    "head": ('<xs:element ref="v:h"/>', "<v:h {}/>"),
+    "wildcard": ('<xs:any processContents="lax"/>', "<v:m {}/>"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_nil_structure_keeps_its_attributes(content: str, way: str, is_json: bool) -> None:
+    field, given = WAYS[way]
+    derived = DERIVED.format("simple" if content == "text" else "complex")
+    made = of(
+        f"<xs:sequence>{field}</xs:sequence>", f'<xs:complexType name="N">{CONTENTS[content]}</xs:complexType>{derived}'
+    )
+    do = made.operation("Do")
+    given = given.replace("{}", "i:nil='true' k='1' z='5'")
+    body = f'<v:In xmlns:v="urn:v" xmlns:i="{INSTANCE}">{given}</v:In>'.encode()
+    found = made.reply_value(do, body, is_json=is_json)
+    assert shown(made.reply(do, found)) == shown(body)
+
+
+def shown(body: bytes) -> list[Any]:
+    """Return the names and attributes of the elements of a body."""
+    found = etree.fromstring(body).iter()
+    return [(one.tag, {name: text.rpartition(":")[2] for name, text in one.items()}) for one in found]
+
+
+def test_a_nil_structure_with_attributes_says_so_and_takes_no_content() -> None:
+    made = of(MANY.replace("v:Inner", "v:N"), f'<xs:complexType name="N">{CONTENTS["text"]}</xs:complexType>')
+    values = {"@nil": True, "_value_1": None, "k": 1, "o": None, "_attr_1": {}}
+    assert read(made, f"{NIL[:-2]} k='1'/>") == {"n": [values]}
+    do = made.operation("Do")
+    assert made.request(do, (), {"n": [values]}) == made.request(do, (), {"n": [{"@nil": True, "k": 1}]})
+    with pytest.raises(EnvelopeError, match=r"n\[0\]._value_1 has a value, but n\[0\] is nil"):
+        made.request(do, (), {"n": [values | {"_value_1": 0}]})
+    for wrong in ({"@nil": True}, {"@nil": True, "o": "1"}, {"@nil": True, "k": "x"}, {"@nil": True, "k": 1, "p": 1}):
+        with pytest.raises(EnvelopeError, match=r"k|'p'|n\[0\].p"):
+            made.request(do, (), {"n": [wrong]})
 
 
 def test_an_empty_structure_is_not_nil() -> None:

@@ -32,7 +32,7 @@ ELEMENT = "@element"
 TYPE = "@type"
 """Key of a value with the name of its type, if that is derived from the declared one. XML has no such name."""
 IS_NIL = "@nil"
-"""Key of a value that is nil: {"@nil": true}."""
+"""Key of a value that is nil: {"@nil": true}. zeep's value of a nil structure with attributes has it too."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,11 @@ def with_nil(fields: dict[str, Any], nil: Iterable[str]) -> dict[str, Any]:
 
 def is_nil(element: etree._Element) -> bool:
     """Whether an element is nil and has no attributes that a value must keep."""
-    return element.get(NIL, "").strip() in ("true", "1") and not set(element.attrib) - _OF_INSTANCE
+    return _says_nil(element) and not set(element.attrib) - _OF_INSTANCE
+
+
+def _says_nil(element: etree._Element) -> bool:
+    return element.get(NIL, "").strip() in ("true", "1")
 
 
 class Field(zeep.xsd.Element):
@@ -127,10 +131,14 @@ class Field(zeep.xsd.Element):
         """Return the value of an element."""
         if is_nil(xmlelement):
             return Nil
+        has_nil = _says_nil(xmlelement)
+        xmlelement.attrib.pop(NIL, None)  # zeep takes it for an attribute of an xs:anyAttribute
         named = qname_attr(xmlelement, XSI_TYPE)
         if named is None and type(self.type) is AnyType:
             return _open_content(xmlelement)
         value = super().parse(xmlelement, schema, allow_none, context)
+        if has_nil and isinstance(value, CompoundValue):
+            value[IS_NIL] = True
         if named is None or isinstance(value, CompoundValue | ArrayValue | AnyObject) or value is None:
             return value
         kind = schema.get_type(named)
@@ -143,6 +151,12 @@ class Field(zeep.xsd.Element):
             node = etree.SubElement(parent, self.qname)
             value.kind.render(node, value.value, None, render_path)
             node.set(XSI_TYPE, etree.QName(value.name))
+        elif isinstance(value, CompoundValue) and IS_NIL in value:
+            node = etree.SubElement(parent, self.qname, {NIL: "true"})
+            for name, attribute in value._xsd_type.attributes:
+                attribute.render(node, value[name], [*render_path, name])
+            if value._xsd_type is not self.type:
+                node.set(XSI_TYPE, value._xsd_type.qname)
         elif isinstance(value, list) and type(self.type) is AnyType:
             etree.SubElement(parent, self.qname).extend(deepcopy(value))
         else:

@@ -76,6 +76,8 @@ def prepared(
     """
     writer = _Preparation(substitutes, is_json=is_json)
     kind = element.type
+    if values.get(IS_NIL) is True and not arguments:
+        return writer.item(kind, values, element.name)
     if not isinstance(kind, zeep.xsd.ComplexType):
         given = (*arguments, *values.values())
         if len(given) != 1 or set(values) - {"value"}:
@@ -181,8 +183,8 @@ class _Preparation:
         """Return one value of a type."""
         if value is None or isinstance(value, _AS_THEY_ARE):
             return value
-        if isinstance(value, Mapping) and set(value) == {IS_NIL} and value[IS_NIL] is True:
-            return zeep.xsd.Nil
+        if isinstance(value, Mapping) and value.get(IS_NIL) is True:
+            return self._nil(kind, value, where)
         if isinstance(kind, zeep.xsd.ComplexType):
             return self._structure(kind, value, where)
         if isinstance(value, Mapping) and TYPE in value:
@@ -196,6 +198,23 @@ class _Preparation:
                 raise _unfit(where, "a list", value)
             return [self._word(kind.item_type, one, f"{where}[{at}]") for at, one in enumerate(value)]
         return self._simple(kind, value, where)
+
+    def _nil(self, declared: Any, value: Mapping[str, Any], where: str) -> Any:
+        """Return a value that is nil, but may have attributes."""
+        rest = _without(value, IS_NIL)
+        if not rest:
+            return zeep.xsd.Nil
+        kind, rest = self.typed(declared, rest, where)
+        attributes = [name for name, _ in kind.attributes] if isinstance(kind, zeep.xsd.ComplexType) else []
+        given = {name: one for name, one in rest.items() if name in attributes or one not in (None, [])}
+        wrong = next((name for name in given if name not in attributes), None)
+        if wrong is not None:
+            raise EnvelopeError(
+                f"{where}.{wrong} has a value, but {where} is nil.", remedy=f"Remove it, or the key {IS_NIL!r}."
+            )
+        made = kind(**self.fields(kind, (), given, where)[1])
+        made[IS_NIL] = True
+        return made
 
     def _typed_value(self, declared: Any, value: Mapping[str, Any], where: str) -> Any:
         """Return a value that names its type, where a simple type or none is declared."""
