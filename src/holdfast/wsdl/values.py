@@ -288,8 +288,8 @@ def _with_nil_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: zeep.xsd.Nil if value is None and name in nil else value for name, value in values.items()}
 
 
-def _without(values: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    return with_nil({name: value for name, value in values.items() if name not in names}, nil_fields(values))
+def _without(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return with_nil({name: value for name, value in values.items() if name != key}, nil_fields(values))
 
 
 def _is_repeated(kind: Any, value: Any) -> bool:
