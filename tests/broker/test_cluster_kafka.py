@@ -14,7 +14,7 @@ import maven_build
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers
 from cluster_clients import Progress, run
-from crew import PATIENCE
+from crew import PATIENCE, wait_until
 from fault_times import note_times
 
 from holdfast.cluster.operating.engines import verifier_of
@@ -120,8 +120,7 @@ async def test_clients_do_not_notice_that_two_of_three_brokers_of_kafka_are_down
         for number in (0, 1):
             await asyncio.to_thread(kafka.kill, number)
         for name in NAMES:
-            while await asyncio.to_thread(is_ready, brokers.admins[name]):
-                await asyncio.sleep(0.1)
+            await asyncio.to_thread(wait_until, lambda name=name: not is_ready(brokers.admins[name]))
         progress.longest()
         for number in (0, 1):
             kafka.start(number)

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
 
 import pytest
 from broker_cluster import NAMES, PARTITIONS, Brokers
 from cluster_clients import Progress, run
-from crew import PATIENCE
 from fault_times import note_times
 from packet_loss import PacketLoss
-
-from holdfast.cluster.operating.engines import engine_of
-from holdfast.cluster.operating.status import ClusterStatus
-from holdfast.exceptions import StoreAway
 
 Got = tuple[str, dict[str, list[int]]]
 
@@ -26,23 +20,15 @@ pytestmark = [
 ]
 
 
-async def status(brokers: Brokers) -> ClusterStatus:
-    """What ``holdfast cluster status`` shows."""
-    while True:
-        with suppress(StoreAway):  # a command gives up after seconds, whatever the machine has to do
-            return await asyncio.to_thread(engine_of(brokers.store).read_status, brokers.store)
-
-
 async def wait_for_states(brokers: Brokers, **states: str) -> None:
-    """Wait until it shows these states of the nodes."""
-    async with asyncio.timeout(PATIENCE):
-        while {one.name: one.state for one in (await status(brokers)).nodes} != states:
-            await asyncio.sleep(0.02)
+    """Wait until ``holdfast cluster status`` shows these states of the nodes."""
+    await brokers.wait_for_status(lambda status: {one.name: one.state for one in status.nodes} == states)
 
 
 async def troubles(brokers: Brokers, of: str) -> set[str]:
     """What it shows of the partitions of a node."""
-    return {f"{one.state} {one.why}".partition(":")[0] for one in (await status(brokers)).partitions if one.owner == of}
+    status = await brokers.wait_for_status(lambda _: True)
+    return {f"{one.state} {one.why}".partition(":")[0] for one in status.partitions if one.owner == of}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from crew import PATIENCE
 from node_processes import NodeProcess, config_of
 
 from holdfast.cluster.operating.engines import engine_of
+from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.endpoint.journal.files import Segment, rows_of, segments
 from holdfast.exceptions import ConfigurationError, StoreAway
 from holdfast.pipeline.journal import journal_directories
@@ -110,16 +111,19 @@ class Brokers:
 
     def owners(self) -> dict[int, str]:
         """The node of each partition, as the database or Kafka has it."""
-        partitions = engine_of(self.store).read_status(self.store).partitions
-        return {one.partition: one.owner for one in partitions if one.owner is not None}
+        return _owners(engine_of(self.store).read_status(self.store))
 
     async def wait_for_owners(self, condition: Callable[[dict[int, str]], bool]) -> dict[int, str]:
         """Wait until the owners meet a condition; they."""
+        return _owners(await self.wait_for_status(lambda status: condition(_owners(status))))
+
+    async def wait_for_status(self, condition: Callable[[ClusterStatus], bool]) -> ClusterStatus:
+        """Wait until what ``holdfast cluster status`` shows meets a condition; that."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 with suppress(StoreAway):  # a command gives up after seconds, whatever the machine has to do
-                    if condition(owners := await asyncio.to_thread(self.owners)):
-                        return owners
+                    if condition(status := await asyncio.to_thread(engine_of(self.store).read_status, self.store)):
+                        return status
                 await asyncio.sleep(0.02)
 
     def served(self, name: str) -> set[int]:
@@ -140,6 +144,10 @@ class Brokers:
         """Leave nothing behind."""
         for node in self.nodes.values():
             node.clean()
+
+
+def _owners(status: ClusterStatus) -> dict[int, str]:
+    return {one.partition: one.owner for one in status.partitions if one.owner is not None}
 
 
 def _journals(place: Path) -> list[Path]:
