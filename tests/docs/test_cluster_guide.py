@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from crew import wait_until
 from databases import Server
-from guides import GUIDES, blocks, environment
+from guides import blocks, done, environment, run
 
 pytestmark = [
     pytest.mark.nightly,
@@ -27,16 +26,20 @@ pytestmark = [
 ]
 
 
+def words(line: str) -> list[str]:
+    """What Python is told to run a command of the guide."""
+    return ["-m", "holdfast", *line.removeprefix("$ ").removeprefix("holdfast ").split()]
+
+
 class Started:
     """A broker that the guide starts, and where it says that it listens."""
 
     def __init__(self, command: str, place: Path) -> None:
         variable, _, rest = command.partition(" ")
         name, _, node = variable.partition("=")
-        arguments = rest.removeprefix("holdfast ").split()
         with (place / f"{node}.log").open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *arguments],
+                [sys.executable, *words(rest)],
                 cwd=place,
                 env=environment() | {name: node},
                 stdout=subprocess.PIPE,
@@ -96,14 +99,6 @@ def _config(request: pytest.FixtureRequest, place: Path) -> str:
     return config
 
 
-def run(line: str, place: Path) -> str:
-    """What a command of the guide prints."""
-    program = [sys.executable, "-m", "holdfast", *line.removeprefix("$ ").removeprefix("holdfast ").split()]
-    done = subprocess.run(program, cwd=place, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def count(admin: str) -> int | None:
     """How many messages the queue of the guide holds; None while a node that was killed is not yet replaced."""
     try:
@@ -121,9 +116,9 @@ def test_messages_to_any_broker_of_the_guide_are_in_the_queue_whichever_is_kille
     (commands,) = [text for text in blocks("cluster.md", "console") if "pkill" in text]
     send, _, send_again, queues = commands.splitlines()
     (tmp_path / "order.xml").write_text("<order id='1'/>")
-    run(send.replace("http://127.0.0.1:40001/", first.url), tmp_path)
+    run(tmp_path, *words(send.replace("http://127.0.0.1:40001/", first.url)))
     first.kill()
-    run(send_again.replace("http://127.0.0.1:40002/", others[0].url), tmp_path)
+    run(tmp_path, *words(send_again.replace("http://127.0.0.1:40002/", others[0].url)))
     listed = run_when_well(queues.replace("http://127.0.0.1:40012", others[0].admin.rstrip("/")), tmp_path)
     assert ["orders", "2"] in [line.split()[:2] for line in listed.splitlines()]
     for node in others:
@@ -132,26 +127,23 @@ def test_messages_to_any_broker_of_the_guide_are_in_the_queue_whichever_is_kille
 
 def owned(place: Path) -> dict[str, int]:
     """How many partitions each node has that is in the cluster."""
-    line = "holdfast cluster status broker.toml --json"
-    program = [sys.executable, "-m", "holdfast", *line.removeprefix("holdfast ").split()]
-    done = subprocess.run(program, cwd=place, env=environment(), capture_output=True, text=True, check=False)
-    told = json.loads(done.stdout)
+    told = json.loads(done(place, *words("holdfast cluster status broker.toml --json")).stdout)
     owners = [one["owner"] for one in told["partitions"]]
     return {one["name"]: owners.count(one["name"]) for one in told["nodes"]}
 
 
 def test_a_node_joins_and_leaves_with_the_commands_of_its_guide(nodes: list[Started], tmp_path: Path) -> None:
     """And a message to it while it has no partition arrives as any other."""
-    start, status, drain, again, stop = blocks_of_steps()
+    start, status, drain, again, stop = blocks("grow-a-cluster.md", "bash")
     assert status == again
     wait_until(lambda: owned(tmp_path) == dict.fromkeys("abc", 2))
     nodes.append(node := Started(start, tmp_path))
     wait_until(lambda: owned(tmp_path).get("d"))
     wait_until(lambda: "d " in run_when_well(status, tmp_path))
-    run(drain, tmp_path)
+    run(tmp_path, *words(drain))
     wait_until(lambda: owned(tmp_path)["d"] == 0)
     (tmp_path / "order.xml").write_text("<order id='1'/>")
-    run(f"holdfast send --to {node.url} --action urn:orders/Submit --store outbox order.xml", tmp_path)
+    run(tmp_path, *words(f"holdfast send --to {node.url} --action urn:orders/Submit --store outbox order.xml"))
     subprocess.run(["/bin/sh", "-c", stop.replace("12345", str(node.process.pid))], check=True)
     assert node.process.wait(120) == 0
     wait_until(lambda: sorted(owned(tmp_path).items()) == [("a", 2), ("b", 2), ("c", 2)])
@@ -159,21 +151,14 @@ def test_a_node_joins_and_leaves_with_the_commands_of_its_guide(nodes: list[Star
     assert count(nodes[0].admin) == 1
 
 
-def blocks_of_steps() -> list[str]:
-    """The commands of the guide in its order; they are indented, as steps of a list."""
-    text = (GUIDES / "grow-a-cluster.md").read_text(encoding="utf-8")
-    return [one.strip() for one in re.findall(r"^   ```bash\n(.*?)^   ```", text, re.MULTILINE | re.DOTALL)]
-
-
 def run_when_well(line: str, place: Path) -> str:
     """What a command prints, as soon as its exit code is 0: while a partition has no node, it is 1."""
-    program = [sys.executable, "-m", "holdfast", *line.removeprefix("$ ").removeprefix("holdfast ").split()]
     told: list[str] = []
 
     def is_well() -> bool:
-        done = subprocess.run(program, cwd=place, env=environment(), capture_output=True, text=True, check=False)
-        told[:] = [done.stdout]
-        return done.returncode == 0
+        ended = done(place, *words(line))
+        told[:] = [ended.stdout]
+        return ended.returncode == 0
 
     wait_until(is_well)
     return told[0]

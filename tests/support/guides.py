@@ -9,17 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDES = ROOT / "docs" / "how-to"
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(guide: str, language: str) -> list[str]:
-    """The blocks of a guide in a language."""
+    """The blocks of a guide in a language, without the indents of those that are steps of a list."""
     found = BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8"))
-    return [text for one, text in found if one == language]
+    return [dedent(text) for _, one, text in found if one == language]
 
 
 def environment() -> dict[str, str]:
@@ -27,13 +28,18 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
 
+def done(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a directory to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=place, env=environment(), capture_output=True, text=True, timeout=240
+    )
+
+
 def run(place: Path, *arguments: str) -> str:
     """Run Python in a directory, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=place, env=environment(), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    ended = done(place, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 @contextlib.contextmanager
