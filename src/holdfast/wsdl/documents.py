@@ -194,7 +194,7 @@ class Documents:
         if location.startswith(_WEB) or _has_scheme(imported):
             split_url(imported)  # urljoin raises ValueError
             return self._located(urljoin(location, imported))
-        return self._located(os.path.realpath(os.path.join(os.path.dirname(location), imported)))
+        return self._located(_real(os.path.join(os.path.dirname(location), imported)))
 
     def _located(self, location: str) -> str:
         """Return a location in its one form, as zeep's resolved ones are not."""
@@ -204,7 +204,7 @@ class Documents:
         if not found.startswith(_WEB):
             # Locations in documents are URLs, with %20 for a space; and some tools write paths of Windows.
             inner = unquote(found.removeprefix(directory)).replace("\\", "/").split("/")
-            other = os.path.realpath(directory + "/".join(one.strip() for one in inner))
+            other = _real(directory + "/".join(one.strip() for one in inner))
             is_inside = found.startswith(directory) and not os.path.exists(found)
             return other if is_inside and os.path.exists(other) else found
         if not self.first.startswith(_WEB):
@@ -212,7 +212,7 @@ class Documents:
             for kind, name in parse_qsl(split_url(found).query):
                 file = os.path.join(directory, f"{os.path.basename(name)}.{kind}")
                 if kind in ("xsd", "wsdl") and os.path.isfile(file):
-                    return os.path.realpath(file)
+                    return _real(file)
         return found
 
     def _importer(self, location: str) -> str:
@@ -344,6 +344,14 @@ def _status_remedy(status: int, headers: Mapping[str, str], line: str, *, is_own
 
 def _has_scheme(location: str) -> bool:
     return "://" in location or location[:5].lower() == "file:"
+
+
+def _real(path: str) -> str:
+    """Return the path without links; as it is if it has characters that no path has: reading it says so."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return path
 
 
 def _normal(location: str) -> str:
