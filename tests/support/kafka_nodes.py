@@ -166,7 +166,8 @@ class KafkaNodes:
     def wait(self) -> None:
         """Wait until the cluster knows all nodes that were started."""
         count = sum(one is not None for one in self.processes)
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0, "error_cb": lambda _error: None})
+        quiet: dict[str, Any] = {"log_level": 0, "error_cb": lambda _error: None}
+        admin = AdminClient({"bootstrap.servers": self.servers, **quiet})
         until = time.monotonic() + PATIENCE
         while True:
             try:

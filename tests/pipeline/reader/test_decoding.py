@@ -198,15 +198,6 @@ def test_a_text_that_became_lists_in_lists_is_told_of_with_its_place():
     assert "offset 41 cannot be read" in str(built(40, encoded, ALL))
 
 
-def test_records_of_an_older_format_are_read_between_others():
-    usual = [record(number) for number in range(4)]
-    encoded = [_of_format_1(one) if number % 2 else encode_record(one) for number, one in enumerate(usual)]
-    assert not compare(0, encoded, ALL)
-    batch = built(0, encoded, ALL - {"headers"})
-    assert isinstance(batch, pa.RecordBatch)
-    assert batch["message_number"].to_pylist() == [0, 1, 2, 3]
-
-
 @given(st.lists(records, min_size=1, max_size=4), damages, st.sampled_from(LARGE_OR_NOT))
 @example([replace(record(1), sequence="")], [(0, 0)], ALL)
 def test_of_records_with_octets_changed_both_ways_give_the_same(
