@@ -15,14 +15,16 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cut_off import Cuts
+
 _REPEATED_AFTER = 0.2
 """Seconds: Linux' shortest time until TCP repeats a packet."""
 _PRODUCE = b"\0\0"
 """The number of this request in Kafka's protocol. It follows the length of the request."""
 
 
-class PacketLoss:
-    """Proxies before listeners.
+class PacketLoss(Cuts):
+    """Proxies before listeners. Connections are meant to be cut on which a node asks Kafka to store records.
 
     Args:
         ports: Name of a node or a server -> port of its listener.
@@ -32,9 +34,6 @@ class PacketLoss:
     Attributes:
         urls: Name of a node or a server -> URL of its proxy.
         held: How often bytes were held back.
-        cuts: "asked" or "answered": the next connection ends on which a node asks Kafka to store records, with the
-            request or with the answer to it; "" for none.
-        times: How often a connection was cut.
         share: How large a share of packets is lost at random. They arrive later, as TCP repeats them, and a tenth of
             them ends the connection.
         repeated: How often a packet arrived later for that.
@@ -42,14 +41,12 @@ class PacketLoss:
     """
 
     def __init__(self, ports: dict[str, int], group_of: Callable[[str], int], nodes: Sequence[str] = ()) -> None:
+        super().__init__()
         self._ports, self.group_of, self._nodes = ports, group_of, nodes or tuple(ports)
-        self._cut_next: set[socket.socket] = set()
         self._lost: frozenset[tuple[str, str]] = frozenset()
         self._changed = threading.Condition()
         self._is_over = False
         self.held = 0
-        self.cuts = ""
-        self.times = 0
         self.share = 0.0
         self.repeated = self.ended = 0
         self._random = random.Random(1)
@@ -118,15 +115,8 @@ class PacketLoss:
             self.ended += is_end
             return is_end
 
-    def _is_cut(self, data: bytes, client: socket.socket, *, asks: bool) -> bool:
-        with self._changed:
-            if asks and self.cuts and data[4:6] == _PRODUCE:
-                which, self.cuts = self.cuts, ""
-                self.times += 1
-                if which == "asked":
-                    return True
-                self._cut_next.add(client)
-            return not asks and client in self._cut_next
+    def means(self, asked: bytes) -> bool | None:
+        return asked[4:6] == _PRODUCE
 
     def _pass_on(self, one: socket.socket, other: socket.socket, way: tuple[str, str], client: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -135,7 +125,7 @@ class PacketLoss:
                     self.held += way in self._lost
                     while way in self._lost and not self._is_over:
                         self._changed.wait()
-                if self._is_cut(data, client, asks=one is client) or self._is_lost():
+                if self.is_cut(client, "asked" if one is client else "answered", data) or self._is_lost():
                     break
                 other.sendall(data)
         for each in (one, other):
