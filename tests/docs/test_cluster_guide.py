@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def words(line: str) -> list[str]:
-    """What Python is told to run a command of the guide."""
+    """Python's arguments for a command of the guide."""
     return ["-m", "holdfast", *line.removeprefix("$ ").removeprefix("holdfast ").split()]
 
 

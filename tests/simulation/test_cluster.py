@@ -91,7 +91,7 @@ NOTICED: dict[str, tuple[int, Run]] = {
     "commit without a fence": (81, in_worlds(cluster_mistakes.CommitsWithoutAFence)),
     "sending or handling without trust": (0, in_worlds(Table, worker=cluster_mistakes.SpeaksWithoutTrust)),
 }
-"""The planted bugs that the simulations of a cluster must notice, each with a seed whose world does."""
+"""The planted bugs that the simulations of a cluster must notice, each with the seed of a world that does."""
 SEARCHED = 2000
 """Seeds in which each must show."""
 

@@ -17,7 +17,7 @@ class Cuts:
     """Decides when a connection ends.
 
     Attributes:
-        cuts: "asked" or "answered": of the next thing that is said on any connection that is meant, this does not
+        cuts: "asked" or "answered": of the next thing that is said on any of the connections to cut, this does not
             arrive any more, and the connection ends; "" for no cut.
         times: How often something was cut.
     """
@@ -29,7 +29,7 @@ class Cuts:
         self._lock = threading.Lock()
 
     def means(self, asked: bytes) -> bool | None:
-        """Whether a connection is meant on which this was asked last; None: as before."""
+        """Whether a connection is one to cut after this was asked on it; None: as before."""
         raise NotImplementedError
 
     def is_cut(self, client: socket.socket, which: str, data: bytes) -> bool:

@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(guide: str, language: str) -> list[str]:
-    """The blocks of a guide in a language, without the indents of those that are steps of a list."""
+    """The blocks of a guide in a language, without their indents in the steps of a list."""
     found = BLOCK.findall((GUIDES / guide).read_text(encoding="utf-8"))
     return [dedent(text) for _, one, text in found if one == language]
 

@@ -25,7 +25,7 @@ class KafkaWays:
 
     Attributes:
         kafka: Its brokers.
-        network: The network. Its names are those of :data:`BROKERS` and of the nodes; its ``group_of`` is to be set.
+        network: The network. Its names are those of :data:`BROKERS` and of the nodes. Set its ``group_of``.
     """
 
     def __init__(self, cache_dir: Path) -> None:

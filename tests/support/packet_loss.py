@@ -24,7 +24,7 @@ _PRODUCE = b"\0\0"
 
 
 class PacketLoss(Cuts):
-    """Proxies before listeners. Connections are meant to be cut on which a node asks Kafka to store records.
+    """Proxies before listeners. The connections to cut are those on which a node asks Kafka to store records.
 
     Args:
         ports: Name of a node or a server -> port of its listener.
