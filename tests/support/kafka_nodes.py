@@ -14,8 +14,7 @@ import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient
 from maven_build import fetch
