@@ -110,13 +110,14 @@ def _largest() -> str:
 ROLES = {
     "source": (
         *("core/rm_source/", "core/sending/", "core/forwarding/", "core/test_states_obeyed_outbound.py"),
-        *("endpoint/source/", "endpoint/sending/", "interop/test_wcf_client_rules.py", "security/conversation/"),
+        *("endpoint/source/", "endpoint/sending/", "interop/test_wcf_client_rules.py"),
+        *(f"security/conversation/test_{one}.py" for one in ("secure_conversation", "source_tokens", "token_requests")),
         *("wire/policy/test_choice.py", "wire/policy/test_settings.py", "wire/policy/test_intersection.py"),
     ),
     "destination": (
         *("core/rm_destination/", "core/receiving/", "core/handling/", "core/test_states_obeyed_inbound.py"),
         *("core/protocol_messages/", "endpoint/destination/", "endpoint/handling/", "pipeline/landing/"),
-        *("interop/test_wcf_server_rules.py", "security/test_sessions.py"),
+        *("interop/test_wcf_server_rules.py", "security/conversation/test_sessions.py"),
     ),
 }
 """Where the tests of one role are. All others concern both."""

@@ -17,7 +17,7 @@ from shared_topics import FakeTopic, TopicLog
 from holdfast.cluster.shared.database import SharedDatabase, shared_database
 from holdfast.cluster.shared.topic_tables import TopicTables
 from holdfast.exceptions import MessageFlowError
-from holdfast.security.contexts import SecurityContext, SecurityContexts
+from holdfast.security.conversation.contexts import SecurityContext, SecurityContexts
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import Granted
 from holdfast.security.database import _ClusterDatabase, open_database

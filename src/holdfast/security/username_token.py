@@ -17,7 +17,9 @@ from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.parties import party_at
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError, clause
 from holdfast.http.retry_after import spread
-from holdfast.security.contexts import SecurityContext
+from holdfast.security.conversation.contexts import SecurityContext
+from holdfast.security.conversation.sessions import SESSION, SecuritySessions, check_binding
+from holdfast.security.conversation.trust import read_request
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     AnySecurity,
@@ -44,10 +46,8 @@ from holdfast.security.names import (
     USES_SEQUENCE_STR,
 )
 from holdfast.security.nonces import open_nonces
-from holdfast.security.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.signature import check_cost
 from holdfast.security.times import write_time
-from holdfast.security.trust import read_request
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP

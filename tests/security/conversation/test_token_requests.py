@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from lxml import etree
 
-from holdfast.security.contexts import SecurityContext
+from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.token_requests import Granted, read_granted, write_request
+from holdfast.security.conversation.trust import FORMS, Form, Kind, TokenRequest, p_sha1, write_issued
 from holdfast.security.header import Invalid
-from holdfast.security.trust import FORMS, Form, Kind, TokenRequest, p_sha1, write_issued
 
 RECORDED = Path(__file__).parents[2] / "data" / "vectors" / "wcf-secured"
 ENTROPY, THEIRS, NOW = bytes(range(32)), bytes(range(32, 64)), 1_800_000_000.0

@@ -34,7 +34,9 @@ from holdfast import ConfigurationError, SecureConversation, Source, SymmetricBi
 from holdfast import UsernameTokenValidator as Users
 from holdfast.core.versions import SOAP
 from holdfast.security.certificates import Certificate
-from holdfast.security.contexts import SecurityContext
+from holdfast.security.conversation.contexts import SecurityContext
+from holdfast.security.conversation.trust import FORMS
+from holdfast.security.conversation.trust import write_token as write_context_token
 from holdfast.security.encryption import Replacing, key_in_message, write_encrypted_key
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import CIPHERS, CONVERSATION_1_3, FAILED_AUTHENTICATION, INVALID_SECURITY, WSSE, WSSE11
@@ -49,8 +51,6 @@ from holdfast.security.symmetric.protected_message import (
     open_sealed,
     protect,
 )
-from holdfast.security.trust import FORMS
-from holdfast.security.trust import write_token as write_context_token
 from holdfast.wire import parse_element
 
 Change = Callable[[bytes], bytes]

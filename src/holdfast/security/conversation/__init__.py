@@ -1,5 +1,6 @@
-"""The client's side of WS-SecureConversation: a source requests a token with its user name, and signs with its key.
+"""WS-SecureConversation: tokens that a source requests with its user name, and a destination issues and checks.
 
-This room owns the requests for tokens, the file in which a source keeps its tokens, and the processor that uses both.
-It knows nothing of issuing: that is ``sessions``. Open ``secure_conversation`` first.
+This room owns both sides: the requests for tokens, and the file in which a source keeps them; the tokens that were
+issued, and what they prove. It knows no password: ``username_token`` checks it. Open ``secure_conversation`` first for
+a source, and ``sessions`` for a destination.
 """

@@ -31,6 +31,7 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
+from holdfast.security.conversation.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     Invalid,
@@ -52,7 +53,6 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
-from holdfast.security.trust import FORMS, Form, Kind, write_reference, write_token
 from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
 from holdfast.store.address import is_remote

@@ -9,10 +9,10 @@ from typing import Final
 from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
+from holdfast.security.conversation.trust import ENTROPY_BYTES, Form, Kind, p_sha1
 from holdfast.security.header import MAX_NAME, Invalid, read_base64
 from holdfast.security.names import WSSE, WSU
 from holdfast.security.times import read_time
-from holdfast.security.trust import ENTROPY_BYTES, Form, Kind, p_sha1
 from holdfast.wire import parse_element
 from holdfast.wire.text import escape
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from lxml import etree
 
+from holdfast.security.conversation.trust import p_sha1
 from holdfast.security.header import Invalid
 from holdfast.security.names import (
     BASE64,
@@ -25,7 +26,6 @@ from holdfast.security.names import (
 )
 from holdfast.security.signature import ID, decoded
 from holdfast.security.signed_message import encoded
-from holdfast.security.trust import p_sha1
 
 MAX_DERIVED: Final = 8
 """Maximum number of derived keys of a message. CXF, Metro and WCF use two."""

@@ -16,7 +16,9 @@ from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
 from holdfast.security.certificates import Credential
-from holdfast.security.contexts import SecurityContext
+from holdfast.security.conversation.contexts import SecurityContext
+from holdfast.security.conversation.sessions import named_token
+from holdfast.security.conversation.trust import FORMS, read_request, write_reference
 from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
 from holdfast.security.header import USERNAME_TOKEN, ContextToken, Invalid, Unproven, addresses_of, check_addressed
 from holdfast.security.names import (
@@ -31,7 +33,6 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.nonces import RefusedSignatures
-from holdfast.security.sessions import named_token
 from holdfast.security.signature import ID, check_named_token
 from holdfast.security.signed_message import (
     SecuredMessage,
@@ -54,7 +55,6 @@ from holdfast.security.symmetric.protected_message import (
     open_sealed,
     protect,
 )
-from holdfast.security.trust import FORMS, read_request, write_reference
 from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, supporting, tell_refusal
 from holdfast.settings import Within, check_arguments
 

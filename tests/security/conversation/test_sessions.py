@@ -1,6 +1,6 @@
 """Security sessions (WS-SecureConversation): WCF's recordings, a scripted client, and what must be refused.
 
-Covers security/contexts.py, security/signature.py and security/trust.py.
+Covers security/conversation/contexts.py, security/signature.py and security/conversation/trust.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import served_destination
 from lxml import etree
 
 from holdfast import ConfigurationError, Destination, UsernameTokenValidator
-from holdfast.security.contexts import SecurityContext, SecurityContexts
+from holdfast.security.conversation.contexts import SecurityContext, SecurityContexts
+from holdfast.security.conversation.trust import FORMS, Form, p_sha1
 from holdfast.security.header import Token, write_timestamp, write_token
 from holdfast.security.names import DS, EXCLUSIVE_C14N, WSSE, WSU
 from holdfast.security.signature import canonical, check_signature
 from holdfast.security.times import read_time
-from holdfast.security.trust import FORMS, Form, p_sha1
 
-RECORDED = Path(__file__).parents[1] / "data" / "vectors" / "wcf-secured"
+RECORDED = Path(__file__).parents[2] / "data" / "vectors" / "wcf-secured"
 CASES = [path.name for path in sorted(RECORDED.iterdir()) if (path / "002-req.xml").exists()]
 SIGNED = [case for case in CASES if case != "pair-no-rm-username"]
 NOW = 1_800_000_000.0

@@ -15,11 +15,11 @@ from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError, MessageFlowError
 from holdfast.http.retry_after import spread
-from holdfast.security.contexts import SecurityContext, SecurityContexts
+from holdfast.security.conversation.contexts import SecurityContext, SecurityContexts
+from holdfast.security.conversation.trust import TokenRequest, p_sha1, write_cancelled, write_issued
 from holdfast.security.header import ContextToken, Invalid, Security, Unproven
 from holdfast.security.names import WSSE
 from holdfast.security.signature import check_named_token, check_signature
-from holdfast.security.trust import TokenRequest, p_sha1, write_cancelled, write_issued
 from holdfast.wire import parse_element
 
 SESSION: Final = 54_000.0

@@ -11,7 +11,7 @@ from lxml import etree
 
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import EnvelopeError
-from holdfast.security.contexts import SecurityContext
+from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.header import Invalid, read_base64
 from holdfast.security.names import CONVERSATION_1_3, CONVERSATION_2005, TRUST_1_3, TRUST_2005, WSSE, WSU
 from holdfast.security.signature import TOKEN_ID
