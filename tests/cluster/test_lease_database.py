@@ -570,3 +570,24 @@ def test_tls_that_a_server_does_not_have_is_a_mistake_of_the_url() -> None:
     text = 'connection to server at "127.0.0.1", port 5432 failed: server does not support SSL, but SSL was required'
     assert is_refusal(text)
     assert "sslmode" in postgresql_remedy("", text)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "terminating connection due to unexpected postmaster exit",
+        "terminating connection due to administrator command",
+        "terminating connection because of crash of another server process",
+        "canceling authentication due to timeout",
+        "the database system is starting up",
+        "the database system is shutting down",
+        "the database system is in recovery mode",
+        "the database system is not yet accepting connections",
+        "sorry, too many clients already",
+        "remaining connection slots are reserved for roles with the SUPERUSER attribute",
+    ],
+)
+def test_what_a_server_says_while_it_ends_begins_or_is_busy_is_no_refusal(reason: str) -> None:
+    assert not is_refusal(
+        f'connection failed: connection to server on socket "/tmp/.s.PGSQL.5432" failed: FATAL:  {reason}'
+    )
