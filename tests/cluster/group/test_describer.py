@@ -35,6 +35,7 @@ def test_a_reason_says_what_the_connection_said(describer: GroupDescriber) -> No
         describer.describe()
 
 
+@pytest.mark.nightly  # it waits for librdkafka's own timeouts
 def test_after_failures_another_process_asks(describer: GroupDescriber) -> None:
     processes = []
     for _ in range(room._MOST_FAILURES + 1):

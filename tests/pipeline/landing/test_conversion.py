@@ -216,6 +216,7 @@ def test_a_table_that_an_older_version_compacted_is_read_continued_and_converted
     assert by_day == (["delivered_day"] if name == "by-day" else [])
 
 
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_a_table_that_lies_by_kind_becomes_one_with_the_kind_as_a_column(spark: SparkSession, tmp_path: Path) -> None:
     """As a reassembling stream of an older version wrote it."""

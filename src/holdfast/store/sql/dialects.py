@@ -119,7 +119,8 @@ _FULL = ("too many clients", "connection slots", "too many connections")
 _NO_TLS = ("does not support SSL", "invalid sslmode value", "certificate verify failed", "does not match host name")
 _ENDED = ("terminating connection", "authentication due to timeout")
 """The server was killed or stopped while it answered, or was too busy to answer in time."""
-_PASSING_WORDS = ("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting", *_ENDED, *_FULL)
+_CHANGING = ("starting up", "shutting down", "recovery mode", "not yet accepting", "not accepting")
+_PASSING_WORDS = (*_CHANGING, *_ENDED, *_FULL)
 
 
 def is_refusal(text: str) -> bool:
