@@ -442,10 +442,7 @@ SECRET_REASONS: dict[str, tuple[bool, Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize(
     "what",
-    [
-        pytest.param(one, marks=pytest.mark.nightly if trusts else ())
-        for one, (trusts, *_) in SECRET_REASONS.items()
-    ],
+    [pytest.param(one, marks=pytest.mark.nightly if trusts else ()) for one, (trusts, *_) in SECRET_REASONS.items()],
 )
 async def test_the_reason_against_an_answer_reaches_the_operator_and_no_peer(tmp_path: Path, what: str) -> None:
     trusts, change, why = SECRET_REASONS[what]
