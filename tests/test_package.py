@@ -129,7 +129,7 @@ for _, name, _ in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
     if not name.startswith("holdfast.pipeline") and not name.endswith("__main__"):
         importlib.import_module(name)
 sys.setprofile(None)
-print("\\n".join(f"{number} {file}" for file, number in calls.items() if "/holdfast/" in file))
+print("\\n".join(f"{number} {file}" for file, number in calls.items() if file.startswith(holdfast.__path__[0])))
 """
 
 
