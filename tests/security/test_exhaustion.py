@@ -97,6 +97,13 @@ def test_the_names_of_namespaces_are_as_short_as_those_of_plain_messages(attribu
         check_cost(data, parse_element(data))
 
 
+def test_declarations_behind_a_quotation_mark_are_counted() -> None:
+    spaces = " ".join(f"xmlns:p{number}='urn:{number}'" for number in range(900))
+    data = f"""<b:x xmlns:b='urn:b' a='xmlns="' {spaces} z='"'>{"<y/>" * 9000 * 26}</b:x>""".encode()
+    with pytest.raises(Invalid, match="canonical form takes some"):
+        check_cost(data, parse_element(data))
+
+
 def test_what_looks_like_a_long_declaration_in_a_text_is_none() -> None:
     data = f"""<x>xmlns:a="{"text" * 1000}"</x>""".encode()
     check_cost(data, parse_element(data))

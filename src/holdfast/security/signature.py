@@ -56,8 +56,8 @@ MOST_STEPS: Final = 200_000_000
 """Maximum steps of a canonical form: about a second of processor time."""
 _NODES: Final = etree.XPath("count(descendant-or-self::*) + count(descendant-or-self::*/@*)")
 _WIDE: Final = etree.XPath("descendant-or-self::*[@*[9]]")
-_DECLARATION: Final = re.compile(rb"""xmlns(?::[^\s=]*)?\s*=\s*("[^"]*"|'[^']*')""")
-"""The declaration of a namespace. It may match in text, too."""
+_LONG_TAG: Final = re.compile(rb"<[^<]{%d}" % DEFAULT.max_namespace)
+"""What is around the declaration of a namespace with a longer name than messages may have; or only a long text."""
 _COMPARED: Final = 64
 """Characters of two namespaces' names that are compared in the time of a step."""
 _INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
@@ -205,39 +205,39 @@ def check_cost(data: bytes, root: etree._Element) -> None:
     Raises:
         Invalid: It takes too many steps.
     """
+
+    def steps() -> int:
+        return nodes * in_scope * (1 + prefixes) + squares * (1 + longest // _COMPARED)
+
     # Bounds first, which cost little: they count end tags and characters of the text, too.
-    attributes, nodes = data.count(b"="), data.count(b"<") + data.count(b"=")
-    in_scope, longest = 1, 0
-    for declaration in _DECLARATION.finditer(data):
-        in_scope, longest = in_scope + 1, max(longest, len(declaration[1]))
+    nodes, squares = data.count(b"<") + data.count(b"="), data.count(b"=") ** 2
+    in_scope, longest, prefixes = 1 + data.count(b"xmlns"), DEFAULT.max_namespace, MAX_PREFIXES
+    is_long = _LONG_TAG.search(data) is not None
+    if steps() > MOST_STEPS:
+        nodes, wide = int(_NODES(root)), cast(list[etree._Element], _WIDE(root))
+        squares = sum(len(one.attrib) ** 2 for one in wide)
+        prefixes = max((len(one.get("PrefixList", "").split()) for one in root.iter(_INCLUSIVE)), default=0)
+    if is_long or steps() > MOST_STEPS:
+        in_scope, longest = _namespaces(root)
     if longest > DEFAULT.max_namespace:
-        longest = max((len(one[1]) for _, one in etree.iterwalk(root, events=("start-ns",)) if one), default=0)
-        if longest > DEFAULT.max_namespace:
-            raise Invalid(f"the name of a namespace is longer than {DEFAULT.max_namespace} characters")
-    pair = 1 + longest // _COMPARED
-    squares, prefixes = attributes**2 * pair, MAX_PREFIXES
-    if nodes * in_scope * (1 + prefixes) + squares <= MOST_STEPS:
-        return
-    nodes, wide = int(_NODES(root)), cast(list[etree._Element], _WIDE(root))
-    squares = sum(len(one.attrib) ** 2 for one in wide) * pair
-    prefixes = max((len(one.get("PrefixList", "").split()) for one in root.iter(_INCLUSIVE)), default=0)
-    if nodes * in_scope * (1 + prefixes) + squares > MOST_STEPS:
-        in_scope = _most_in_scope(root)
-    steps = nodes * in_scope * (1 + prefixes) + squares
-    if steps > MOST_STEPS:
+        raise Invalid(f"the name of a namespace is longer than {DEFAULT.max_namespace} characters")
+    if steps() > MOST_STEPS:
         raise Invalid(
-            f"its canonical form takes some {steps:,} steps: {nodes:,} elements and attributes, up to "
+            f"its canonical form takes some {steps():,} steps: {nodes:,} elements and attributes, up to "
             f"{in_scope:,} namespaces in scope, {prefixes} listed prefixes"
         )
 
 
-def _most_in_scope(root: etree._Element) -> int:
-    """Return the largest number of namespaces in scope of an element."""
+def _namespaces(root: etree._Element) -> tuple[int, int]:
+    """Return the largest number of namespaces in scope of an element, and the length of the longest name of one."""
     now = most = 1
-    for event, _ in etree.iterwalk(root, events=("start-ns", "end-ns")):
-        now += 1 if event == "start-ns" else -1
+    longest = 0
+    for _, declared in etree.iterwalk(root, events=("start-ns", "end-ns")):  # None at the end of one
+        now += 1 if declared is not None else -1
         most = max(most, now)
-    return most
+        if declared is not None:
+            longest = max(longest, len(declared[1]))
+    return most, longest
 
 
 def _check_ids(security: etree._Element) -> None:
