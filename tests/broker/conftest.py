@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import NAMES, Brokers, store_on
+from broker_cluster import NAMES, Brokers, Got, store_on
 from packet_loss import PacketLoss
 
 import holdfast
@@ -81,7 +81,7 @@ async def run_service(tmp_path: Path) -> AsyncIterator[RunService]:
 
 
 @pytest.fixture
-async def got(run_service: RunService) -> tuple[str, dict[str, list[int]]]:
+async def got(run_service: RunService) -> Got:
     """A service behind the brokers: its address, and what it got in each Sequence of messages and of calls."""
     got: dict[str, list[int]] = {}
     app = Destination(":memory:")

@@ -12,14 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers, Got
 from cluster_clients import Progress, run
 from fault_times import note_times
 
 from holdfast.cluster.operating.engines import engine_of
 from holdfast.exceptions import StoreAway
-
-Got = tuple[str, dict[str, list[int]]]
 
 pytestmark = [
     pytest.mark.nightly,

@@ -11,15 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import broker_cluster
 import pytest
-from broker_cluster import MORE, NAMES, Brokers
+from broker_cluster import MORE, NAMES, Brokers, Got
 from cluster_clients import Progress, run
 from cut_off import CutOff
 from standby import Primary, Standby
 from waiting import until
 
 from holdfast.cluster.operating.engines import engine_of
-
-Got = tuple[str, dict[str, list[int]]]
 
 pytestmark = [
     pytest.mark.nightly,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import maven_build
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers, Got, needs_proc
 from cluster_clients import Progress, run
 from crew import PATIENCE, wait_until
 from fault_times import note_times
@@ -20,13 +19,11 @@ from fault_times import note_times
 from holdfast.cluster.operating.engines import verifier_of
 from holdfast.store.kafka.address import read_kafka_address
 
-Got = tuple[str, dict[str, list[int]]]
-
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.crash,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only /proc shows which node has a connection"),
+    needs_proc,
 ]
 
 

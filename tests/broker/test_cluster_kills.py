@@ -11,13 +11,11 @@ from pathlib import Path
 
 import kill_points
 import pytest
-from broker_cluster import NAMES, Brokers, store_on
+from broker_cluster import NAMES, Brokers, Got, store_on
 from cluster_clients import Progress, run
 from fault_times import note_times
 
 from holdfast.cluster.operating.engines import verifier_of
-
-Got = tuple[str, dict[str, list[int]]]
 
 pytestmark = [
     pytest.mark.crash,

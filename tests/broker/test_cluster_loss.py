@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 
 import pytest
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, Brokers, Got, needs_proc
 from cluster_clients import Progress, run
 from fault_times import note_times
 from packet_loss import PacketLoss
 
 from holdfast.testing.proxy import Faults, LossyProxy
 
-Got = tuple[str, dict[str, list[int]]]
-
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.crash,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only /proc shows which node has a connection"),
+    needs_proc,
 ]
 
 BAD = Faults(lose_request=0.05, lose_response=0.05, double=0.02, delay=0.1)

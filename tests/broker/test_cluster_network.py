@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
-from broker_cluster import NAMES, PARTITIONS, Brokers
+from broker_cluster import NAMES, PARTITIONS, Brokers, Got, needs_proc
 from cluster_clients import Progress, run
 from fault_times import note_times
 from packet_loss import PacketLoss
 
-Got = tuple[str, dict[str, list[int]]]
-
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only /proc shows which node has a connection"),
+    needs_proc,
 ]
 
 

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_cluster import NAMES, Brokers
+from broker_cluster import NAMES, Brokers, Got
 from cluster_clients import Progress, run
-
-Got = tuple[str, dict[str, list[int]]]
 
 ROOT = Path(__file__).parents[2]
 OLDER = "58cd0f62"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,13 @@ NAMES = ("a", "b", "c")
 MORE = ("d",)
 """Nodes that may join later."""
 PARTITIONS = 6
+
+Got = tuple[str, dict[str, list[int]]]
+"""The URL of the service, and what it got: Sequence of messages or of calls -> the numbers."""
+
+needs_proc = pytest.mark.skipif(
+    not os.path.exists("/proc/net/tcp"), reason="only /proc shows which node has a connection"
+)
 
 
 def store_on(engine: str, request: pytest.FixtureRequest, *, kafkas: int = 1, partitions: int = PARTITIONS) -> str:

@@ -131,7 +131,7 @@ class NodeMemory:
             with new.open("wb") as opened:
                 opened.write(content)
                 opened.flush()
-                os.fsync(opened.fileno())  # otherwise a power cut may leave an empty file in the place of the old one
+                os.fsync(opened.fileno())  # otherwise a power cut may leave an empty file instead of the old one
             os.replace(new, self.file)
             self.trouble = ""
         except OSError as error:
