@@ -344,7 +344,7 @@ class RefusalShown(Shape):
         since: When the destination first rejected it, in seconds since 1970.
         times: How often the destination rejected it.
         final_times, final_at: The forwarder gives the message up when the destination has rejected it so often, and not
-            before this time, in seconds since 1970. None if the policy is not known: the broker has stopped.
+            before this time, in seconds since 1970. None: the outbox is no forwarder's, and never does.
     """
 
     offset: int
