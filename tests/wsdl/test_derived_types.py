@@ -193,3 +193,18 @@ async def test_a_handler_with_named_arguments_gets_no_type(serve: Any, tmp_path:
     async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
         assert (await source.call("Do", **(CAR | {"@type": "Taxi"})))["plate"] == "A"
     assert got == [("A", 5, None)]
+
+
+@pytest.mark.parametrize("fields", ["", '<xs:element name="x" type="xs:int"/>'], ids=["no field", "one field"])
+def test_a_reply_may_itself_have_a_derived_type(tmp_path: Path, fields: str) -> None:
+    schema = f"""<xs:complexType name="B"><xs:sequence>{fields}</xs:sequence></xs:complexType>
+    <xs:complexType name="D"><xs:complexContent><xs:extension base="v:B"><xs:sequence>
+    <xs:element name="y" type="xs:int"/></xs:sequence></xs:extension></xs:complexContent></xs:complexType>
+    <xs:element name="In" type="v:B"/>"""
+    (tmp_path / "v.wsdl").write_text(one_operation(schema))
+    made = Contract(Documents(tmp_path / "v.wsdl", lambda url: b""))
+    do = made.operation("Do")
+    value = {"@type": "{urn:v}D"} | ({"x": 1} if fields else {}) | {"y": 2}
+    assert made.reply_value(do, made.reply(do, value)) == value
+    plain = 1 if fields else None
+    assert made.reply_value(do, made.reply(do, plain)) == plain

@@ -105,6 +105,7 @@ RPC = (
     .replace("<soap:binding ", '<soap:binding style="rpc" ')
     .replace('use="literal"', 'use="literal" namespace="urn:r"')
 )
+INPUT = '<wsdl:input><soap:body use="literal" namespace="urn:r"/></wsdl:input>'
 TWO = one_operation('<xs:element name="In" type="xs:int"/><xs:element name="Head" type="xs:int"/>').replace(
     PART, PART + '<wsdl:part name="q" element="v:Head"/>'
 )
@@ -121,6 +122,13 @@ def test_an_rpc_reply_has_the_name_of_its_operation() -> None:
     assert made.reply_value(do, reply) == values
     assert etree.fromstring(made.reply(do, values)).tag == "{urn:r}DoResponse"
     assert OperationValues(made, "Do", "a.wsdl").body("it", json.dumps(values).encode()) == body
+
+
+def test_an_rpc_part_may_have_any_type() -> None:
+    made = contract(RPC.replace('type="v:T"/>', 'type="xs:anyType"/>'))
+    do = made.operation("Do")
+    values = {"a": 0, "b": {"@type": "{http://www.w3.org/2001/XMLSchema}int", "_value_1": 5}}
+    assert made.request_values(do, made.request(do, (), values)) == values
 
 
 def test_a_part_in_a_header_is_none_of_the_body() -> None:
@@ -142,6 +150,8 @@ def test_a_part_in_a_header_is_none_of_the_body() -> None:
             RPC.replace('use="literal"', 'use="encoded" encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"'),
             "SOAP enc",
         ),
+        (RPC.replace('<wsdl:input message="v:m"/>', "").replace(INPUT, ""), "no wsdl:input"),
+        (RPC.replace(INPUT.replace("input", "output"), ""), "no wsdl:output"),
     ],
 )
 def test_an_operation_that_cannot_be_used_says_why(wsdl: str, says: str) -> None:

@@ -52,6 +52,14 @@ def test_an_item_of_a_list_that_may_be_nil_may_be_none() -> None:
     assert "n: list[int | None]," in typed_module(of(f"<xs:sequence>{many}</xs:sequence>"))
 
 
+def test_a_reply_of_listed_values_makes_a_module_that_python_reads() -> None:
+    kind = '<xs:simpleType name="K"><xs:restriction base="xs:string"><xs:enumeration value="a&quot;b"/>'
+    content = '<xs:sequence><xs:element name="n" type="v:K"/></xs:sequence>'
+    module = typed_module(of(content, f"{kind}</xs:restriction></xs:simpleType>"))
+    compile(module, "stubs.py", "exec")
+    assert """-> Literal["a\\"b"]:""" in module
+
+
 # --- values that name their type or element ---------------------------------------------------------------------------
 
 FAMILY = """<xs:complexType name="Vehicle" abstract="true"><xs:sequence><xs:element name="plate" type="xs:string"/>

@@ -218,13 +218,19 @@ class Contract:
         known = [*fields(operation.output)]
         if not known and value in (None, {}) and not is_bare(operation.output):
             arguments, values = (), {}
-        elif len(known) == 1 and not (isinstance(value, Mapping) and set(value) == set(known)):
-            arguments, values = (), {known[0]: value}
-        elif known and isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and self._is_whole(operation.output, known, value):
             arguments, values = (), value
+        elif len(known) == 1:
+            arguments, values = (), {known[0]: value}
         else:
             arguments, values = (value,), {}
         return self._write(f"the reply of {operation.name}", operation.output, arguments, values)
+
+    def _is_whole(self, element: Any, known: list[str], value: Mapping[str, Any]) -> bool:
+        """Whether a mapping has all fields of a reply, and is not the value of the only one."""
+        if TYPE in value and {*known} < {*value} and isinstance(element.type, zeep.xsd.ComplexType):
+            return len(known) > 1 or bool(self.substitutes.types.derived(element.type))
+        return len(known) > 1 or {*value} == {*known}
 
     def fault_detail(self, operation: Operation, fault: str, values: Mapping[str, Any]) -> bytes:
         """Return the detail of a declared fault.
@@ -294,7 +300,7 @@ class Contract:
         """
         value = self._read(f"The operation {operation.name} returns", operation.output, body, is_json=is_json)
         known = [*fields(operation.output)]
-        return value[known[0]] if len(known) == 1 and isinstance(value, dict) else value
+        return value[known[0]] if len(known) == 1 and isinstance(value, dict) and [*value] == known else value
 
     def fault(self, operation: Operation, fault: PeerFault, *, is_json: bool = False) -> PeerFault:
         """Return a fault with the values of its detail if the operation declares it, else the same fault.
@@ -413,7 +419,7 @@ class Contract:
             }
             has_output = found.abstract.output_message is not None
             try:
-                bodies = _body(found.input), _body(found.output) if has_output else None
+                bodies = _body("input", found.input), _body("output", found.output) if has_output else None
             except ConfigurationError as error:
                 refused[name] = error.message
                 continue
@@ -448,12 +454,14 @@ def _document(documents: Documents) -> Document:
         ) from error
 
 
-def _body(message: Any) -> Any:
-    """Return the element of a message's body; None if the body is empty.
+def _body(word: str, message: Any) -> Any:
+    """Return the element of the body of an operation's input or output; None if the body is empty.
 
     Raises:
-        ConfigurationError: It has several elements.
+        ConfigurationError: There is no such message, or its body has several elements.
     """
+    if message is None:
+        raise ConfigurationError(f"its binding has no wsdl:{word}")
     element = message.body
     if element is None:
         return None
@@ -513,7 +521,7 @@ def _rpc_schemas(operations: Iterable[Operation]) -> Iterator[etree._Element]:
                 by_namespace.setdefault(element.qname.namespace or "", {})[element.qname.localname] = element
     for namespace, elements in by_namespace.items():
         schema = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": namespace} if namespace else {})
-        types = {part.type.qname for one in elements.values() for _, part in one.type.elements}
+        types = {_type_name(part.type) for one in elements.values() for _, part in one.type.elements}
         for needed in sorted({one.namespace for one in types} - {SCHEMA, namespace}):
             etree.SubElement(schema, f"{{{SCHEMA}}}import", {"namespace": needed})
         for name, one in elements.items():
@@ -521,7 +529,7 @@ def _rpc_schemas(operations: Iterable[Operation]) -> Iterator[etree._Element]:
             kind = etree.SubElement(declared, f"{{{SCHEMA}}}complexType")
             parts = etree.SubElement(kind, f"{{{SCHEMA}}}sequence")
             for part, element in one.type.elements:
-                named = element.type.qname
+                named = _type_name(element.type)
                 etree.SubElement(
                     parts,
                     f"{{{SCHEMA}}}element",
@@ -529,3 +537,8 @@ def _rpc_schemas(operations: Iterable[Operation]) -> Iterator[etree._Element]:
                     nsmap={"p": named.namespace},
                 )
         yield schema
+
+
+def _type_name(kind: Any) -> Any:
+    """Return the name of a type. For zeep, the one that admits everything has none."""
+    return etree.QName(SCHEMA, "anyType") if kind.qname is None else kind.qname

@@ -11,17 +11,9 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
 from holdfast.wire.wsdl import WSDL, defined_name, full_name
-from holdfast.wsdl.documents import IMPORTS, SCHEMA, XML_NAMESPACE, Documents, Schema
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, USES, XML_NAMESPACE, Documents, Schema
 from holdfast.wsdl.schemas import BodySchema
 
-_USES = {
-    "type": ("complexType", "simpleType"),
-    "base": ("complexType", "simpleType"),
-    "itemType": ("simpleType",),
-    "memberTypes": ("simpleType",),
-    "substitutionGroup": ("element",),
-}
-"""Attribute of a schema's element -> what it names. "ref" names a definition of the same kind as its own element."""
 _KNOWN_WITHOUT_SCHEMA = (SCHEMA, XML_NAMESPACE, "http://schemas.xmlsoap.org/soap/encoding/")
 
 
@@ -132,7 +124,7 @@ def _wrong(
         root = documents.root(documents.beside(schema.location, place))
         if root.tag != f"{{{SCHEMA}}}schema":
             yield f"the document {place}", f"is not an XML schema, because its root is {etree.QName(root).localname}"
-    for attribute, kinds in (*_USES.items(), ("ref", (word,))):
+    for attribute, kinds in (*USES.items(), ("ref", (word,))):
         kind = kinds[0] if len(kinds) == 1 else "type"
         for name in (one.get(attribute) or "").split():
             prefix = name.rpartition(":")[0]

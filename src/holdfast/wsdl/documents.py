@@ -50,6 +50,14 @@ IMPORTS = {
     **{f"{{{SCHEMA}}}{word}": "schemaLocation" for word in ("import", "include", "redefine")},
 }
 """Element that refers to another document -> the attribute with its location."""
+USES = {
+    "type": ("complexType", "simpleType"),
+    "base": ("complexType", "simpleType"),
+    "itemType": ("simpleType",),
+    "memberTypes": ("simpleType",),
+    "substitutionGroup": ("element",),
+}
+"""Attribute of a schema's element -> what it names. "ref" names a definition of the same kind as its own element."""
 _ADDRESS_REMEDY = "Check whether the URL must end with ?wsdl."
 _NO_WSDL = "Check that it is a WSDL."
 _OWNER = "Ask the owner of the WSDL to correct it, or save all its documents as files and correct them."

@@ -186,8 +186,6 @@ class _Sequence(_Part, Sequence):
 
 
 class _All(_Part, All):
-    is_optional = True  # zeep does not keep whether it is; the schema tells what is missing
-
     def _taken(self, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         while xmlelements:

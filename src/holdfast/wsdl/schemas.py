@@ -14,8 +14,8 @@ from typing import Any
 from lxml import etree
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError
-from holdfast.wire.wsdl import WSDL
-from holdfast.wsdl.documents import SCHEMA, XML_NAMESPACE, Documents
+from holdfast.wire.wsdl import WSDL, full_name
+from holdfast.wsdl.documents import SCHEMA, USES, XML_NAMESPACE, Documents
 
 LONGEST_REASON = 500
 """Maximum length of a reason, which may quote a value of the body."""
@@ -174,11 +174,23 @@ class _Collected(etree.Resolver):
         namespaces = list(self._of_namespace)
         for name, data in self._units.items():
             root = etree.fromstring(data)
+            for namespace in sorted(_used(root) & set(namespaces)):
+                root.insert(0, etree.Element(f"{{{SCHEMA}}}import", {"namespace": namespace}))
             for one in _locations(root):
                 namespace = one.get("namespace", "")
                 if etree.QName(one).localname == "import" and namespace in self._of_namespace:
                     one.set("schemaLocation", _namespace_name(namespaces.index(namespace)))
             self._units[name] = etree.tostring(root, encoding="utf-8")
+
+
+def _used(root: etree._Element) -> set[str]:
+    """Return the namespaces that a schema uses and does not import: other implementations accept that in a WSDL."""
+    known = {root.get("targetNamespace", ""), "", *(one.get("namespace", "") for one in _locations(root))}
+    used: set[str] = set()
+    for one in root.iter(f"{{{SCHEMA}}}*"):
+        for word in (*USES, "ref"):
+            used |= {etree.QName(full_name(one, name)).namespace or "" for name in one.get(word, "").split()}
+    return used - known
 
 
 def _namespace_name(index: int) -> str:

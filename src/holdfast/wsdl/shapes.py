@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,9 +86,15 @@ class Field:
 
 
 class Shapes:
-    """The types of a contract's operations."""
+    """The types of a contract's operations.
 
-    def __init__(self, contract: Contract) -> None:
+    Args:
+        contract: The operations.
+        taken: Names that no structure gets.
+    """
+
+    def __init__(self, contract: Contract, taken: Iterable[str] = ()) -> None:
+        self._taken = {_word(one) for one in taken}
         self._values = dict(_enumerations(contract))
         self._known: dict[int, Shape] = {}
         self._variants: dict[tuple[str, str], Shape] = {}
@@ -196,12 +203,18 @@ class Shapes:
         return shape
 
     def _unique(self, name: str) -> str:
-        taken = {shape.name for shape in (*self._known.values(), *self._variants.values()) if not shape.python}
+        known = (*self._known.values(), *self._variants.values())
+        taken = self._taken | {_word(shape.name) for shape in known if not shape.python}
         number = 2
         unique = name
-        while unique in taken:
+        while _word(unique) in taken:
             unique, number = f"{name}{number}", number + 1
         return unique
+
+
+def _word(name: str) -> str:
+    """Return a name as Python allows it: two names of a schema may differ only in other signs."""
+    return re.sub(r"\W", "_", name)
 
 
 def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -35,11 +35,14 @@ _OPTIONS = (
     "_attachments: collections.abc.Sequence[holdfast.Attachment] = (), _timeout: float | None = 60.0"
 )
 _PASSED = ", ".join(f"{one}={one}" for one in re.findall(r"(_\w+):", _OPTIONS))
+_USED = {"bool", "bytes", "collections", "datetime", "dict", "float", "holdfast", "int", "list", "self", "str", "value"}
+_USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_source"}
+"""Names that the module itself uses: a class, method or parameter with one of them would hide it."""
 
 
 def typed_module(contract: Contract) -> str:
     """Return the source text of a module for the operations of a contract. ``mypy --strict`` accepts it."""
-    shapes = Shapes(contract)
+    shapes = Shapes(contract, taken=contract.operations)  # a method hides a class with its name
     for operation in contract.operations.values():
         shapes.input(operation)
         shapes.output(operation)
@@ -86,7 +89,7 @@ def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Itera
     if other:
         given.append(f'**cast("dict[str, Any]", {{{", ".join(other)}}})')
     call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"
-    yield f"        {call}" if result == "None" else f'        return cast("{result}", {call})'
+    yield f"        {call}" if result == "None" else f"        return cast({_literal(result)}, {call})"
 
 
 def _result(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> str:
@@ -142,7 +145,7 @@ def _identifier(name: str) -> str:
     text = re.sub(r"\W", "_", name)
     if not text or text[0].isdigit():
         text = f"_{text}"
-    return f"{text}_" if keyword.iskeyword(text) or text in ("self", "value") else text
+    return f"{text}_" if keyword.iskeyword(text) or text in _USED else text
 
 
 def _text(text: str) -> str:

@@ -112,6 +112,8 @@ class _Preparation:
         for name in values:
             if name not in known and name not in groups:
                 raise _no_field(name, path, known)
+        if len(arguments) > len(known):
+            raise EnvelopeError(f"{len(arguments)} values are given without a name, for {len(known)} fields.")
         values = _with_nil_fields(values)
         names = [*known, *(None,) * len(arguments)]
         return (

@@ -1,7 +1,8 @@
 """The documents of a WSDL in a form that zeep reads completely; libxml2 validates by the original ones.
 
-zeep has no ``xs:redefine``, forgets the namespaces of a wildcard, knows ``true`` but not ``1``, takes documents of two
-directories with the same relative location for one, and gives an included schema without a namespace a wrong one.
+zeep has no ``xs:redefine``, forgets the namespaces of a wildcard and whether ``xs:all`` is optional, knows ``true`` but
+not ``1``, takes documents of two directories with the same relative location for one, gives an included schema without
+a namespace a wrong one, and ends with an error at a restriction of a list, and at a header block without ``use``.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from copy import deepcopy
 from lxml import etree
 
 from holdfast.wire.wsdl import WSDL
-from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents
+from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
 
 _REDEFINE = f"{{{SCHEMA}}}redefine"
 _CONTENT = [f"{{{SCHEMA}}}{word}" for word in ("sequence", "choice", "group")]
 _OWNERS = [f"{{{SCHEMA}}}{word}" for word in ("complexType", "extension", "restriction")]
+_SIMPLE, _RESTRICTION, _LIST = (f"{{{SCHEMA}}}{word}" for word in ("simpleType", "restriction", "list"))
 _ORIGINAL = ".original"
 """End of the name of a definition that another document redefines. No schema in use has such a name."""
 
@@ -37,8 +39,12 @@ class ZeepDocuments:
         """Schema -> its namespace, or those of the schemas that include it without one."""
         self._redefined: set[tuple[str, str, str]] = set()
         """Namespace, kind and name of each definition that a document redefines."""
+        self._simple: dict[str, tuple[Schema, etree._Element]] = {}
+        """Name of each simple type -> its schema, and itself."""
         for schema in documents.schemas():
             self._namespaces.setdefault(schema.root, set()).add(schema.namespace)
+            for one in schema.root.iterfind(f"{_SIMPLE}[@name]"):
+                self._simple[schema.defined(one.get("name", ""))] = schema, one
             for one in schema.root.iterfind(f"{_REDEFINE}/*[@name]"):
                 self._redefined.add((schema.namespace, str(one.tag), one.get("name", "")))
 
@@ -52,6 +58,9 @@ class ZeepDocuments:
         for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}body"):
             if len(one.get("parts", "").split()) == 1:
                 one.set("part", one.get("parts", "").strip())  # zeep looks for this attribute, which WSDL does not have
+        for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}header"):
+            for block in one.iter("{*}header", "{*}headerfault"):
+                block.set("use", block.get("use", "literal"))  # zeep needs it, and no value goes into a header
         if including and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
             root = _in_namespace(root, including)
         return etree.tostring(root, encoding="utf-8")
@@ -71,6 +80,12 @@ class ZeepDocuments:
                 one.set("name", f"{one.get('name')}{_ORIGINAL}")
         for one in list(schema.iterfind(_REDEFINE)):
             _redefine(one)
+        for one in schema.iterfind(f".//{{{SCHEMA}}}all[@minOccurs]"):
+            if one.get("minOccurs", "").strip() == "0":  # the schema tells what is missing if a part of it is there
+                for element in one.iterchildren(f"{{{SCHEMA}}}element"):
+                    element.set("minOccurs", "0")
+        for one in list(schema.iter(_RESTRICTION)):
+            self._unrestrict(Schema(location, own, schema), one)
         for one in schema.iter(f"{{{SCHEMA}}}any"):
             allowed = " ".join(one.get("namespace", "##any").split())
             one.set("processContents", f"{one.get('processContents', 'strict').strip()} {own} {allowed}")
@@ -79,6 +94,36 @@ class ZeepDocuments:
         for one in schema.iter(f"{{{SCHEMA}}}element"):
             if one.get("nillable", "").strip() in ("1", "true"):
                 one.set("nillable", "true")
+
+    def _unrestrict(self, schema: Schema, restriction: etree._Element) -> None:
+        """Replace the restriction of a list by a list of the same items."""
+        kind = restriction.getparent()
+        if kind is None or kind.tag != _SIMPLE:
+            return
+        known: list[etree._Element] = []
+        found, used = schema, kind
+        while used.find(_LIST) is None:
+            known.append(used)
+            inner = used.find(_RESTRICTION)
+            if inner is None:
+                return
+            base = inner.get("base")
+            own = inner.find(_SIMPLE)
+            if base is not None:
+                found, own = self._simple.get(found.named(inner, base), (found, None))
+            if own is None or own in known:
+                return
+            used = own
+        made = deepcopy(used.find(_LIST))
+        assert made is not None
+        items = made.get("itemType")
+        name = etree.QName(found.named(used, items)) if items else None
+        if name is not None and name.namespace:
+            made = etree.Element(_LIST, nsmap={"items": name.namespace})
+        kind.replace(restriction, made)
+        if name is not None:  # the schema around it may have another prefix for the namespace, which then counts
+            prefix = next((one for one, uri in made.nsmap.items() if one and uri == name.namespace), "")
+            made.set("itemType", f"{prefix}:{name.localname}" if prefix else name.localname)
 
 
 def _wrap(group: etree._Element) -> None:

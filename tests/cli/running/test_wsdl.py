@@ -178,11 +178,20 @@ def test_a_typed_module_replaces_only_one_like_it(run: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.nightly
-def test_a_type_checker_accepts_a_typed_module_with_names_that_python_does_not_allow(run: Any, tmp_path: Path) -> None:
-    names = ("self", "class", "a-b", "_x", "value", "operation", "1a"[1:])
-    fields = "".join(f'<xs:element name="{name}" type="xs:int" minOccurs="0"/>' for name in names)
-    schema = f'<xs:element name="In"><xs:complexType><xs:all>{fields}</xs:all></xs:complexType></xs:element>'
-    (tmp_path / "odd.wsdl").write_text(one_operation(schema))
+def test_a_type_checker_accepts_a_typed_module_with_names_of_python_or_of_its_own(run: Any, tmp_path: Path) -> None:
+    names = ["self", "class", "a-b", "_x", "value", "operation", "In", "list", "str", "int", "dict", "datetime", "cast"]
+    names += ["Any", "Decimal", "Literal", "TypedDict", "NotRequired", "holdfast", "collections", "_source", "None"]
+    fields = "".join(f'<xs:element name="{name}" type="xs:dateTime" minOccurs="0" maxOccurs="2"/>' for name in names)
+    types = "".join(
+        f'<xs:complexType name="{name}"><xs:sequence>{fields}</xs:sequence></xs:complexType>' for name in names
+    )
+    inner = "".join(f'<xs:element name="{name}" type="v:{name}" minOccurs="0" maxOccurs="2"/>' for name in names)
+    schema = f'<xs:element name="In"><xs:complexType><xs:sequence>{inner}</xs:sequence></xs:complexType></xs:element>'
+    text = one_operation(types + schema)
+    operations = re.findall(r"<wsdl:operation.*?</wsdl:operation>", text, re.DOTALL)
+    for one in operations:
+        text = text.replace(one, "".join(one.replace('"Do"', f'"{name}"').replace("/Do", f"/{name}") for name in names))
+    (tmp_path / "odd.wsdl").write_text(text)
     assert run("wsdl", "odd.wsdl", "--stubs", "odd.py").code == 0
     mypy = [sys.executable, "-m", "mypy", "--strict", f"--cache-dir={tmp_path / 'cache'}", "odd.py"]
     checked = subprocess.run(mypy, capture_output=True, text=True, cwd=tmp_path)
