@@ -19,7 +19,7 @@ from holdfast.wire.policy.assertions import (
     Ability,
 )
 from holdfast.wire.policy.settings import StatedSettings
-from holdfast.wire.wsdl import Description, Port
+from holdfast.wire.wsdl import Description, Port, defined_name
 
 SOAP_1_1 = "http://schemas.xmlsoap.org/wsdl/soap/"
 SOAP_1_2 = "http://schemas.xmlsoap.org/wsdl/soap12/"
@@ -462,3 +462,29 @@ def test_a_policy_for_sequences_by_their_identifier_is_refused() -> None:
     assert "SequenceRef (Sequences that are chosen by their Identifier)" in refused(
         wsdl(policy=early("2003/03") + chosen)
     )
+
+
+def test_definitions_are_named_in_proportion_to_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[int] = []
+    monkeypatch.setattr("holdfast.wire.wsdl.defined_name", lambda one: named.append(1) or defined_name(one))
+    counts = []
+    for number in (10, 40):
+        parts = {
+            "message": "".join(f'<message name="m{one}"/>' for one in range(number)),
+            "used": "".join(
+                f'<operation name="o{one}"><input message="t:m{one}"/></operation>' for one in range(number)
+            ),
+        }
+        named.clear()
+        found = Description()
+        found.add(
+            f"""<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" xmlns:s="http://schemas.xmlsoap.org/wsdl/soap/"
+            xmlns:t="urn:t" targetNamespace="urn:t">{parts["message"]}<portType name="T">{parts["used"]}</portType>
+            <binding name="B" type="t:T"><s:binding transport="http://schemas.xmlsoap.org/soap/http"/></binding>
+            <service name="S"><port name="P" binding="t:B"><s:address location="http://a.example/"/></port></service>
+            </definitions>""".encode(),
+            "t.wsdl",
+        )
+        found.port()
+        counts.append(len(named))
+    assert counts[1] < 5 * counts[0], "a WSDL of a thousand operations took 16 seconds of a processor"

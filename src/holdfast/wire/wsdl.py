@@ -95,6 +95,8 @@ class Description:
         self._places: dict[etree._Element, str] = {}
         """Root -> the location of its document."""
         self._attached: Attachments | None = None
+        self._definitions: dict[str, dict[str | None, etree._Element]] = {}
+        """Kind -> name -> the first definition with it: a WSDL has thousands of messages."""
 
     def add(self, data: bytes, place: str) -> list[str]:
         """Add one document.
@@ -117,6 +119,7 @@ class Description:
             raise _no_wsdl(place, "it is WSDL 2.0" if is_2 else f"its root is {etree.QName(root).localname}")
         self._places[root] = place
         self._attached = None
+        self._definitions.clear()
         imports = root.iterfind(f"{{{WSDL}}}import")
         return [location for one in imports if (location := one.get("location"))]
 
@@ -343,8 +346,11 @@ class Description:
         return found
 
     def _find(self, kind: str, user: etree._Element, qname: str) -> etree._Element | None:
-        name = full_name(user, qname)
-        return next((one for one in self._all(kind) if defined_name(one) == name), None)
+        if kind not in self._definitions:
+            found = self._definitions[kind] = {}
+            for one in self._all(kind):
+                found.setdefault(defined_name(one), one)
+        return self._definitions[kind].get(full_name(user, qname))
 
     @property
     def _attachments(self) -> Attachments:
@@ -374,9 +380,12 @@ class Description:
     ) -> Iterator[tuple[str, list[Policy]]]:
         """Yield each input and output, in words, with the policies that apply to it."""
         attached = self._attachments
+        by_name: dict[str, list[etree._Element]] = {}
+        for one in binding.iterfind(f"{{{WSDL}}}operation"):
+            by_name.setdefault(one.get("name", ""), []).append(one)
         for operation in kind.iterfind(f"{{{WSDL}}}operation"):
             name = operation.get("name", "")
-            bound = [one for one in binding.iterfind(f"{{{WSDL}}}operation") if one.get("name") == name]
+            bound = by_name.get(name, [])
             for part in ("input", "output"):
                 message = operation.find(f"{{{WSDL}}}{part}")
                 if message is None:

@@ -203,12 +203,11 @@ class Shapes:
         return shape
 
     def _unique(self, name: str) -> str:
-        known = (*self._known.values(), *self._variants.values())
-        taken = self._taken | {_word(shape.name) for shape in known if not shape.python}
         number = 2
         unique = name
-        while _word(unique) in taken:
+        while _word(unique) in self._taken:
             unique, number = f"{name}{number}", number + 1
+        self._taken.add(_word(unique))
         return unique
 
 
