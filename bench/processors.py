@@ -5,9 +5,14 @@ and with the user names, certificates and symmetric keys of WS-Security at a des
 
 The benchmark decodes the same envelope, and encodes its acknowledgement, in one thread without sockets: by the wire's
 two functions alone, and by ``Envelopes`` as an endpoint calls it. The ways take turns, a hundred messages each; the
-figures are CPU microseconds per message of the best round and of the median, and the differences from the wire's. A
-message with a user name has a Timestamp too; a digest has a new nonce in each message. The last rows write a message
-instead, with a new token for each; their difference is from writing one without.
+figures are CPU microseconds per message of the best round and of the median, and the differences: of a secured message
+from one without processors, of other messages from the wire's. A message with a user name has a Timestamp too; a digest
+has a new nonce in each message, which the destination remembers in a file, as a broker does. The last rows write a
+message instead, with a new token for each; their difference is from writing one without.
+
+A request to the bare listener (``bare.py``) is a unit. It takes its turn as well: every tenth round, 64 connections
+send it requests for a fifth of a second. The last columns are the differences in units, best by best and median by
+median.
 
 ``--keys`` measures messages that certificates sign, or a symmetric key, instead of user names. A destination checks and
 decrypts the message, and signs and encrypts its acknowledgement. If the package ``xmlsec`` is installed, its rows sign
@@ -44,7 +49,12 @@ from holdfast.security.signature import ID
 from holdfast.wire import decode, encode
 
 MESSAGES = 100
+UNIT_EVERY = 10
+"""Rounds between two measurements of the unit."""
+HERE = Path(__file__).resolve().parent
 FIRST = "the wire alone"
+PLAIN = "no processor"
+UNIT = "a unit"
 
 
 class Nothing(holdfast.Processor):
@@ -135,9 +145,34 @@ def certificate(directory: Path, name: str) -> Files:
     return files
 
 
-def user_names() -> dict[str, tuple[holdfast.Processor, holdfast.Processor]]:
+class Unit:
+    """The bare listener, in a process of its own."""
+
+    def __enter__(self) -> Unit:
+        self._child = subprocess.Popen(
+            [sys.executable, str(HERE / "bare.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._child.stdout is not None
+        self._url = f"http://127.0.0.1:{int(self._child.stdout.readline())}/"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.communicate()  # closes its standard input, which ends it
+
+    def round(self) -> float:
+        """Return the CPU microseconds of a request."""
+        before = self._nanoseconds()
+        result = load.measure(self._url, load.plain(b"x" * 1100), seconds=0.2, warmup=0.0)
+        return (self._nanoseconds() - before) / result.requests / 1e3
+
+    def _nanoseconds(self) -> int:
+        return int(Path(f"/proc/{self._child.pid}/schedstat").read_text().split()[0])
+
+
+def user_names(directory: Path) -> dict[str, tuple[holdfast.Processor, holdfast.Processor]]:
     """Return name -> the processors of a source and a destination."""
-    validator = holdfast.UsernameTokenValidator({"alice": "secret"}, require_timestamp=True)
+    passwords, nonces = {"alice": "secret"}, directory / "nonces"
+    validator = holdfast.UsernameTokenValidator(passwords, nonces=nonces, require_timestamp=True)
     return {
         "a password": (holdfast.UsernameToken("alice", "secret"), validator),
         "a digest": (holdfast.UsernameToken("alice", "secret", digest=True), validator),
@@ -269,10 +304,10 @@ def ways(data: bytes, secured: Mapping[str, tuple[holdfast.Processor, holdfast.P
 
     return {
         FIRST: Way(wire, same),
-        "no processor": Way(through(), same, FIRST),
+        PLAIN: Way(through(), same, FIRST),
         "one that does nothing": Way(through(Nothing()), same, FIRST),
         "one that adds a header": Way(through(Header()), same, FIRST),
-        **{f"{name}: checked": Way(through(to), fresh(by), FIRST) for name, (by, to) in secured.items()},
+        **{f"{name}: checked": Way(through(to), fresh(by), PLAIN) for name, (by, to) in secured.items()},
         "written": Way(writing(), outgoing),
         **{f"{name}: written": Way(writing(by), outgoing, "written") for name, (by, _) in secured.items()},
     }
@@ -287,23 +322,30 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         data = message()
-        measured = ways(data, keys(Path(directory)) if options.keys else user_names())
+        measured = ways(data, (keys if options.keys else user_names)(Path(directory)))
         if options.keys:
             signed = measured["signed: checked"].fresh
             assert signed is not None
             measured |= by_xmlsec(Path(directory), data, signed)
-    took: dict[str, list[float]] = {name: [] for name in measured}
-    for _ in range(options.rounds):
-        for name, way in measured.items():
-            took[name].append(way.round())
+        took: dict[str, list[float]] = {name: [] for name in (*measured, UNIT)}
+        with Unit() as unit:
+            for number in range(options.rounds):
+                if number % UNIT_EVERY == 0:
+                    took[UNIT].append(unit.round())
+                for name, way in measured.items():
+                    took[name].append(way.round())
     table = {name: {"best": min(times), "median": median(times)} for name, times in took.items()}
     if options.json:
         print(json.dumps(table))
         return
-    print(f"{'CPU us/message':<26}{'best':>8}{'above':>8}{'median':>8}{'above':>8}")
+    print(f"{'CPU us/message':<26}" + f"{'best':>9}{'above':>9}{'units':>6}{'median':>9}{'above':>9}{'units':>6}")
     for name, row in table.items():
-        base = table[measured[name].base or name]
-        print(f"{name:<26}" + "".join(f"{row[key]:>8.2f}{row[key] - base[key]:>8.2f}" for key in ("best", "median")))
+        base = table[measured[name].base or name] if name in measured else row
+        above = {key: row[key] - base[key] for key in row}
+        print(
+            f"{name:<26}"
+            + "".join(f"{row[key]:>9.2f}{above[key]:>9.2f}{above[key] / table[UNIT][key]:>6.2f}" for key in row)
+        )
     for what in ("checked", "written") if "xmlsec: written" in table else ():
         ours, theirs = table[f"signed: {what}"], table[f"xmlsec: {what}"]
         ratios = [f"{ours[key] / theirs[key]:.2f}" for key in ("best", "median")]

@@ -293,6 +293,12 @@ async def test_a_token_is_accepted_once_even_after_a_restart(tmp_path: Path) -> 
         assert (await served.post(other)).status_code == 200, "another user's nonce"
 
 
+async def test_a_captured_digest_proves_no_other_user_with_the_same_password(tmp_path: Path) -> None:
+    async with Served(tmp_path / "in", passwords={"alice": "secret", "carol": "secret"}) as served:
+        assert (await served.post(create(header(digest_token())))).status_code == 200
+        assert (await served.post(create(header(digest_token(name="carol"))))).status_code == 503
+
+
 def test_a_file_of_nonces_that_cannot_be_opened_is_an_error_of_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be opened"):
         UsernameTokenValidator(SECRETS, nonces=tmp_path / "absent" / "nonces.db")

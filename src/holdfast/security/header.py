@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from lxml import etree
 
@@ -140,9 +140,11 @@ def strictly(name: str, function: Callable[P, object], kind: type[T], otherwise:
         otherwise: The result that refuses access. Its type is a valid one, too.
     """
 
+    kinds = kind, type(otherwise)
+
     def decide(*arguments: P.args, **options: P.kwargs) -> T | U:
         result = function(*arguments, **options)
-        if isinstance(result, kind | type(otherwise)):
+        if isinstance(result, kinds):
             return result
         if inspect.iscoroutine(result):
             result.close()
@@ -226,11 +228,12 @@ def read_security(context: MessageContext) -> AnySecurity | None:
     Raises:
         Invalid: There is more than one, or it is malformed.
     """
-    soap, found = context.envelope.soap, context.envelope.headers
+    envelope = context.envelope
+    soap, found, known = envelope.soap, envelope.headers, envelope.known_block
     # XML has no escapes in names, so a Security header has these bytes.
     if len(found) != 1 or _LOCAL not in found[0]:
         found = tuple([block for block in found if _LOCAL in block])
-    plain = _forms.read(found[0], soap, context.envelope.known_block) if len(found) == 1 else None
+    plain = _forms.read(found[0], soap, known) if len(found) == 1 else None
     if plain is not None or not found:
         return plain
     security = read_security_of(context.headers, soap)
@@ -357,7 +360,11 @@ def read_base64(text: str, what: str) -> bytes:
         Invalid: It is not base64. ``what`` names it.
     """
     try:
-        return binascii.a2b_base64("".join(text.split()), strict_mode=True)
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        text = "".join(text.split())
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
     except ValueError:  # also of a text that is not ASCII, which is no binascii.Error
         raise Invalid(f"{what} is not base64") from None
 
@@ -390,14 +397,15 @@ class _Form:
         security: One of them.
     """
 
-    __slots__ = ("_kind", "_match", "_stamp", "_token")
+    __slots__ = ("_has_stamp", "_has_token", "_kind", "_match", "_values")
 
     def __init__(self, pattern: str, security: etree._Element) -> None:
         self._match = re.compile(pattern).fullmatch
         elements = list(security.iter())
         stamp, token = security.find(_TIMESTAMP), security.find(USERNAME_TOKEN)
-        self._stamp = None if stamp is None else _places(stamp, _STAMP, elements)
-        self._token = None if token is None else _places(token, _TOKEN, elements)
+        self._has_stamp, self._has_token = stamp is not None, token is not None
+        places = [*_places(stamp, _STAMP, elements), *_places(token, _TOKEN, elements)]
+        self._values = itemgetter(*places)
         password = None if token is None else token.find(_PASSWORD)
         self._kind = PASSWORD_TEXT if password is None else password.get("Type", PASSWORD_TEXT)
 
@@ -407,15 +415,18 @@ class _Form:
         return None if found is None else found.groups()
 
     def read(self, block: bytes, texts: tuple[str | None, ...]) -> PlainSecurity:
-        texts = (*texts, None)
-        stamp = None if self._stamp is None else _known_timestamp(*self._stamp(texts))
-        token = None if self._token is None else _token_of(self._kind, *self._token(texts))
-        return PlainSecurity(block, stamp, token)
+        created, expires, name, password, nonce, token_created = self._values((*texts, None))
+        return PlainSecurity(
+            block,
+            _known_timestamp(created, expires) if self._has_stamp else None,
+            _token_of(self._kind, name, password, nonce, token_created) if self._has_token else None,
+        )
 
 
-def _places(parent: etree._Element, names: tuple[str, ...], elements: list[etree._Element]) -> itemgetter[Any]:
-    found = {child.tag: elements.index(child) for child in parent}
-    return itemgetter(*[found.get(name, -1) for name in names])
+def _places(parent: etree._Element | None, names: tuple[str, ...], elements: list[etree._Element]) -> list[int]:
+    """Return the places of the children with these names among all elements; -1 for those that are absent."""
+    found = {} if parent is None else {child.tag: elements.index(child) for child in parent}
+    return [found.get(name, -1) for name in names]
 
 
 class _Forms:
@@ -430,10 +441,12 @@ class _Forms:
     def read(
         self, block: bytes, soap: SOAP, known: tuple[bytes, object, tuple[str | None, ...]] | None = None
     ) -> PlainSecurity | None:
-        of_wire = known[1] if known is not None and known[0] is block else None
-        form = self._of_wire.get(of_wire)
-        if form is not None and known is not None:
-            return form.read(block, known[2])
+        of_wire: object | None = None
+        if known is not None and known[0] is block:
+            _, of_wire, texts_of_wire = known
+            form_of_wire = self._of_wire.get(of_wire)
+            if form_of_wire is not None:
+                return form_of_wire.read(block, texts_of_wire)
         forms = self._known.get((soap, block[: block.find(b">")]))
         if forms is None:
             return None

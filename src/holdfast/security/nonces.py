@@ -36,6 +36,7 @@ _MOST_OPEN: Final = 32
 """Maximum number of open files. Tokens of nine minutes are fresh."""
 _RECORD: Final = struct.Struct(">8sd")
 """The first bytes of a nonce's digest, and until when it counts. A record never spans two blocks of a file system."""
+_SIZE: Final = _RECORD.size
 _AGAIN: Final = 5
 """Seconds after which a peer sends its message again if the nonces cannot be written."""
 
@@ -103,27 +104,27 @@ class _Minute:
         self.until = 0.0
 
     def has(self, mark: bytes) -> bool:
-        return mark in self._groups.get(_place(mark), b"")
+        return mark in self._groups.get(mark[0] | (mark[1] & 15) << 8, b"")
 
     def add(self, mark: bytes, until: float) -> bool:
         """Remember a nonce. Return False if it is known."""
-        place = _place(mark)
-        if mark in self._groups.get(place, b""):
+        if self.has(mark):
             return False
         if self._path is not None:
             file = self.file if self.file >= 0 else self._open()
             size = os.write(file, _RECORD.pack(mark, until))
             # With O_APPEND, the position is now behind this record, wherever other processes had moved the end.
             end = os.lseek(file, 0, os.SEEK_CUR)
-            if size != _RECORD.size:
+            if size != _SIZE:
                 self.close()  # opening it again removes the partial record
                 raise OSError("the disk is full")
             if end != self._end + size:
                 self._read(end - size)
             self._end = end
-        return self._keep(place, mark, until)
+        return self._keep(mark, until)
 
-    def _keep(self, place: int, mark: bytes, until: float) -> bool:
+    def _keep(self, mark: bytes, until: float) -> bool:
+        place = mark[0] | (mark[1] & 15) << 8
         group = self._groups.get(place)
         if group is None:
             self._groups[place] = bytearray(mark)
@@ -146,10 +147,10 @@ class _Minute:
 
     def _read(self, end: int) -> None:
         # Whole records only: a power failure may leave a part of one at the end.
-        size = (end - self._end) // _RECORD.size * _RECORD.size
+        size = (end - self._end) // _SIZE * _SIZE
         found = os.pread(self.file, size, self._end)
-        for mark, until in _RECORD.iter_unpack(found[: len(found) // _RECORD.size * _RECORD.size]):
-            self._keep(_place(mark), mark, until)
+        for mark, until in _RECORD.iter_unpack(found[: len(found) // _SIZE * _SIZE]):
+            self._keep(mark, until)
         self._end += size
 
     def _open(self) -> int:
@@ -159,8 +160,8 @@ class _Minute:
         fcntl.flock(self.file, fcntl.LOCK_EX)
         try:  # after a power failure a file may end in a part of a record; a process removes it before it appends
             size = os.fstat(self.file).st_size
-            if size % _RECORD.size:
-                os.ftruncate(self.file, size - size % _RECORD.size)
+            if size % _SIZE:
+                os.ftruncate(self.file, size - size % _SIZE)
         finally:
             fcntl.flock(self.file, fcntl.LOCK_UN)
         self._read(os.fstat(self.file).st_size)
@@ -176,10 +177,6 @@ class _Minute:
         self.close()
         if self._path is not None and self.count:
             self._path.unlink(missing_ok=True)
-
-
-def _place(mark: bytes) -> int:
-    return mark[0] | (mark[1] & 15) << 8
 
 
 class FileNonces:
@@ -227,10 +224,7 @@ class FileNonces:
                     self._forget(now)
                 if self._count >= self._most:
                     return False
-                number = int(at // _MINUTE)
-                minute = self._minutes.get(number)
-                if minute is None or minute.file < 0:
-                    minute = self._minute(number)
+                minute = self._minute(int(at // _MINUTE))
                 before = minute.count
                 is_new = minute.add(digest[:8], until)
                 self._count += minute.count - before
@@ -255,7 +249,7 @@ class FileNonces:
         if found is None:
             path = self._directory / str(number) if self._directory is not None else None
             found = self._minutes[number] = _Minute(path)
-        if self._directory is None or found.file >= 0:
+        if found.file >= 0 or self._directory is None:
             return found
         if sum(one.file >= 0 for one in self._minutes.values()) >= _MOST_OPEN:
             for one in self._minutes.values():

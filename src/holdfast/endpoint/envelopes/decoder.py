@@ -157,7 +157,7 @@ class Decoder:
             if opening is not None:
                 envelope = self._opened(envelope, data, opening)
             # Nearly no message has such a name, and the search costs less than a call.
-            if envelope.headers or envelope.body.find(_INCLUDE) >= 0:
+            if envelope.body.find(_INCLUDE) >= 0 or _INCLUDE in b"".join(envelope.headers):
                 check_parts(envelope, [])
             return envelope
         except (EnvelopeError, ProcessorError) as error:

@@ -250,7 +250,10 @@ class Envelopes:
         if exchange.notes is None:
             exchange.notes = {}
         context = self._context_of(exchange, envelope, exchange.request.body)
-        self._pass(context, partial(self._passed, exchange, take, context))
+        if self._chain.waits:
+            self._pass(context, partial(self._passed, exchange, take, context))
+        else:
+            self._passed(exchange, take, context, self._chain.stopping(context))
 
     def _pass(self, context: MessageContext, then: Callable[[ProcessorError | None], None]) -> None:
         """Pass a message to the processors; make the call with the error that stops it, if any, now or soon."""

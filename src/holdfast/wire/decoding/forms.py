@@ -199,7 +199,7 @@ def decode_known(data: bytes, limits: Limits) -> Envelope | None:
         return None
     text = data[:at].decode("latin-1")  # no form and no value contains characters outside ASCII
     for form in forms:
-        values = form.values(text, end)
+        values = form.values(text, end) if at - end >= form.shortest else None
         if values is not None:
             try:
                 envelope = _envelope(data, end, at, form, values, limits)
