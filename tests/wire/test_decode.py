@@ -5,6 +5,8 @@ Covers wire/decoding/envelopes.py, wire/decoding/fast.py and wire/tree.py.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from holdfast import wire
@@ -31,6 +33,7 @@ WSA04 = "http://schemas.xmlsoap.org/ws/2004/08/addressing"
 WSA10 = "http://www.w3.org/2005/08/addressing"
 RM10 = "http://schemas.xmlsoap.org/ws/2005/02/rm"
 RM11 = "http://docs.oasis-open.org/ws-rx/wsrm/200702"
+SECURED = Path(__file__).parents[1] / "data" / "vectors" / "cxf-secured"
 
 
 def message(header: str = "", body: str = "<x xmlns='urn:x'/>", *, soap: str = S12, more: str = "") -> bytes:
@@ -806,3 +809,34 @@ def test_odd_headers_read_the_same_on_both_paths(header: str) -> None:
     usual = decode_usual(data, wire.DEFAULT)
     if usual is not None:
         assert usual == decode_any(data, wire.DEFAULT)
+
+
+NESTED = "".join(f'<n{at}:k xmlns:n{at}="urn:{at}">' for at in range(14))
+NESTED += "".join(f"</n{at}:k>" for at in reversed(range(14)))
+
+
+@pytest.mark.parametrize("blocks", [8, 40, 55, 56, 57, 63, 64, 65, 200])
+@pytest.mark.parametrize("content", ["", "<k/>", '<n:k xmlns:n="urn:n"/>' * 3, "<k><k><k>1</k></k></k>", NESTED])
+def test_large_headers_are_read_the_same_on_both_paths_under_any_limit(blocks: int, content: str) -> None:
+    data = message(f"<a:To>urn:t</a:To>{sequence()}" + f'<h:h xmlns:h="urn:h">{content}</h:h>' * blocks)
+    tags = data.count(b"<")
+    for limits in (
+        wire.DEFAULT,
+        *[wire.Limits(max_headers=blocks + more) for more in range(1, 12)],
+        *[wire.Limits(max_elements=max(72, tags // 2 + more)) for more in range(-3, 9)],
+        *[wire.Limits(max_declarations=16 + more) for more in range(4)],
+        wire.Limits(max_depth=4),
+    ):
+        usual = decode_usual(data, limits)
+        assert usual is None or usual == decode_any(data, limits)
+
+
+def test_a_signed_message_is_read_on_the_hot_path() -> None:
+    signed = [one for one in SECURED.glob("*/*-req.http") if b"<ds:SignatureValue" in one.read_bytes()]
+    on_it = 0
+    for path in signed:
+        data = path.read_bytes().partition(b"\r\n\r\n")[2]
+        usual = decode_usual(data, wire.DEFAULT)
+        assert usual is None or usual == decode_any(data, wire.DEFAULT)
+        on_it += usual is not None and data.count(b"<", 0, data.index(b"Body")) > wire.DEFAULT.max_headers
+    assert on_it >= len(signed) // 2, (on_it, len(signed))

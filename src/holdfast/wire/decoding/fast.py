@@ -233,6 +233,10 @@ def _classify_block(name: str, attributes: dict[str, str], scope: dict[str, str]
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+_FIXED_BLOCKS = 8
+"""Maximum number of header blocks that occur once: seven of addressing, and the Sequence."""
+
+
 class _Odd(IndexError):
     """The envelope has another shape. An IndexError, so that a list of tokens that ends early counts too."""
 
@@ -319,7 +323,11 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     if body is None:
         return None
     tokens = head.split(b"<")
-    if len(tokens) > limits.max_headers:  # perhaps too many blocks: the complete path counts them
+    # Only a header with that many tags, such as one with a signature, may have too much of anything.
+    is_large = len(tokens) > limits.max_headers
+    if is_large and (
+        len(tokens) + _FIXED_BLOCKS > limits.max_elements or head.count(b"xmlns") > limits.max_declarations
+    ):
         return None
     escaped = head.find(b"&") >= 0
     if escaped and any(_REFERS.match(token) is None for token in tokens if b"&" in token):
@@ -328,7 +336,10 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     header = envelope.kids.get(tag) or _learn(envelope, tag)
     if header.kind != HEADER:
         return None
-    return _blocks(tokens, header, body, escaped, limits)
+    read = _blocks(tokens, header, body, escaped, limits)
+    others = len(read.headers) + len(read.acknowledgements) + len(read.ack_requested)
+    # Perhaps too many blocks: the complete path counts them.
+    return None if is_large and others + _FIXED_BLOCKS > limits.max_headers else read
 
 
 def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:

@@ -23,7 +23,7 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wire.addressing import endpoint_reference
 from holdfast.wire.decoding import fast
 from holdfast.wire.decoding.kept import check_kept
-from holdfast.wire.limits import Limits
+from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.text import block_pattern, declare, names_of, self_contained
 from holdfast.wire.tree import feed, parser_for
@@ -316,7 +316,8 @@ def learn(data: bytes, usual: Envelope) -> None:
         return
     at = data.find(root.body_open, end)
     head = data[:at]
-    if at > _MAX_HEAD or head.translate(None, _PLAIN):
+    # With more tags, each limit of a header would have to be checked.
+    if at > _MAX_HEAD or head.count(b"<") > DEFAULT.max_headers or head.translate(None, _PLAIN):
         return
     text = head.decode("ascii")
     form = _form(root, text, end, data[at:], usual)
