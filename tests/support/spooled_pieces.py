@@ -16,6 +16,7 @@ class Pieces:
     gate.set()
     most = 1 << 40
     begins_at = SPOOL_FROM
+    is_unwanted = False
 
     def __init__(self) -> None:
         self.content = bytearray()

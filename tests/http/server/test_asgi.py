@@ -311,6 +311,7 @@ class Kept:
         self.most = 0
         self.is_full = False
         self.begins_at = SPOOL_FROM
+        self.is_unwanted = False
         self._room = room
 
     def add(self, data: bytes) -> None:
