@@ -227,6 +227,12 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (FORWARDER + "proxy.url = 'https://p/'", "forwarders.a.proxy.url", "is not an http URL of a proxy", "3128"),
         (FORWARDER + "proxy = {url='http://p/', username='u'}", "forwarders.a.proxy", "no password", "password_file"),
         ("security.skew = 5", "security", "'users' is missing: without it, everybody may send", "Write users"),
+        (
+            "security = { timestamp_alone = true, require_digest = true }",
+            "security.require_digest",
+            "with timestamp_alone = true they send none",
+            "Remove require_digest",
+        ),
         ("security.users = 'none.txt'", "security.users", "No such file", "NAME:PASSWORD"),
         ("security.life = '0s'\nsecurity.users = 'users.txt'", "security.life", 'it cannot be "0s"', "above 0"),
         (
@@ -276,13 +282,13 @@ ROUTE = "[queues.a]\n[queues.b]\n"
         (
             f"security.users = 'users.txt'\n{SIGNATURE}",
             "security.signature",
-            "a user name, a signature or an assertion, not",
+            "a signature, an assertion or a Timestamp alone, not",
             "Remove one",
         ),
         (
             f"{FORWARDER}{SIGNATURE}\nsecurity.username = 'u'",
             "forwarders.a.security.username",
-            "a user name, a signature or an assertion, not",
+            "a signature, an assertion or a Timestamp alone, not",
             "Remove one",
         ),
         (

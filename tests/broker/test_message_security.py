@@ -14,7 +14,7 @@ from secured_broker import BASE, ECHO, HASTY, Start
 from waiting import until
 
 import holdfast
-from holdfast import Destination, MessageContext, Processor, UsernameToken, UsernameTokenValidator
+from holdfast import Destination, MessageContext, Processor, Timestamp, UsernameToken, UsernameTokenValidator
 from holdfast.broker.broker import Broker
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.header import Token, write_token
@@ -292,3 +292,34 @@ async def test_a_forwarder_sends_under_tokens_that_survive_a_reload_and_a_restar
     assert len(shop.sequences) == 1
     conversation = CONVERSATION_2005 if (version or rm) in ("2005/02", "1.0") else CONVERSATION_1_3
     assert shop.seen.conversations == {conversation}
+
+
+@pytest.mark.parametrize("hop", ["both", "senders", "destination"])
+async def test_a_timestamp_alone_is_demanded_and_sent_on_the_hop_that_has_it(
+    start: Start, run_service: Any, hop: str
+) -> None:
+    seen = Looking()
+    checks = [Timestamp()] if hop != "senders" else []
+    shop = secured_broker.Shop(seen, *checks)
+    url = (await run_service(shop.app)).url
+    table = f'[forwarders.shop]\nqueue = "orders"\nto = "{url}"\n'
+    table += "security.timestamp_alone = true\n" if hop != "senders" else ""
+    broker = await start(BASE + table + ("[security]\ntimestamp_alone = true\n" if hop != "destination" else ""))
+    processors = [Timestamp()] if hop != "destination" else []
+    async with source(broker, processors) as sender:
+        await sender.send("<n>1</n>", action="urn:note")
+        reply = await sender.request("<n>2</n>", action=ECHO, timeout=240)
+        assert reply.body.text == "2"
+        await until(lambda: len(shop.got) == 2)
+    refused = await post(broker.service.url, CREATE.format(""))
+    assert refused.status_code == (200 if hop == "destination" else 500), refused.text
+    assert all(b"Security" not in message.header_bytes for message in shop.got)
+
+
+async def test_an_old_timestamp_alone_is_refused(start: Start) -> None:
+    broker = await start(BASE + "[security]\ntimestamp_alone = true\nlife = 60\nskew = 5\n")
+    url = broker.service.url
+    for age, status in ((0, 200), (30, 200), (90, 500)):
+        stamp = f"<wsu:Timestamp><wsu:Created>{write_time(time.time() - age)}</wsu:Created></wsu:Timestamp>"
+        answer = await post(url, create(stamp))
+        assert answer.status_code == status, (age, answer.text)

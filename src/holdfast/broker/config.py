@@ -143,6 +143,8 @@ class SecurityConfig:
         symmetric: Messages that are signed and encrypted with a symmetric key. With it, the broker refuses every other
             request. The table names certificates of senders, or ``users`` has their names.
         assertions: SAML assertions. With it, the broker refuses every request without a valid one.
+        timestamp_alone: Refuse requests without a fresh Timestamp, and demand nothing else: everybody may send. It
+            suits senders whose policy demands IncludeTimestamp with TransportBinding, and no token.
         nonces: File that remembers the nonces of digests, signatures, and the tokens of WCF clients over restarts, and
             for all workers; the directory with its name and ``-nonces``, next to it, has nonces and signatures. The
             default is ``security.db`` in the store's directory; without one, it is in memory. The nodes of a cluster
@@ -153,6 +155,7 @@ class SecurityConfig:
     signature: SignatureConfig | None = None
     symmetric: SymmetricConfig | None = None
     assertions: AssertionsConfig | None = None
+    timestamp_alone: bool = False
     require_digest: bool = False
     require_timestamp: bool = False
     life: Seconds = LIFE
@@ -324,6 +327,7 @@ class MessageCredentialsConfig:
         symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
             destination protected with it.
         assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
+        timestamp_alone: Send a Timestamp alone instead, for a service that demands one over https and no token.
     """
 
     username: str | None = None
@@ -336,6 +340,7 @@ class MessageCredentialsConfig:
     signature: SignatureConfig | None = None
     symmetric: ForwarderSymmetricConfig | None = None
     assertion: AssertionFile | None = None
+    timestamp_alone: bool = False
 
     @property
     def password(self) -> Secret | None:

@@ -16,6 +16,7 @@ from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
 from holdfast.security.conversation.secure_conversation import SecureConversation, is_token_request
 from holdfast.security.names import SECURITY, ConversationVersion
+from holdfast.security.timestamp import Timestamp
 from holdfast.security.username_token import UsernameToken, UsernameTokenValidator
 from holdfast.security.users import Users, nonces_of
 from holdfast.store import is_remote
@@ -68,6 +69,8 @@ class MessageSecurity:
         }
         if config.security.signature is not None:
             self._hops[_LISTENER] = _signer(config.security.signature, config, nonces, before.get(_LISTENER))
+        elif config.security.timestamp_alone:
+            self._hops[_LISTENER] = HopTimestamp(life=config.security.life, skew=config.security.skew)
         self._senders: EndorsingCertificates | None = None
         symmetric = config.security.symmetric
         if symmetric is not None and symmetric.trusted:
@@ -183,6 +186,15 @@ class ForwarderTokens(Processor):
             raise NotForThisRole("only the answers to a forwarder with a user are checked here")
 
 
+class HopTimestamp(Timestamp):
+    """A Timestamp alone on one hop, instead of the Security header of the other hop."""
+
+    def outbound(self, context: MessageContext) -> None:
+        """Replace the Security header."""
+        context.remove_header(SECURITY)
+        super().outbound(context)
+
+
 class HopProtection(Processor):
     """Signs, encrypts and checks the messages of each hop in its own way: the senders' hop, and those of forwarders.
 
@@ -245,8 +257,8 @@ def _may_have_security(context: MessageContext) -> bool:
 
 
 def _is_whole(config: MessageCredentialsConfig) -> bool:
-    """Return whether whole messages are protected, rather than sent with a token."""
-    return config.signature is not None or config.symmetric is not None
+    """Return whether a hop is protected as a whole, rather than with a token. A Timestamp alone is no token."""
+    return config.signature is not None or config.symmetric is not None or config.timestamp_alone
 
 
 def _of_hop(
@@ -254,6 +266,8 @@ def _of_hop(
 ) -> Processor:
     if config.signature is not None:
         return _signer(config.signature, broker, nonces, before)
+    if config.timestamp_alone:
+        return HopTimestamp(life=broker.security.life, skew=broker.security.skew)
     assert config.symmetric is not None
     if config.username is None:
         return config.symmetric.endorsing(life=broker.security.life, skew=broker.security.skew)

@@ -14,8 +14,9 @@ from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
 
-_SEVERAL: Final = "a message has a user name, a signature or an assertion, not several of them"
+_SEVERAL: Final = "a message has a user name, a signature, an assertion or a Timestamp alone, not several of them"
 _NO_USERS: Final = "each message with a symmetric key names a user, or a certificate endorses it"
+_OF_USERS: Final = ("require_digest", "require_timestamp", "nonces")
 _ENDORSED: Final = "a certificate endorses each message instead of a user name"
 
 
@@ -28,13 +29,16 @@ def one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
 def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
     """Check ``[security]``."""
     security = config.security
-    given = [key for key in ("users", "signature", "assertions") if is_given(security, key)]
+    given = [key for key in ("users", "signature", "assertions", "timestamp_alone") if is_given(security, key)]
     symmetric = security.symmetric
     is_endorsed = symmetric is not None and is_given(symmetric, "trusted")
     if not given and not is_endorsed:
         if security != SecurityConfig():
             yield ("security",), "'users' is missing: without it, everybody may send", "Write users = … there."
         return
+    if security.timestamp_alone and (of_users := [key for key in _OF_USERS if is_given(security, key)]):
+        what = "it is about the tokens of senders, and with timestamp_alone = true they send none"
+        yield ("security", of_users[0]), what, f"Remove {of_users[0]}, or write users = … instead of timestamp_alone."
     if len(given) > 1:
         yield ("security", given[1]), _SEVERAL, "Remove one of them."
     elif given and is_endorsed:
@@ -108,7 +112,7 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
     if not instead:
         yield from _of_a_user_name(path, one)
         return
-    keys = ("username", "password_file", "password_env", "symmetric", "signature", "assertion")
+    keys = ("username", "password_file", "password_env", "symmetric", "signature", "assertion", "timestamp_alone")
     others = [key for key in keys if key not in instead and is_given(one, key)]
     if others or len(instead) > 1:
         other = (*others, *instead[1:])[0]
@@ -124,8 +128,8 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
 
 
 def _instead_of_a_user(one: MessageCredentialsConfig) -> list[str]:
-    """Return the tables that prove who sends without a user name."""
-    found = [key for key in ("signature", "assertion") if is_given(one, key)]
+    """Return the settings for messages without a user name."""
+    found = [key for key in ("signature", "assertion", "timestamp_alone") if is_given(one, key)]
     own = ("own_certificate", "own_key")
     is_endorsing = one.symmetric is not None and any(is_given(one.symmetric, key) for key in own)
     return [*found, "symmetric"] if is_endorsing else found

@@ -203,6 +203,7 @@ def _facts(config: BrokerConfig) -> dict[str, Any]:
         "signature": config.security.signature is not None,
         "symmetric": config.security.symmetric is not None,
         "assertions": list(config.security.assertions.issuers) if config.security.assertions is not None else None,
+        "timestamp_alone": config.security.timestamp_alone,
         "public_secrets": public_secrets(config),
         "expired_assertions": expired_assertions(config),
         "policies": forwarders_of_policies(config),
