@@ -21,6 +21,9 @@ from cluster_engines import Log, Table
 from cluster_world import World
 from lease_world import Broken
 
+from holdfast.core.events import Transmit
+from holdfast.core.messages import CreateSequence
+from holdfast.core.receiving import creation_repeats
 from holdfast.exceptions import HoldfastError
 
 NIGHTLY = int(os.environ.get("CLUSTER_WORLDS", "2000"))
@@ -40,6 +43,52 @@ def test_without_faults_nothing_is_sent_twice_or_waits_long(engine: type[Table] 
         world = World(seed, engine, is_calm=True)
         world.run()
         assert max(world.handled.values()) == 1 and world.now < 120.0
+
+
+OFFERS = 2
+"""Seed of a world with an Offer of a Sequence for replies."""
+
+
+@pytest.mark.parametrize("engine", [Table, Log])
+def test_a_late_copy_of_a_create_sequence_may_be_refused_once_its_sequence_has_ended(
+    engine: type[Table] | type[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, creates = World(OFFERS, engine, is_calm=True), list[Transmit]()
+    source = world.source
+    send = source.transmit
+
+    def note(node: Any, transmit: Transmit) -> None:
+        if isinstance(transmit.envelope.control, CreateSequence):
+            creates.append(transmit)
+        send(node, transmit)
+
+    monkeypatch.setattr(source, "transmit", note)
+    world.run()
+    (create,) = creates
+    made = list(world.created[create.source])
+    send(source.node, create)
+    world.run_until(world.now + 5.0)
+    assert list(world.created[create.source]) == made
+    source.terminated.clear()  # as if the source still used it
+    send(source.node, create)
+    with pytest.raises(Broken, match="is in use"):
+        world.run_until(world.now + 5.0)
+
+
+def test_a_late_copy_of_a_create_sequence_at_the_end_of_a_run_with_faults() -> None:
+    World(71619, Log).run()
+
+
+def test_the_worlds_notice_a_repeated_create_sequence_that_is_taken_as_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation_repeats, "is_repeatable", lambda _destination: False)
+    found = []
+    for seed in range(8):
+        try:
+            World(seed, Table).run()
+        except Broken as error:
+            found.append(str(error))
+    assert any("is in use" in one for one in found)  # with an Offer
+    assert any("made two Sequences" in one for one in found)  # without one
 
 
 @pytest.mark.nightly

@@ -22,7 +22,8 @@ from lease_world import Broken, Process
 from lease_world import World as LeaseWorld
 
 from holdfast.core.events import BackChannel, Transmit
-from holdfast.core.messages import Envelope
+from holdfast.core.faults import CREATE_SEQUENCE_REFUSED
+from holdfast.core.messages import Envelope, TerminateSequence
 from holdfast.core.protocol import RMProtocol
 from holdfast.core.records import Batch, Record
 from holdfast.core.states.inbound import DestinationState
@@ -123,6 +124,8 @@ class Source(Desk):
     def __init__(self, world: World, setup: Setup) -> None:
         super().__init__(world, 0.0)
         self.disk, self.has_ended = DurableState(), False
+        self.terminated = set[str]()
+        """MessageIDs of the CreateSequences of Sequences that it has ended."""
         self.node = Node(0, "source", setup, self)  # type: ignore[arg-type]
         self.node.start()
         self.wants_reply: set[bytes] = set()
@@ -172,6 +175,8 @@ class Source(Desk):
         """Send a request through the load balancer, to any node each time."""
         world = self.world
         journey = Journey(0, node.run, transmit, 1, 0)
+        if isinstance(transmit.envelope.control, TerminateSequence):
+            self.terminated.add(transmit.source)
 
         def conclude(status: int, envelope: Envelope | None) -> None:
             if not (journey.is_answered or journey.has_failed):
@@ -701,9 +706,14 @@ class World(LeaseWorld):
             self.left_returns.add(self.returns[name])
 
     def check_heard(self, envelope: Envelope | None) -> None:
-        """No fault of reliable messaging reaches the source, unless a late copy acknowledges what has ended."""
+        """No fault of reliable messaging reaches the source, unless a late copy names a Sequence that has ended: it
+        acknowledges one of replies, or offers one again."""
         fault = None if envelope is None else envelope.fault
-        if fault is None or (fault.code == "UnknownSequence" and fault.identifier in self.left_returns):
+        if envelope is None or fault is None:
+            return
+        if fault.code == "UnknownSequence" and fault.identifier in self.left_returns:
+            return
+        if fault.code == CREATE_SEQUENCE_REFUSED and envelope.relates_to in self.source.terminated:
             return
         raise Broken(f"the source gets the fault {fault.code}: {fault.reason}")
 
