@@ -17,6 +17,7 @@ from holdfast.core.messages import (
     Envelope,
     Fault,
     MakeConnection,
+    Offer,
     Sequence,
     SequenceAcknowledgement,
     TerminateSequenceResponse,
@@ -129,6 +130,18 @@ def test_what_names_no_sequence_of_ours_is_somebodys_by_what_it_is_about() -> No
     assert owner_of(envelope(control=Acknowledge(), ack_requested=(AckRequested(OURS[6]),)), 8).worker == 6
     stranger = owner_of(envelope(acknowledgements=(SequenceAcknowledgement("urn:theirs"),), relates_to="urn:x"), 8)
     assert (stranger.worker, stranger.identifiers) == (None, ("urn:theirs",))
+
+
+@given(
+    message_id=st.text(min_size=1), other=st.none() | st.text(), offered=st.text(min_size=1), count=st.integers(1, 8)
+)
+def test_every_create_sequence_with_one_offer_is_the_same_workers(
+    message_id: str, other: str | None, offered: str, count: int
+) -> None:
+    create = CreateSequence(ANONYMOUS_EPR, offer=Offer(offered))
+    owners = {owner_of(envelope(control=create, message_id=one), count) for one in (message_id, other)}
+    assert len(owners) == 1
+    assert owners.pop().worker is not None
 
 
 @given(message_id=st.text(min_size=1), count=st.integers(1, 8))

@@ -15,6 +15,7 @@ import signal
 import socket
 import ssl
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,17 @@ async def requesters(url: str, peer: Any) -> dict[int, tuple[Any, str]]:
         assert worker is not None
         found[worker] = one, offered
     return found
+
+
+@pytest.mark.parametrize("message_id", ["another", None])
+async def test_no_worker_accepts_an_offered_identifier_that_another_one_has(
+    replying: str, peer: Any, message_id: str | None
+) -> None:
+    for _ in range(5):
+        one, again, offered = peer(replying), peer(replying), f"urn:test:offered:{uuid.uuid4()}"
+        await one.create(offer=offered)
+        refused = await again.create(offer=offered, message_id=again.new_id() if message_id else None)
+        assert refused.fault == "CreateSequenceRefused"
 
 
 async def test_what_is_said_of_another_workers_sequence_reaches_it(replying: str, peer: Any) -> None:

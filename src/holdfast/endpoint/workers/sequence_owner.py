@@ -122,8 +122,10 @@ def owner_of(envelope: Envelope, count: int) -> Named:
     if isinstance(control, CreateSequence):
         if control.acks_to.is_polled:
             return Named(_worker_of_poller(control.acks_to.address, count))
-        # So that a repeat of it finds who answered it first.
-        return Named(zlib.crc32(envelope.message_id.encode()) % count if envelope.message_id else None)
+        # A repeat must find the worker that answered first, and another request with the same Offer one that refuses
+        # it (WS-RM 3.4). A client may send no MessageID (gSOAP does).
+        name = control.offer.identifier if control.offer is not None else envelope.message_id
+        return Named(zlib.crc32(name.encode()) % count if name else None)
     identifiers = []
     if isinstance(control, _NAMED):
         identifiers.append(control.identifier)
