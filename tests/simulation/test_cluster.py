@@ -18,7 +18,7 @@ import log_world
 import pytest
 import small_leases
 from cluster_engines import Log, Table
-from cluster_world import World
+from cluster_world import WorkerNode, World
 from lease_world import Broken
 
 from holdfast.core.events import Transmit
@@ -43,6 +43,13 @@ def test_without_faults_nothing_is_sent_twice_or_waits_long(engine: type[Table] 
         world = World(seed, engine, is_calm=True)
         world.run()
         assert max(world.handled.values()) == 1 and world.now < 120.0
+
+
+@pytest.mark.parametrize("engine", [Table, Log])
+def test_a_source_at_a_worker_of_another_server_gets_its_replies(engine: type[Table] | type[Log]) -> None:
+    """The number in the Identifier that it offers is that of its own worker, and not of one here."""
+    for seed in range(6):
+        World(seed, engine, source_node=WorkerNode).run()
 
 
 OFFERS = 2

@@ -126,7 +126,7 @@ class Source(Desk):
         self.disk, self.has_ended = DurableState(), False
         self.terminated = set[str]()
         """MessageIDs of the CreateSequences of Sequences that it has ended."""
-        self.node = Node(0, "source", setup, self)  # type: ignore[arg-type]
+        self.node = world.source_node(0, "source", setup, self)  # type: ignore[arg-type]
         self.node.start()
         self.wants_reply: set[bytes] = set()
         self.submitted: list[bytes] = []
@@ -404,6 +404,7 @@ class World(LeaseWorld):
         seed: Decides all that happens.
         engine: ``Table`` or ``Log``.
         worker, build, passage, replay: Classes of the parts, which may have a mistake.
+        source_node: Makes the Identifiers of the source: ``WorkerNode``, as a worker of another server does.
         is_calm: Whether no message is lost, and no node fails.
     """
 
@@ -416,13 +417,14 @@ class World(LeaseWorld):
         build: Callable[..., RMProtocol] = RMProtocol,
         passage: type[Passage] = Passage,
         replay: type[Replay] = Replay,
+        source_node: type[Node] = Node,
         is_calm: bool = False,
         **options: Any,
     ) -> None:
         draw = random.Random(f"messages {seed}")
         super().__init__(seed, nodes=draw.choice((2, 2, 3)), partitions=draw.choice((1, 2, 2, 3)), lease=2.0, **options)
         self.worker, self.passage, self.replay, self.is_calm = worker, passage, replay, is_calm
-        self.build = build
+        self.build, self.source_node = build, source_node
         self.setup, self.source_setup, self.requests, count = self._options(draw)
         self.engines = [engine(self._stored(partition)) for partition in range(self.partitions)]
         self.disks = [DurableState() for _ in range(self.partitions)]

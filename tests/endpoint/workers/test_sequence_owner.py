@@ -12,6 +12,7 @@ from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
     CloseSequence,
+    CloseSequenceResponse,
     CreateSequence,
     EndpointReference,
     Envelope,
@@ -20,11 +21,13 @@ from holdfast.core.messages import (
     Offer,
     Sequence,
     SequenceAcknowledgement,
+    TerminateSequence,
     TerminateSequenceResponse,
 )
 from holdfast.core.versions import ALL_VERSIONS, SOAP, Versions
 from holdfast.endpoint.worker import MOST, Worker, worker_of
 from holdfast.endpoint.workers.sequence_owner import (
+    Named,
     Said,
     decode_request,
     decode_said,
@@ -124,12 +127,36 @@ def envelope(**fields: object) -> Envelope:
 def test_what_names_no_sequence_of_ours_is_somebodys_by_what_it_is_about() -> None:
     assert owner_of(envelope(body=b"<a/>"), 8).worker is None
     assert owner_of(envelope(control=CloseSequence(OURS[3])), 8).worker == 3
-    assert owner_of(envelope(control=TerminateSequenceResponse(OURS[2])), 8).worker == 2
-    assert owner_of(envelope(fault=Fault("SequenceClosed", "", is_rm=True, identifier=OURS[4])), 8).worker == 4
+    assert owner_of(envelope(control=TerminateSequence(OURS[2])), 8).worker == 2
     assert owner_of(envelope(fault=Fault("Sender", ""), relates_to=OURS[5]), 8).worker == 5
     assert owner_of(envelope(control=Acknowledge(), ack_requested=(AckRequested(OURS[6]),)), 8).worker == 6
     stranger = owner_of(envelope(acknowledgements=(SequenceAcknowledgement("urn:theirs"),), relates_to="urn:x"), 8)
     assert (stranger.worker, stranger.identifiers) == (None, ("urn:theirs",))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"control": Acknowledge(), "acknowledgements": (SequenceAcknowledgement(OURS[3]),)},
+        {"control": CloseSequenceResponse(OURS[3])},
+        {"control": TerminateSequenceResponse(OURS[3])},
+        {"fault": Fault("UnknownSequence", "", is_rm=True, identifier=OURS[3])},
+    ],
+    ids=["an acknowledgement", "CloseSequenceResponse", "TerminateSequenceResponse", "a fault"],
+)
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+def test_a_number_in_an_identifier_of_the_peers_server_names_no_worker_here(
+    versions: Versions, fields: dict[str, object]
+) -> None:
+    def said(**more: object) -> Named:
+        envelope = Envelope(versions.soap, versions.addressing, versions.rm, **fields | more)  # type: ignore[arg-type]
+        return owner_of(envelope, 8)
+
+    # Before there was CreateSequence, the source made the Identifier: here it acknowledges one of this server.
+    is_number_ours = "acknowledgements" in fields and not versions.rm.can.creates
+    assert said() == (Named(3) if is_number_ours else Named(None, (OURS[3],)))
+    assert said(ack_requested=(AckRequested(OURS[6]),)).worker == 6
+    assert said(relates_to=OURS[5]).worker == (3 if is_number_ours else 5)
 
 
 @given(

@@ -39,7 +39,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.worker import worker_of
+from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.store import open_store
 from holdfast.store.records import decode_record
 
@@ -287,12 +287,22 @@ async def test_every_worker_answers_ack_requests_and_unknown_sequences(standing:
             assert answer.fault == "UnknownSequence"
 
 
-async def requesters(url: str, peer: Any) -> dict[int, tuple[Any, str]]:
+def offered_anywhere() -> str:
+    return f"urn:test:offered:{uuid.uuid4()}"
+
+
+def offered_by_a_worker() -> str:
+    """An Identifier that a worker of another server made."""
+    return identifier_of(1, uuid.uuid4().int)
+
+
+async def requesters(
+    url: str, peer: Any, new_offer: Callable[[], str] = offered_anywhere
+) -> dict[int, tuple[Any, str]]:
     """A requester with a Sequence of each of two workers, by worker, and the Identifier that it offered."""
     found: dict[int, tuple[Any, str]] = {}
     while len(found) < 2:
-        one = peer(url)
-        offered = f"urn:test:offered:{id(one)}"
+        one, offered = peer(url), new_offer()
         await one.create(offer=offered)
         worker = worker_of(one.identifier)
         assert worker is not None
@@ -305,7 +315,7 @@ async def test_no_worker_accepts_an_offered_identifier_that_another_one_has(
     replying: str, peer: Any, message_id: str | None
 ) -> None:
     for _ in range(5):
-        one, again, offered = peer(replying), peer(replying), f"urn:test:offered:{uuid.uuid4()}"
+        one, again, offered = peer(replying), peer(replying), offered_anywhere()
         await one.create(offer=offered)
         refused = await again.create(offer=offered, message_id=again.new_id() if message_id else None)
         assert refused.fault == "CreateSequenceRefused"
@@ -326,9 +336,12 @@ async def test_what_is_said_of_another_workers_sequence_reaches_it(replying: str
             await asyncio.sleep(0.01)
 
 
-async def test_every_worker_takes_a_lone_acknowledgement_and_refuses_a_strangers(replying: str, peer: Any) -> None:
+@pytest.mark.parametrize("new_offer", [offered_anywhere, offered_by_a_worker])
+async def test_every_worker_takes_a_lone_acknowledgement_and_refuses_a_strangers(
+    replying: str, peer: Any, new_offer: Callable[[], str]
+) -> None:
     url = replying
-    found = await requesters(url, peer)
+    found = await requesters(url, peer, new_offer)
     for one, offered in found.values():
         await one.request(1)
         for _ in range(4):

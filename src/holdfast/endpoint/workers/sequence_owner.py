@@ -46,7 +46,6 @@ SMALL_HEAD: Final = 2048
 _REST = re.compile(rb"(?:\s[^<>]*)?>\s*<(?:[^<>:\s]{1,64}:)?Identifier(?:\s[^<>]*)?>\s*([^<>&\s]{1,256})\s*</")
 """Text after the word Sequence if it is the name of that header."""
 _EMPTY = (Acknowledge, RequestAcknowledgement)
-_NAMED = (CloseSequence, CloseSequenceResponse, TerminateSequence, TerminateSequenceResponse)
 
 
 def worker_in(data: bytes) -> int | None:
@@ -126,18 +125,25 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         # it (WS-RM 3.4). A client may send no MessageID (gSOAP does).
         name = control.offer.identifier if control.offer is not None else envelope.message_id
         return Named(zlib.crc32(name.encode()) % count if name else None)
-    identifiers = []
-    if isinstance(control, _NAMED):
-        identifiers.append(control.identifier)
+    # A source names Sequences that were created here. A destination names Sequences with Identifiers that its server
+    # made: a number in one is that of a worker there. Before CreateSequence existed (2003/03), each source made its
+    # Identifiers.
+    ours: list[str] = []
+    theirs: list[str] = []
+    if isinstance(control, CloseSequence | TerminateSequence):
+        ours.append(control.identifier)
+    elif isinstance(control, CloseSequenceResponse | TerminateSequenceResponse):
+        theirs.append(control.identifier)
     elif envelope.fault is not None and envelope.fault.identifier is not None:
-        identifiers.append(envelope.fault.identifier)
-    identifiers += [one.identifier for one in envelope.ack_requested]
-    identifiers += [one.identifier for one in envelope.acknowledgements]
-    for identifier in (*identifiers, envelope.relates_to or ""):
+        theirs.append(envelope.fault.identifier)
+    ours += [one.identifier for one in envelope.ack_requested]
+    acknowledged = ours if envelope.rm is not None and not envelope.rm.can.creates else theirs
+    acknowledged += [one.identifier for one in envelope.acknowledgements]
+    for identifier in (*ours, envelope.relates_to or ""):
         worker = worker_of(identifier)
         if worker is not None:
             return Named(worker)
-    return Named(None, tuple(identifiers))
+    return Named(None, (*ours, *theirs))
 
 
 def _worker_of_poller(address: str, count: int) -> int:
