@@ -13,6 +13,7 @@ import re
 import socket
 import struct
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from holdfast.endpoint.journal.files import segments
 from holdfast.endpoint.journal.parquet import to_parquet_all
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
-from holdfast.endpoint.worker import Worker, worker_of
+from holdfast.endpoint.worker import Worker, identifier_of, worker_of
 from holdfast.endpoint.workers.placement import Loads, Placement, Placements
 from holdfast.endpoint.workers.routing import Place
 from holdfast.endpoint.workers.supervisor import Post
@@ -198,6 +199,19 @@ async def test_sequences_of_both_are_listed_and_each_is_shown_and_ended_where_it
     assert (status, closed["state"]) == (200, "closed")
     status, told = await clients[1].ask("/sequences/urn:nobody")
     assert (status, told["error"]) == (404, "no Sequence urn:nobody")
+
+
+async def test_a_sequence_with_an_identifier_of_a_worker_of_the_peer_is_shown(crew: Crew, peer: Any) -> None:
+    clients = await crew()
+    one = peer(clients[0].service.url)
+    for number in range(COUNT):
+        offered = ""
+        while not offered or worker_of(one.identifier) == number:
+            offered = identifier_of(number, uuid.uuid4().int)
+            await one.create(offer=offered)
+        for client in clients:
+            status, shown = await client.ask(f"/sequences/{quote(offered, safe='')}")
+            assert (status, shown["identifier"]) == (200, offered)
 
 
 async def test_a_queue_is_one_queue_with_the_partitions_of_both(crew: Crew, peer: Any) -> None:

@@ -292,7 +292,10 @@ class JoinedAdmin:
     async def _sequence(self, request: _Request) -> Any:
         worker = worker_of(request.names["identifier"])
         if worker is not None and worker < self._count:
-            return self._joined([await self._ask(worker, request)])
+            answer = await self._ask(worker, request)
+            # A worker of the peer's server may have made the Identifier: its number says nothing here.
+            if answer.status != 404:
+                return self._joined([answer])
         return await self._each(request)
 
     async def _letter(self, request: _Request) -> Any:
