@@ -72,7 +72,7 @@ _SYMMETRIC = """{binding}
 
 _EITHER_PASSWORD = "<wsp:ExactlyOne><wsp:All/><wsp:All><sp:HashPassword/></wsp:All></wsp:ExactlyOne>"
 """What Metro's service cannot choose from."""
-SYMMETRIC = ("symmetric key and user name", "symmetric key and secure conversation")
+SYMMETRIC = ("symmetric key and user name", "symmetric key and certificate", "symmetric key and secure conversation")
 """As the matrix names them."""
 
 
@@ -97,8 +97,18 @@ def tls_of_metro(directory: Path) -> tuple[Path, Path]:
 
 
 def symmetric(directory: Path, secured: str, *, confirm: bool = False) -> holdfast.SymmetricBindingValidator:
-    """Return what a destination demands of messages with a symmetric key."""
-    users = holdfast.UsernameTokenValidator({"alice": "secret"})
+    """Return what a destination demands of messages with a symmetric key.
+
+    The signature of Metro's client is not over its certificate: the digest in its reference is that of nothing.
+
+    Args:
+        directory: For files.
+        secured: How, as the matrix names it.
+        confirm: Whether it is what Metro's service demands.
+    """
+    users: Any = holdfast.UsernameTokenValidator({"alice": "secret"})
+    if "certificate" in secured:
+        users = holdfast.EndorsingCertificates(METRO.files(directory).certificate, signed=confirm)
     has_token = "conversation" in secured
     return holdfast.SymmetricBindingValidator(
         *OURS.files(directory), users=users, conversation=has_token, confirm=confirm
@@ -112,6 +122,8 @@ def symmetric_client(directory: Path, secured: str) -> holdfast.Processor:
     names the token, although its policy does not say it.
     """
     certificate = METRO.files(directory).certificate
+    if "certificate" in secured:
+        return holdfast.EndorsedSymmetricBinding(*OURS.files(directory), certificate)
     if "conversation" not in secured:
         return holdfast.SymmetricBinding("alice", "secret", certificate)
     return holdfast.SecureConversation("alice", "secret", version="1.3", certificate=certificate).bind_sequences()

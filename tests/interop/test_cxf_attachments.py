@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from pathlib import Path
+from typing import Any
 
 import pytest
-from attachment_shop import SIZE, AttachmentShop, exchange
+from attachment_shop import SIZE, AttachmentShop, data_of, exchange
 from interop_cells import cell
 from java_contract import (
     BAD,
@@ -14,13 +16,17 @@ from java_contract import (
     PATIENCE,
     Operation,
     Shop,
+    body,
     broker_before,
     connected,
+    correct_reply,
     forwarder_words,
     served,
     source_to,
+    values,
 )
-from java_peer import JavaPeer
+from java_peer import NAMESPACE, JavaPeer
+from java_signers import RM_1_1, encrypted_words, ours, signed_words
 from java_stacks import cxf as words
 from waiting import until
 from wcf.destination import running_destination
@@ -136,3 +142,61 @@ async def test_a_broker_forwards_attachments_with_losses_on_both_legs(
         await until(lambda: len(service.delivered(operation)) == COUNT, PATIENCE)
         assert before.counts.lost > 0 and behind.counts.lost > 0
     assert service.delivered(operation) == list(range(1, COUNT + 1))
+
+
+# --- with certificates ------------------------------------------------------------------------------------------------
+
+
+def secured_words(directory: Path, secured: str) -> dict[str, Any]:
+    """The settings of a CXF bus that moves values into attachments, also those of the Security header, and signs."""
+    made = encrypted_words if "encryption" in secured else signed_words
+    return {**made(directory, RM_1_1), "mtom": True, "interval": 60_000}
+
+
+def processor(directory: Path, secured: str) -> holdfast.Processor:
+    return ours(directory, encrypt=holdfast.Encryption() if "encryption" in secured else None)
+
+
+def data_in(message: holdfast.Message) -> bytes:
+    assert message.attachments == ()
+    return b64decode(message.body.findtext(f"{{{NAMESPACE}}}data", ""))
+
+
+class SignedShop(Shop):
+    """A shop that checks the data in each message."""
+
+    def _take(self, message: holdfast.Message) -> None:
+        super()._take(message)
+        assert data_in(message) == data_of(SIZE)
+
+
+every_security = pytest.mark.parametrize("secured", ["certificates", "certificates and encryption"])
+
+
+@pytest.mark.nightly
+@every_security
+@cell(role="destination", pattern="request/reply", versions=[RM_1_1])
+async def test_cxf_signs_messages_with_attachments(cxf: JavaPeer, tmp_path: Path, secured: str) -> None:
+    shop = SignedShop(tmp_path / "inbox", processors=[processor(tmp_path, secured)])
+    async with running_destination(shop.app) as url:
+        setup = {**secured_words(tmp_path, secured), "bytes": SIZE}
+        caller = await connected(cxf, url, "echo", decoupled=False, **setup)
+        await caller.call(1, COUNT, is_the_end=True)
+    assert shop.numbers == list(range(1, COUNT + 1))
+
+
+@pytest.mark.nightly
+@every_security
+@cell(role="source", pattern="request/reply", versions=[RM_1_1])
+async def test_cxf_signs_replies_with_attachments(cxf: JavaPeer, tmp_path: Path, secured: str) -> None:
+    """What the source sends has the data in base64."""
+    service = await served(cxf, tmp_path / "log", **secured_words(tmp_path, secured))
+    processors = [processor(tmp_path, secured)]
+    async with source_to(service.url, tmp_path / "outbox", RM_1_1, processors=processors) as source:
+        for number in range(1, 4):
+            data = f"<t:data>{b64encode(data_of(SIZE)).decode()}</t:data></t:echo>"
+            text = body("echo", number).replace("</t:echo>", data)
+            reply = await source.request(text, action=f"{NAMESPACE}/echo", timeout=PATIENCE)
+            assert values(reply) == correct_reply(number)
+            assert data_in(reply) == data_of(SIZE)
+    assert service.delivered("echo") == [1, 2, 3]

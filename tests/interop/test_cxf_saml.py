@@ -12,6 +12,7 @@ from java_contract import (
     COUNT,
     HARD,
     LIVE,
+    LOSS,
     PATIENCE,
     Operation,
     Shop,
@@ -42,6 +43,8 @@ every_version = pytest.mark.parametrize(
     ids=map(" ".join, SIX),
 )
 both_kinds = pytest.mark.parametrize("saml", ["2.0", pytest.param("1.1", marks=pytest.mark.nightly)])
+SLOW, SOME = 1500, 5
+"""Milliseconds that a slow service takes, and the number of its requests."""
 
 
 def saml_words(directory: Path, versions: holdfast.Versions, saml: str, **changed: Any) -> dict[str, Any]:
@@ -155,3 +158,53 @@ async def test_a_broker_between_two_cxf_has_assertions_on_each_leg(
         assert before.counts.lost > 0
         assert behind.counts.lost > 0
     assert service.delivered("notify") == list(range(1, COUNT + 1))
+
+
+@pytest.mark.nightly
+@every_version
+@both_kinds
+@cell(role="source", pattern="request/reply", service="slow")
+async def test_a_slow_cxf_service_answers_every_request_with_an_assertion(
+    cxf_with_saml: JavaPeer, tmp_path: Path, versions: holdfast.Versions, saml: str
+) -> None:
+    theirs = saml_words(tmp_path, versions, saml, sleep=SLOW, ordered=False)
+    service = await served(cxf_with_saml, tmp_path / "log", **theirs)
+    processors = [assertion(tmp_path, saml)]
+    async with source_to(service.url, tmp_path / "outbox", versions, processors=processors) as source:
+        await exchange(source, "echo", range(1, SOME + 1), at_once=True)
+    assert sorted(service.delivered("echo")) == list(range(1, SOME + 1))
+
+
+@pytest.mark.nightly
+@every_version
+@both_kinds
+@pytest.mark.parametrize("milliseconds", [0, SLOW])
+@cell(role="source", setup="listener", pattern="request/reply", network=LOSS)
+async def test_a_source_with_assertions_and_a_listener_gets_every_reply(
+    cxf_with_saml: JavaPeer, tmp_path: Path, versions: holdfast.Versions, saml: str, milliseconds: int
+) -> None:
+    theirs = saml_words(tmp_path, versions, saml, sleep=milliseconds, ordered=not milliseconds)
+    service = await served(cxf_with_saml, tmp_path / "log", **theirs)
+    async with (
+        LossyProxy(service.url, LOSS, seed=5) as proxy,
+        LossyProxy("http://127.0.0.1:9/", LOSS, seed=8) as back,
+        source_to(proxy.url, tmp_path / "outbox", versions, back, processors=[assertion(tmp_path, saml)]) as source,
+    ):
+        await exchange(source, "echo", range(1, SOME + 1), at_once=bool(milliseconds))
+        assert proxy.counts.lost > 0
+    assert sorted(service.delivered("echo")) == list(range(1, SOME + 1))
+
+
+@pytest.mark.nightly
+@every_version
+@both_kinds
+@cell(role="destination", setup="listener", pattern="request/reply", service="slow")
+async def test_a_slow_handler_answers_a_cxf_client_with_assertions_and_a_listener(
+    cxf_with_saml: JavaPeer, tmp_path: Path, versions: holdfast.Versions, saml: str
+) -> None:
+    shop = Shop(tmp_path / "inbox", SLOW / 1000, processors=[validator(tmp_path)])
+    async with running_destination(shop.app) as url:
+        caller = await connected(cxf_with_saml, url, "echo", decoupled=True, **saml_words(tmp_path, versions, saml))
+        await caller.call(1, SOME, is_the_end=True)
+        await caller.settle()
+    assert shop.numbers == list(range(1, SOME + 1))

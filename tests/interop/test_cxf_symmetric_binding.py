@@ -42,7 +42,7 @@ from holdfast.config.values import Secret
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.security.users import Users
-from holdfast.testing.proxy import LossyProxy
+from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF")]
 every_version = pytest.mark.parametrize("versions", [holdfast.Versions(*one) for one in SIX], ids=map(" ".join, SIX))
@@ -50,6 +50,8 @@ Proof = Literal["user name", "conversation", "certificate", "unsigned certificat
 every_proof = pytest.mark.parametrize("proof", get_args(Proof)[:3])
 """What proves a client: a user name in each message, or in the request for a token; or an endorsing certificate, which
 the signature with the symmetric key is over, or not."""
+SLOW, SOME = 1500, 5
+"""Milliseconds that a slow service takes, and the number of its requests."""
 _ASSERTIONS = {
     RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
     RM.V1_1: '<r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy><r:DeliveryAssurance>'
@@ -180,6 +182,30 @@ async def test_holdfast_calls_the_symmetric_binding_of_cxf(
         await exchange(source, "echo", range(1, 4))
         await source.end(timeout=PATIENCE)
     assert service.delivered("echo") == [1, 2, 3]
+
+
+@every_version
+@every_proof
+@pytest.mark.parametrize(
+    ("faults", "milliseconds"),
+    [(CLEAN, SLOW), (Faults(lose_request=0.2), 0), (Faults(lose_request=0.2), SLOW)],
+    ids=["slow", "loss", "slow-loss"],
+)
+@cell(role="source", pattern="request/reply")
+async def test_cxf_answers_every_request_with_a_symmetric_key(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions, proof: Proof, faults: Faults, milliseconds: int
+) -> None:
+    """Only requests are lost: CXF does not repeat a reply that was lost in an HTTP response."""
+    theirs = {**demanding(tmp_path, versions, proof), "sleep": milliseconds, "ordered": not milliseconds}
+    service = await served(cxf, tmp_path / "log", **theirs)
+    processors = [client(tmp_path, proof)]
+    async with (
+        LossyProxy(service.url, faults, seed=5) as proxy,
+        source_to(proxy.url, tmp_path / "outbox", versions, processors=processors) as source,
+    ):
+        await exchange(source, "echo", range(1, SOME + 1), at_once=milliseconds > 0)
+        assert (proxy.counts.lost > 0) == (faults is not CLEAN)
+    assert sorted(service.delivered("echo")) == list(range(1, SOME + 1))
 
 
 @every_version

@@ -1,10 +1,11 @@
-"""Metro with a SymmetricBinding, both ways round: user names in each message, and conversations.
+"""Metro with a SymmetricBinding, both ways round: user names or certificates in each message, and conversations.
 
 Each side of Metro has the policy that a destination publishes.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,21 +63,14 @@ async def test_metro_obeys_the_symmetric_binding_of_a_destination(
     assert (proxy.counts.lost > 0) == (work.faults is LOSS)
 
 
-@pytest.mark.parametrize(
-    ("secured", "work"),
-    [
-        pytest.param(secured, work, id=f"{name}-{secured}")
-        for secured in SYMMETRIC
-        for name, work in WORK.items()
-        if "conversation" in secured or work.operation == "notify" or name == "echo-clean"
-    ],
-)
+@every_security
+@every_work
 @two_versions
 @cell(role="source")
 async def test_holdfast_calls_the_symmetric_binding_of_metro(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str, work: Work
 ) -> None:
-    """If each message has a key, Metro protects a repeated reply with the key of the first request, which has ended."""
+    """If each message has a key, Metro protects a repeated reply with the key of the first attempt of its request."""
     setup = metro_side(tmp_path, versions, "server", secured)
     service = await served_for(metro, tmp_path / "log", setup, work)
     processors = [symmetric_client(tmp_path, secured)]
@@ -88,24 +82,30 @@ async def test_holdfast_calls_the_symmetric_binding_of_metro(
 
 
 @two_versions
-@pytest.mark.parametrize("secured", SYMMETRIC[:1])
+@pytest.mark.parametrize("secured", SYMMETRIC[:2])
 @cell(role="both", broker="broker", pattern="one-way", network=LOSS)
 async def test_a_broker_between_two_metro_has_symmetric_keys_on_each_leg(
     metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions, secured: str
 ) -> None:
     work = WORK["notify-loss"]
     service = await served(metro, tmp_path / "log", **metro_side(tmp_path, versions, "server", secured))
-    (tmp_path / "users").write_text("alice:secret\n")
     own, theirs = OURS.files(tmp_path), str(METRO.files(tmp_path).certificate)
-    listener = SymmetricConfig(str(own.certificate), str(own.key), confirm=False)
-    key = ForwarderSymmetricConfig(theirs)
-    forwarder = MessageCredentialsConfig("alice", Secret("secret", "a test"), symmetric=key)
+    ours = str(own.certificate), str(own.key)
+    listener = SymmetricConfig(*ours, confirm=False)
+    users: Users | None = None
+    if "certificate" in secured:
+        listener = replace(listener, trusted=(theirs,), signed=False)
+        key = ForwarderSymmetricConfig(theirs, own_certificate=ours[0], own_key=ours[1])
+        forwarder = MessageCredentialsConfig(symmetric=key)
+    else:
+        (tmp_path / "users").write_text("alice:secret\n")
+        users = Users(tmp_path / "users")
+        key = ForwarderSymmetricConfig(theirs)
+        forwarder = MessageCredentialsConfig("alice", Secret("secret", "a test"), symmetric=key)
     told = {**forwarder_words(versions), "security": forwarder}
     async with (
         LossyProxy(service.url, work.faults, seed=5) as behind,
-        broker_before(
-            behind.url, tmp_path / "broker", users=Users(tmp_path / "users"), symmetric=listener, **told
-        ) as broker,
+        broker_before(behind.url, tmp_path / "broker", users=users, symmetric=listener, **told) as broker,
         LossyProxy(broker.service.url, CLEAN, seed=3) as before,
     ):
         caller = await connected(metro, before.url, "notify", **metro_side(tmp_path, versions, "client", secured))

@@ -8,24 +8,42 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interop_cells import cell
-from java_contract import LIVE, Operation, Shop, connected, exchange, poll_replies, served, source_to
+from java_contract import (
+    LIVE,
+    PATIENCE,
+    Operation,
+    Shop,
+    connected,
+    exchange,
+    poll_replies,
+    served,
+    source_to,
+)
 from java_peer import JavaPeer
 from java_stacks import STACKS
+from metro_security import SYMMETRIC, metro_side, symmetric, symmetric_client
 from oasis_wire import Wire
 from waiting import until
 from wcf.destination import contract_app, running_destination, text_of
 from wcf.grids import each_version
+from wcf.https import context_in, tls_before
 from wcf.live_client import LiveWCFClient, needs_the_client, versions_of
 from wcf.wire import Profile
 
 import holdfast
+from holdfast.core.messages import CreateSequence, TerminateSequence
 
 ONE_WAY, LISTENS = "1.1 One-way, anonymous client", "1.4 One-way, addressable client"
-OFFERS, POLLS = "2.1 Request/reply, addressable client, Offer", "3.1 Request/reply, anonymous client that polls"
+NO_MESSAGES, SECURE = "1.2 No application messages", "4.1 Secure one-way"
+OFFERS, NO_OFFER = "2.1 Request/reply, addressable client, Offer", "2.2 Request/reply, addressable client, no Offer"
+POLLS = "3.1 Request/reply, anonymous client that polls"
+SECURE_POLLS = "4.2 Secure request/reply, anonymous client that polls"
 COUNT = 3
+CONVERSATION = SYMMETRIC[-1]
 VERSIONS = holdfast.Versions("1.1", "2005/08", "1.2")
 PEERS = {"metro": "Metro", "sandesha": "Sandesha2", "cxf": "CXF"}
 
@@ -94,8 +112,9 @@ async def test_a_client_completes_the_scenario_with_holdfast(
     "source",
     {
         ONE_WAY: ("metro", "sandesha", "cxf"),
-        LISTENS: ("sandesha", "cxf"),
-        OFFERS: ("sandesha", "cxf"),
+        LISTENS: ("metro", "sandesha", "cxf"),
+        OFFERS: ("metro", "sandesha", "cxf"),
+        NO_OFFER: ("sandesha",),
         POLLS: ("metro", "sandesha"),
     },
 )
@@ -121,6 +140,60 @@ async def test_holdfast_completes_the_scenario_with_a_service(
     assert service.delivered(operation) == list(range(1, COUNT + 1))
 
 
+secure = cell(peer="Metro", security=CONVERSATION, fault="message 2 of each Sequence lost", versions=[VERSIONS])
+
+
+@live
+@secure
+@cell(role="destination", setup=SECURE, pattern="one-way")
+async def test_metro_completes_the_secure_scenario_with_holdfast(metro: JavaPeer, tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "inbox", processors=[symmetric(tmp_path, CONVERSATION).bind_sequences()])
+    async with running_destination(shop.app) as url, Wire(url) as wire:
+        caller = await connected(metro, wire.url, "notify", **metro_side(tmp_path, VERSIONS, "client", CONVERSATION))
+        await caller.call(1, COUNT)
+        await caller.settle()
+        await until(lambda: len(shop.numbers) >= COUNT)
+    assert shop.numbers == list(range(1, COUNT + 1))
+    assert len(wire.lost) == 1 and wire.numbers().count(2) > 1
+    assert binds_its_sequence(wire)
+
+
+@live
+@secure
+@pytest.mark.parametrize(
+    ("setup", "polls"),
+    [
+        pytest.param(SECURE, False, marks=cell(setup=SECURE, pattern="one-way"), id="4.1"),
+        pytest.param(SECURE_POLLS, True, marks=cell(setup=SECURE_POLLS, pattern="request/reply"), id="4.2"),
+    ],
+)
+@cell(role="source")
+async def test_holdfast_completes_the_secure_scenarios_with_metro(
+    metro: JavaPeer, tmp_path: Path, setup: str, polls: bool
+) -> None:
+    server = {**metro_side(tmp_path, VERSIONS, "server", CONVERSATION), "polls": polls}
+    service = await served(metro, tmp_path / "log", **server)
+    operation: Operation = "echo" if polls else "notify"
+    options: dict[str, Any] = {"http": holdfast.SourceHTTP(poll=True)} if polls else {"offer": False}
+    processors = [symmetric_client(tmp_path, CONVERSATION)]
+    async with (
+        Wire(service.url) as wire,
+        source_to(wire.url, tmp_path / "outbox", VERSIONS, processors=processors, **options) as source,
+    ):
+        await exchange(source, operation, range(1, COUNT + 1))
+        await until(lambda: len(service.delivered(operation)) >= COUNT)
+        await source.end(timeout=PATIENCE)
+    assert service.delivered(operation) == list(range(1, COUNT + 1))
+    assert wire.lost and wire.numbers().count(2) > 1
+    assert binds_its_sequence(wire)
+
+
+def binds_its_sequence(wire: Wire) -> bool:
+    """Whether each CreateSequence, whose body is encrypted, says in its header that it names the token."""
+    found = [b"".join(one.headers) for one in wire.asked if one.action.endswith("/CreateSequence")]
+    return bool(found) and all(b"UsesSequenceSTR" in one for one in found)
+
+
 @needs_the_client
 @pytest.mark.wcf
 @pytest.mark.timeout(900)
@@ -134,3 +207,40 @@ async def test_the_net_client_completes_the_scenario_with_holdfast(profile: Prof
         await client.run("open; notify 1..3; close")
     assert client.failed == [] and len(told) == COUNT
     assert len(wire.lost) == 1 and wire.numbers().count(2) > 1
+
+
+@needs_the_client
+@pytest.mark.wcf
+@pytest.mark.timeout(900)
+@each_version
+@cell(peer="WCF", role="destination", setup=NO_MESSAGES, pattern="no session")
+async def test_the_net_client_has_a_session_without_messages(profile: Profile) -> None:
+    """While it sends nothing, it requests an acknowledgement: after half of its inactivity timeout, of four seconds."""
+    told: list[str] = []
+    app = contract_app(":memory:", lambda message: told.append(text_of(message)))
+    async with running_destination(app) as url, Wire(url) as wire:
+        client = LiveWCFClient(wire.url, contract="notify", inactivity="4", **versions_of(profile))
+        await client.run("open; sleep 5; close")
+    assert client.failed == [] and not told and len(wire.controls(TerminateSequence)) == 1
+    asked = [answer for one, answer in zip(wire.asked, wire.answered, strict=True) if one.ack_requested and answer]
+    assert asked and all(one.acknowledgements[0].ranges == () for one in asked)
+
+
+@needs_the_client
+@pytest.mark.wcf
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("binding", ["ws", "ws2007"])
+@cell(peer="WCF", role="destination", security="secure conversation", setup=SECURE, pattern="one-way")
+@cell(fault="message 2 of each Sequence lost")
+async def test_the_net_client_completes_the_secure_scenario(tmp_path: Path, binding: str) -> None:
+    told: list[str] = []
+    users = holdfast.UsernameTokenValidator({"alice": "secret"})
+    app = contract_app(":memory:", lambda message: told.append(text_of(message)), processors=[users])
+    async with running_destination(app) as url, Wire(url) as wire, tls_before(wire.url, context_in(tmp_path)) as outer:
+        client = LiveWCFClient(outer, contract="notify", binding=binding, username="alice:secret", trust_any="")
+        await client.run("open; notify 1..3; close")
+    assert client.failed == [] and len(told) == COUNT
+    assert len(wire.lost) == 1 and wire.numbers().count(2) > 1
+    (created,) = (b"".join(one.headers) for one in wire.asked if isinstance(one.control, CreateSequence))
+    assert b"SecurityContextToken" in created
+    assert (b"UsesSequenceSTR" in created) == (binding == "ws2007")

@@ -115,7 +115,7 @@ _PARAMETERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "faults": lambda value: {"network": value},
     "script": _script,
     "loss": lambda value: {"network": Faults(lose_request=value, lose_response=value)},
-    "sleep": _sleep,
+    **dict.fromkeys(("sleep", "milliseconds"), _sleep),
     "work": _work,
     **dict.fromkeys(("decoupled", "listens", "addressed"), _listener),
 }

@@ -20,7 +20,7 @@ from holdfast import (
     SymmetricBindingValidator,
     UsernameTokenValidator,
 )
-from holdfast.core.messages import Envelope, Fault
+from holdfast.core.messages import Envelope, Fault, MakeConnection
 from holdfast.core.versions import SOAP
 from holdfast.security.certificates import Certificate, Credential
 from holdfast.security.encryption import key_in_message, write_encrypted_key
@@ -119,10 +119,19 @@ class Exchange:
     Args:
         directory: For the files of the shop.
         processor: Of the source, for the certificate of the shop.
+        message_id: Of the request. Exchanges of one processor with the same one are attempts to send one request.
+        control: What the request is in the protocol; None: a message.
     """
 
-    def __init__(self, directory: Path, processor: Processor) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        processor: Processor,
+        message_id: str | None = None,
+        control: MakeConnection | None = None,
+    ) -> None:
         self.processor = processor
+        self._about: dict[str, Any] = {"message_id": message_id, "control": control}
         self.notes: dict[str, Any] = {}
         context = self._context("outbound", is_answer=False)
         self.processor.outbound(context)
@@ -133,7 +142,7 @@ class Exchange:
         self.signatures = tuple(map(base64.b64decode, re.findall(rb"SignatureValue>([^<]+)<", self.request)))
 
     def _context(self, direction: Any, *, is_answer: bool, fault: bool = False) -> MessageContext:
-        envelope = Envelope(SOAP.V1_2)
+        envelope = Envelope(SOAP.V1_2, **({} if is_answer else self._about))
         if fault:
             envelope.fault = Fault("Receiver", "told by nobody")
         return MessageContext(envelope, direction, "source", self.notes, is_answer=is_answer, to="http://shop/")
@@ -143,8 +152,9 @@ class Exchange:
         settings = {"key": self.key, "confirms": self.signatures, **changed}
         return answer_to(self.wrapped, data or plain("<taken/>"), **settings)
 
-    def take(self, answer: bytes, *, fault: bool = False) -> bytes:
+    def take(self, answer: bytes, *, fault: bool = False, relates_to: str | None = None) -> bytes:
         context = self._context("inbound", is_answer=True, fault=fault)
+        context.envelope.relates_to = relates_to
         data = self.processor.received(context, answer)
         self.processor.inbound(context)
         return data

@@ -149,8 +149,8 @@ class X509(Processor):
     nothing is acknowledged.
 
     ``message.user`` is the distinguished name of the signer. A Sequence belongs to the signer that created it, also
-    after the same issuer has renewed its certificate. Messages with attachments are neither sent nor accepted, because
-    the signature would not be over them.
+    after the same issuer has renewed its certificate. Attachments are not sent. Those of a received message in MTOM are
+    in the body in base64, because the signature is over that; SOAP with Attachments is refused.
 
     Messages are encrypted with ``encrypt=Encryption()``. Without it, use https.
 
@@ -181,6 +181,7 @@ class X509(Processor):
     """
 
     understands: tuple[str, ...] = (SECURITY, USES_SEQUENCE_STR)
+    _inlines = True
     owns = (SECURITY,)
 
     def __init__(

@@ -93,3 +93,16 @@ async def test_a_source_that_is_closed_remembers_which_messages_were_acknowledge
     await source.close(timeout=0.0)
     async with Source(None, tmp_path / "o") as again:
         assert again.progress.outstanding == 1
+
+
+async def test_a_listener_grants_a_sequence_that_is_acknowledged_to_the_service_only(
+    tmp_path: Path, serve: Any, peer: Any
+) -> None:
+    """Without an Offer, the service creates the Sequence of its replies; Sandesha2's AcksTo is its own address."""
+    service, http = await serve(Destination(tmp_path / "i")), SourceHTTP(listen=("127.0.0.1", 0))
+    async with Source(service.url, tmp_path / "o", http=http, offer=False) as source:
+        assert source._running.server is not None
+        client = peer(f"http://127.0.0.1:{source._running.server.port}/")
+        assert (await client.create(acks_to=NOWHERE)).fault == "CreateSequenceRefused"
+        await client.create(acks_to=service.url)
+        assert client.identifier

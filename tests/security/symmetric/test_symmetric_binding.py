@@ -25,12 +25,13 @@ from holdfast import (
     SymmetricBinding,
     UsernameToken,
 )
-from holdfast.core.messages import Envelope, Fault
+from holdfast.core.messages import Envelope, Fault, MakeConnection
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import SOAP, Versions
 from holdfast.security.conversation.secure_conversation import MOST_UNPROVEN
 from holdfast.security.names import CIPHERS, INVALID_SECURITY, WSSE
+from holdfast.security.symmetric import client_protection
 from holdfast.wire import encode
 
 CLIENTS: dict[str, Callable[[Path], Processor]] = {
@@ -157,9 +158,9 @@ async def test_a_wrong_password_stops_the_source(tmp_path: Path) -> None:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def exchange_of(directory: Path) -> Exchange:
+def exchange_of(directory: Path, message_id: str | None = None) -> Exchange:
     binding = SymmetricBinding("alice", "secret", SHOP.files(directory).certificate, clock=lambda: NOW)
-    return Exchange(directory, binding)
+    return Exchange(directory, binding, message_id)
 
 
 def test_the_answer_of_the_service_is_decrypted(tmp_path: Path) -> None:
@@ -204,6 +205,39 @@ def test_an_answer_that_is_not_the_services_counts_as_lost(
     with pytest.raises(ProcessingError):
         exchange.take(make(exchange))
     assert why in caplog.text
+
+
+def is_believed(exchange: Exchange, answer: bytes, relates_to: str | None = None) -> bool:
+    try:
+        return b"<taken " in exchange.take(answer, relates_to=relates_to)
+    except ProcessingError:
+        return False
+
+
+def test_a_repeated_reply_may_have_the_key_of_an_earlier_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Metro sends it. The attempts that a source remembers of a request are few, and so are the requests."""
+    monkeypatch.setattr(client_protection, "MOST_ATTEMPTS", 2)
+    monkeypatch.setattr(client_protection, "MOST_REQUESTS", 3)
+    first = exchange_of(tmp_path, "urn:1")
+    attempts = [first, *(Exchange(tmp_path, first.processor, "urn:1") for _ in range(5))]
+    assert [is_believed(attempts[-1], one.answer()) for one in attempts] == [True, True, False, False, True, True]
+    others = [Exchange(tmp_path, first.processor, f"urn:{number}") for number in range(2, 5)]
+    assert not any(is_believed(one, first.answer()) for one in (*others, Exchange(tmp_path, first.processor)))
+    assert not is_believed(others[0], first.answer(), relates_to="urn:1")
+    assert not is_believed(Exchange(tmp_path, first.processor, "urn:1"), first.answer()), "others have its place"
+
+
+def test_what_a_poll_fetches_may_have_the_key_of_the_request_that_it_is_about(tmp_path: Path) -> None:
+    first = exchange_of(tmp_path, "urn:1")
+    other = Exchange(tmp_path, first.processor, "urn:2")
+    poll = Exchange(tmp_path, first.processor, "urn:3", MakeConnection("urn:me"))
+    assert is_believed(poll, first.answer(), relates_to="urn:1")
+    assert is_believed(poll, poll.answer(), relates_to="urn:1")
+    assert not is_believed(poll, first.answer(), relates_to="urn:2")
+    assert not is_believed(poll, first.answer())
+    assert not is_believed(other, first.answer(), relates_to="urn:1")
 
 
 def test_the_log_names_the_attachments_of_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,12 +18,22 @@ from lxml import etree
 
 from holdfast.core.records import ContentWriter, Hold, content_name, hold_of
 from holdfast.endpoint.arguments import check_class
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, LimitExceeded
 from holdfast.settings import brief_value
+from holdfast.wire import as_utf8
 from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
-from holdfast.wire.attachments.references import check_references, extracted, has_includes, inlined, missing_part
+from holdfast.wire.attachments.references import (
+    INCLUDE,
+    check_references,
+    extracted,
+    has_includes,
+    includes_in,
+    inlined,
+    missing_part,
+)
 from holdfast.wire.attachments.stored import PIECE, open_decoded, open_part, store_package
 from holdfast.wire.body import parse_element
+from holdfast.wire.limits import Limits
 
 STORED_FROM: Final = 1 << 20
 """Bytes of a message's attachments from which they are in the store, and not in memory with the message."""
@@ -368,8 +378,10 @@ def json_line(line: Mapping[str, Any], attachments: Iterable[Attachment]) -> Ite
     yield b"}\n" if is_first else b"]}\n"
 
 
-def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) -> etree._Element:
-    """Replace each ``xop:Include`` in a body by the attachment that it names, in base64."""
+def inline_attachments(
+    body: etree._Element, attachments: Iterable[Attachment], *, has_lines: bool = False
+) -> etree._Element:
+    """Replace each ``xop:Include`` in a body by the attachment that it names, in base64; see :func:`inlined`."""
     by_name = {one.content_id: one for one in attachments}
 
     def content_of(name: str) -> bytes:
@@ -377,4 +389,35 @@ def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) 
             raise missing_part(name)
         return by_name[name].read()
 
-    return inlined(body, content_of)
+    return inlined(body, content_of, has_lines=has_lines)
+
+
+def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | None:
+    """Return an envelope with each ``xop:Include`` replaced by the attachment that it names, in base64.
+
+    What a signature covers is the base64 (XOP 1.0 section 5). WSS4J has lines in it, as in MIME; of all senders, it
+    alone moves parts of the Security header into attachments.
+
+    Args:
+        root: The envelope, as received.
+        attachments: Its attachments, as it keeps them.
+        limits: Limits on the size of the result.
+
+    Returns:
+        The envelope in UTF-8; None if it does not contain each attachment.
+
+    Raises:
+        LimitExceeded: The result is too large.
+    """
+    found = decode_attachments(attachments)
+    data = as_utf8(root)
+    if len(set(includes_in(data))) != len(found):
+        return None
+    size = len(data) + sum(4 * (one.size // 3 + 1) for one in found)
+    if size > limits.max_bytes:
+        told = f"the message with its attachments in base64 has {size} bytes, but the limit is {limits.max_bytes}"
+        raise LimitExceeded(told)
+    envelope = parse_element(data)
+    has_lines = envelope.find(f"{{*}}Header/{{*}}Security//{{{INCLUDE}") is not None
+    whole = inline_attachments(envelope, found, has_lines=has_lines)
+    return etree.tostring(whole, encoding="utf-8", xml_declaration=False)

@@ -79,6 +79,8 @@ class Chain:
         """Whether a processor sees messages before they are read."""
         self.opening_waits = any(one.waits for one in self._receiving)
         """Whether :meth:`received` may wait."""
+        self.inlines = any(one._inlines for one in self._receiving)
+        """Whether attachments are put into the envelopes that :meth:`received` gets."""
         self.waits = any(one.waits for one in self._inbound)
         """Whether :meth:`inbound` may wait."""
         self.writing_waits = any(one.waits for one in self._outbound)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.messages import Envelope, Fault
+from holdfast.endpoint.envelopes.attachments import inline_package
 from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.heap import LARGE, Heap
@@ -75,6 +76,7 @@ class Decoder:
         opening: Opening | None = None,
         *,
         waits: bool = False,
+        inlines: bool = False,
     ) -> None:
         """Read a message with attachments, as :meth:`read` does, and make the call with its envelope and its root part.
 
@@ -82,20 +84,27 @@ class Decoder:
             then: Receives what was read, and the bytes of the envelope.
             opening: Decrypts the envelope, if it turns out to have no attachments.
             waits: As for :meth:`read`.
+            inlines: Whether to put the attachments into the envelope before.
         """
         if len(data) < OFF_LOOP and not waits:
-            then(*self._read_package(media, data, opening))
+            then(*self._read_package(media, data, opening, inlines))
             return
         is_large = len(data) >= LARGE
-        reading = self._begin(partial(self._read_package, media, data, opening))
+        reading = self._begin(partial(self._read_package, media, data, opening, inlines))
         reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large))
 
-    def _read_package(self, media: str, data: bytes, opening: Opening | None) -> tuple[Outcome, bytes]:
-        return self._unpack(partial(receive_package, media, data, self._limits), opening)
+    def _read_package(self, media: str, data: bytes, opening: Opening | None, inlines: bool) -> tuple[Outcome, bytes]:
+        return self._unpack(partial(receive_package, media, data, self._limits), opening, inlines)
 
-    def _unpack(self, receive: Callable[[], tuple[Envelope, bytes]], opening: Opening | None) -> tuple[Outcome, bytes]:
+    def _unpack(
+        self, receive: Callable[[], tuple[Envelope, bytes]], opening: Opening | None, inlines: bool
+    ) -> tuple[Outcome, bytes]:
         try:
             envelope, root = receive()
+            if inlines and envelope.attachments:
+                inlined = inline_package(root, envelope.attachments, self._limits)
+                if inlined is not None:
+                    envelope, root = decode(inlined, limits=self._limits), inlined
             if opening is not None and not envelope.attachments:
                 envelope = self._opened(envelope, root, opening)
                 check_parts(envelope, [])
@@ -104,10 +113,15 @@ class Decoder:
         return envelope, root
 
     def read_spooled(
-        self, spool: PackageSpool, then: Callable[[Outcome, bytes], None], opening: Opening | None = None
+        self,
+        spool: PackageSpool,
+        then: Callable[[Outcome, bytes], None],
+        opening: Opening | None = None,
+        *,
+        inlines: bool = False,
     ) -> None:
         """Read a message with attachments that is in the store; otherwise as :meth:`read_package`."""
-        reading = self._begin(partial(self._read_spooled, spool, opening))
+        reading = self._begin(partial(self._read_spooled, spool, opening, inlines))
         reading.add_done_callback(lambda read: self._done(read, lambda found: then(*found), is_large=True))
 
     def read_head(
@@ -124,8 +138,8 @@ class Decoder:
             return error.with_traceback(None), b""  # as in _read
         return self._read(root, opening), root
 
-    def _read_spooled(self, spool: PackageSpool, opening: Opening | None) -> tuple[Outcome, bytes]:
-        return self._unpack(spool.receive, opening)
+    def _read_spooled(self, spool: PackageSpool, opening: Opening | None, inlines: bool) -> tuple[Outcome, bytes]:
+        return self._unpack(spool.receive, opening, inlines)
 
     @property
     def limits(self) -> Limits:

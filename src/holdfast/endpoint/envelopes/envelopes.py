@@ -142,13 +142,17 @@ class Envelopes:
             exchange.notes = {}
             opening = partial(self._open_request, exchange)
         if isinstance(request.spool, PackageSpool):
-            self._decoder.read_spooled(request.spool, partial(self._unpacked, exchange, take, is_elsewhere), opening)
+            then = partial(self._unpacked, exchange, take, is_elsewhere)
+            self._decoder.read_spooled(request.spool, then, opening, inlines=self._chain.inlines)
         elif isinstance(request.spool, HeadSpool):
             self._receive_head(exchange, take, request.spool, opening)
         elif exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
             then = partial(self._unpacked, exchange, take, is_elsewhere)
-            self._decoder.read_package(media, request.body, then, opening, waits=self._chain.opening_waits)
+            chain = self._chain
+            self._decoder.read_package(
+                media, request.body, then, opening, waits=chain.opening_waits, inlines=chain.inlines
+            )
         else:
             then_received = partial(self._received, exchange, take, is_elsewhere)
             self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
@@ -297,14 +301,18 @@ class Envelopes:
         """
         if isinstance(response.spool, PackageSpool):
             then = partial(self._answer_unpacked, sent, response, notes, answered)
-            self._decoder.read_spooled(response.spool, then, self._opening_of(sent, response, notes))
+            opening = self._opening_of(sent, response, notes)
+            self._decoder.read_spooled(response.spool, then, opening, inlines=self._chain.inlines)
         elif isinstance(response.spool, HeadSpool):
             self._read_head(sent, response, notes, answered, response.spool)
         # Some services send one envelope with the media type of a package.
         elif response.body[:1] != b"<" and is_package(media := response.content_type):
             unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
             opening = self._opening_of(sent, response, notes)
-            self._decoder.read_package(media, response.body, unpacked, opening, waits=self._chain.opening_waits)
+            chain = self._chain
+            self._decoder.read_package(
+                media, response.body, unpacked, opening, waits=chain.opening_waits, inlines=chain.inlines
+            )
         elif notes is None:
             self._decoder.read(response.body, answered)
         else:

@@ -69,6 +69,8 @@ class Processor:
     owns: Collection[str] = ()
     _remembers_alone: bool = False
     """Whether it remembers in memory what was received: then another process would accept it again."""
+    _inlines: bool = False
+    """Whether :meth:`received` gets messages with their attachments in base64, because what it checks is over that."""
 
     def _check_service(self, to: str) -> None:
         """Check that it can write requests to a service, when a source is made.

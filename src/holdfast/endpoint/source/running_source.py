@@ -163,7 +163,7 @@ class RunningSource:
             queue,
             further=callbacks.queues,
             policies=Policies(inbound, policies.usual, policies.of),
-            rules=replace(callbacks.rules, allows=self._is_the_service) if settings.http.poll else callbacks.rules,
+            rules=replace(callbacks.rules, allows=self._is_the_service),
             local=local,
             letters=callbacks.letters,
             handling=callbacks.settings,
@@ -192,10 +192,10 @@ class RunningSource:
             engine.check()
 
     def _is_the_service(self, address: str) -> bool:
-        """Whether an address is the service's own, with a secret: for acknowledgements of replies that it sends without
-        an Offer. Only its answers to polls bring one."""
+        """Whether an address is the service's own, with a secret if it answers polls: for acknowledgements of replies
+        that it sends without an Offer."""
         to = self.calls.to or ""
-        return address == with_secret(to, secret_in(address))
+        return address in (to, with_secret(to, secret_in(address)))
 
     async def _listen(self) -> str:
         http = self._settings.http

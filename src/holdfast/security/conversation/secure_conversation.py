@@ -160,6 +160,7 @@ class SecureConversation(Processor):
         self._form = None if version is None else _FORMS[version]
         self.abilities: tuple[Ability, ...] = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
         self._messages: ClientProtection | None = None
+        self._inlines = certificate is not None
         if certificate is not None:
             # The module needs the package cryptography, which the other form does not.
             from holdfast.security.symmetric.binding_policy import symmetric_abilities

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from holdfast.core.messages import MakeConnection
 from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import ConfigurationError, ProcessingError
 from holdfast.security.certificates import Credential, read_certificates
@@ -41,9 +42,15 @@ from holdfast.security.symmetric.protected_message import (
 from holdfast.security.username_token import check_timestamp, refused
 
 _SENT: Final = "holdfast.security.symmetric.sent"
-"""Note with what is known of a request: its answer is checked with that."""
+"""Note with what is known of a request, and of its earlier attempts: its answer is checked with that."""
 _FOUND: Final = "holdfast.security.symmetric.found"
 """Note with a decrypted answer, or with why it does not count."""
+_POLLS: Final = "holdfast.security.symmetric.polls"
+"""Note whether a request polls: what it fetches is about another request."""
+MOST_REQUESTS: Final = 1000
+"""Maximum number of requests that are remembered for their answers."""
+MOST_ATTEMPTS: Final = 8
+"""Maximum number of first attempts, and of newest attempts, that are remembered of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,33 @@ class _Sent:
 
     names: Mapping[str, bytes]
     signatures: list[str]
+
+
+class _Requests:
+    """What a source remembers of each request, by its MessageID: of its first attempts, and of its newest ones.
+
+    A service may protect a reply that it repeats with the key of the attempt that it received first, as Metro does, or
+    answer a request when it is polled. A source that was restarted knows only the attempts since then.
+    """
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, tuple[_Sent, ...]] = {}
+
+    def add(self, message_id: str | None, sent: _Sent) -> tuple[_Sent, ...]:
+        """Remember an attempt, and return what is known of the request."""
+        if not message_id:
+            return (sent,)
+        known = (*self._attempts.pop(message_id, ()), sent)
+        if len(known) > 2 * MOST_ATTEMPTS:
+            known = (*known[:MOST_ATTEMPTS], *known[-MOST_ATTEMPTS:])
+        self._attempts[message_id] = known
+        if len(self._attempts) > MOST_REQUESTS:
+            del self._attempts[next(iter(self._attempts))]
+        return known
+
+    def find(self, message_id: str | None) -> tuple[_Sent, ...]:
+        """Return what is known of a request."""
+        return self._attempts.get(message_id or "", ())
 
 
 class ClientProtection:
@@ -122,6 +156,7 @@ class ClientProtection:
         self._skew = skew
         self._clock = clock
         self._endorsing: Endorsing | None = None
+        self._requests = _Requests()
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -160,7 +195,9 @@ class ClientProtection:
                 user=user,
             )
         written, values = protect(data, context.envelope.soap, protecting, self._clock(), must_understand=True)
-        context.notes[_SENT] = _Sent(names, sorted(map(encoded, values)))
+        sent = _Sent(names, sorted(map(encoded, values)))
+        context.notes[_SENT] = self._requests.add(context.envelope.message_id, sent)
+        context.notes[_POLLS] = isinstance(context.envelope.control, MakeConnection)
         return written
 
     def _with_new_key(self, user: Token | None) -> tuple[Protecting, dict[str, bytes]]:
@@ -192,20 +229,24 @@ class ClientProtection:
         return opened.data
 
     def _open(self, context: MessageContext, data: bytes) -> Opened:
-        """Check an answer. It confirms the signature of its request, so it is neither an older one nor the request
-        itself (SOAP Message Security 1.1, section 8.5)."""
-        sent: _Sent | None = context.notes.get(_SENT)
-        if sent is None or not context.is_answer:
+        """Check an answer. It confirms the signature of an attempt of its request, so it is neither the answer to
+        another one nor the request itself (SOAP Message Security 1.1, section 8.5)."""
+        attempts: tuple[_Sent, ...] = context.notes.get(_SENT, ())
+        if not attempts or not context.is_answer:
             raise Invalid("it answers no request")
+        if context.notes.get(_POLLS):
+            attempts += self._requests.find(context.envelope.relates_to)
         secured = read_secured(data, context.envelope.soap)
         assert secured.security.timestamp is not None
         check_timestamp(secured.security.timestamp, self._clock(), self._life, self._skew)
         ciphers = {self._cipher, SAFEST}
-        sealed = check_sealed(secured, MessageKeys(sent.names), self._suite, ciphers)
+        names = {name: key for sent in attempts for name, key in sent.names.items()}
+        sealed = check_sealed(secured, MessageKeys(names), self._suite, ciphers)
         if not is_body_encrypted(sealed) and context.envelope.fault is None:
             raise Invalid("the Body is not encrypted")
         opened = open_sealed(sealed, data, context.envelope.soap, self._suite)
-        if sorted(confirmations_in(opened.message)) != sent.signatures:
+        confirmed = sorted(confirmations_in(opened.message))
+        if all(sent.signatures != confirmed for sent in attempts):
             raise Invalid("it does not confirm the signature of the request: see RequireSignatureConfirmation")
         for confirmation in opened.message.security.element.findall(SIGNATURE_CONFIRMATION):
             check_part(opened.message, confirmation, self._suite)

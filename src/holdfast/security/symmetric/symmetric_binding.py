@@ -28,6 +28,7 @@ class _Client(Processor):
     """Protects requests, each with a new key, and checks their answers."""
 
     understands = (SECURITY,)
+    _inlines = True
     owns = (SECURITY,)
     roles = ("source",)
     counterpart = "SymmetricBindingValidator"

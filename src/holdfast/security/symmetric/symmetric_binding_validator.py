@@ -102,7 +102,7 @@ class SymmetricBindingValidator(Processor):
     with HTTP 503. ``message.user`` is the user. A Sequence belongs to the user that created it.
 
     Answers leave in HTTP responses only, because a client has no certificate for which messages to its address could be
-    encrypted. Messages with attachments are neither sent nor accepted.
+    encrypted. Attachments are not sent, and received ones are in the body, as for :class:`holdfast.X509`.
 
     Args:
         certificate: A file in PEM with the destination's certificate, for an RSA key of at least 2048 bits.
@@ -127,6 +127,7 @@ class SymmetricBindingValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
+    _inlines = True
     owns = (SECURITY,)
     roles = ("destination",)
     counterpart = "SymmetricBinding"

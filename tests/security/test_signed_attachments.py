@@ -1,0 +1,153 @@
+"""Signed and encrypted messages in MTOM: the signature is over the base64, as if the message had no attachments.
+
+A proxy moves base64 of messages and answers into attachments. ``tests/interop/test_cxf_attachments.py`` has CXF.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oasis_wire import content_of
+from signers import issue
+
+import holdfast
+from holdfast.endpoint.listener_settings import Listeners
+from holdfast.endpoint.serve import Service
+from holdfast.testing.proxy import LossyProxy, Relayed, _Plan
+from holdfast.wire.attachments.references import XOP_NS
+
+OURS, SHOP = issue("CN=holdfast,O=Example"), issue("CN=shop,O=Example")
+DATA = bytes(7 * index % 256 for index in range(300))
+PLAIN = base64.b64encode(DATA).decode()
+LINES = "&#13;\n".join(PLAIN[at : at + 76] for at in range(0, len(PLAIN), 76))
+"""As WSS4J writes it before it signs it."""
+BODY = rb"<(?:\w+:)?data(?: [^>]*)?>([^<]{100,})<"
+VALUE = rb"SignatureValue>([^<]+)<"
+CIPHER = rb"CipherValue>([^<]{450,})<"
+
+
+class Packing(LossyProxy):
+    """Sends messages on in MTOM.
+
+    Args:
+        target: Where to.
+        places: What it moves into attachments.
+        change: What it does with an attachment.
+    """
+
+    def __init__(self, target: str, places: tuple[bytes, ...], change: Callable[[bytes], bytes] = bytes) -> None:
+        super().__init__(target)
+        self._places = places
+        self._change = change
+        self.moved = 0
+
+    async def _carry(self, request: bytes, plan: _Plan) -> Relayed:
+        relayed = await super()._carry(self._packed(request), plan)
+        return dataclasses.replace(relayed, response=relayed.response and self._packed(relayed.response))
+
+    def _packed(self, message: bytes) -> bytes:
+        envelope, parts = content_of(message), list[bytes]()
+        if b"Envelope" not in envelope:
+            return message
+
+        def moved(found: re.Match[bytes]) -> bytes:
+            parts.append(self._change(base64.b64decode(found[1].replace(b"&#13;", b""))))
+            include = b'<x:Include xmlns:x="%b" href="cid:%d@proxy"/>' % (XOP_NS.encode(), len(parts))
+            return found[0].replace(found[1], include)
+
+        for place in self._places:
+            envelope = re.sub(place, moved, envelope)
+        self.moved += len(parts)
+        content = b"".join(
+            b"--b\r\nContent-Type: %b\r\nContent-Transfer-Encoding: binary\r\nContent-ID: <%d@proxy>\r\n\r\n%b\r\n"
+            % (b"application/octet-stream" if number else b"application/xop+xml", number, part)
+            for number, part in enumerate([envelope, *parts])
+        )
+        head, _, _ = message.partition(b"\r\n\r\n")
+        kept = [one for one in head.split(b"\r\n") if not re.match(rb"content-|transfer-", one, re.IGNORECASE)]
+        media = b'multipart/related; type="application/xop+xml"; boundary=b; start="<0@proxy>"; start-info="text/xml"'
+        content += b"--b--\r\n"
+        told = [*kept, b"Content-Type: " + media, b"Content-Length: %d" % len(content)]
+        return b"\r\n".join(told) + b"\r\n\r\n" + content
+
+
+def processor(directory: Path, kind: str, *, ours: bool) -> holdfast.Processor:
+    own, other = (OURS, SHOP) if ours else (SHOP, OURS)
+    files, trusted = own.files(directory), other.files(directory).certificate
+    if kind == "symmetric":
+        users = holdfast.UsernameTokenValidator({"alice": "secret"})
+        if ours:
+            return holdfast.SymmetricBinding("alice", "secret", trusted)
+        return holdfast.SymmetricBindingValidator(*files, users=users)
+    if kind == "conversation":
+        users = holdfast.UsernameTokenValidator({"alice": "secret"})
+        if ours:
+            return holdfast.SecureConversation("alice", "secret", certificate=trusted)
+        return holdfast.SymmetricBindingValidator(*files, users=users, conversation=True)
+    encrypt = holdfast.Encryption() if kind == "encrypted" else None
+    return holdfast.X509(*files, trusted=trusted, encrypt=encrypt)
+
+
+@contextlib.asynccontextmanager
+async def running_destination(app: holdfast.Destination) -> AsyncIterator[str]:
+    service = Service(app, Listeners(port=0))
+    await service.start()
+    try:
+        yield service.url
+    finally:
+        await service.close(0.0)
+
+
+async def call(directory: Path, kind: str, places: tuple[bytes, ...], text: str, **options: Any) -> Any:
+    """Call a service through the proxy, and return what its handler got, the reply and the proxy."""
+    got: list[holdfast.Message] = []
+    service = holdfast.Destination(":memory:", processors=[processor(directory, kind, ours=False)])
+
+    async def handle(message: holdfast.Message) -> bytes:
+        got.append(message)
+        return message.body_bytes
+
+    service.on("urn:shop/order")(handle)
+    processors, versions = [processor(directory, kind, ours=True)], holdfast.Versions("1.1", "2005/08", "1.1")
+    async with (
+        running_destination(service) as url,
+        Packing(url, places, **options) as proxy,
+        holdfast.Source(proxy.url, ":memory:", processors=processors, versions=versions) as source,
+    ):
+        body = f"<order xmlns='urn:shop'><data>{text}</data></order>"
+        reply = await source.request(body, action="urn:shop/order", timeout=240)
+        return got, reply, proxy
+
+
+@pytest.mark.parametrize(
+    ("kind", "places", "text"),
+    [
+        ("signed", (BODY,), PLAIN),
+        ("signed", (BODY, VALUE), LINES),
+        ("encrypted", (VALUE, CIPHER), PLAIN),
+        ("symmetric", (CIPHER,), PLAIN),
+        ("conversation", (CIPHER,), PLAIN),
+    ],
+    ids=["signed", "signed as WSS4J does", "encrypted", "symmetric", "conversation"],
+)
+async def test_a_signature_is_over_the_base64_of_attachments(
+    tmp_path: Path, kind: str, places: tuple[bytes, ...], text: str
+) -> None:
+    (message,), reply, proxy = await call(tmp_path, kind, places, text)
+    assert proxy.moved >= 2, "of the request and of the reply"
+    for one in (message, reply):
+        assert one.attachments == ()
+        assert base64.b64decode(one.body[0].text) == DATA
+
+
+@pytest.mark.parametrize("kind", ["signed"])
+async def test_a_changed_attachment_reaches_no_handler(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
+        await call(tmp_path, kind, (BODY,), PLAIN, change=lambda data: data[:-1] + b"!")
