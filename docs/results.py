@@ -243,28 +243,27 @@ _SETUP = FIELDS.index("setup") - 1
 _SCRIPTED = "no test: a scripted peer of Holdfast's own sends it"
 _NO_LISTENER = "no test: the client in the tests has no listener"
 _NO_POLLS = "cannot: it has no MakeConnection"
-_UNCHOSEN = "no test here: its matrix has secure conversations, with losses by chance"
+_NO_NAME = "cannot: its client does not name its token in CreateSequence, and its service refuses UsesSequenceSTR"
+_OFFERED_ONLY = "cannot: its service replies only in a Sequence that was offered"
+_TO_ITSELF = "cannot: its service sends the CreateSequence for its replies to itself; its client gets none"
 NO_TEST = {
-    "1.2": dict.fromkeys(("CXF", "Metro", "Sandesha2", "WCF"), _SCRIPTED),
+    "1.2": dict.fromkeys(("CXF", "Metro", "Sandesha2"), _SCRIPTED),
     "1.3": dict.fromkeys(("CXF", "Metro", "Sandesha2", "WCF"), _SCRIPTED),
-    "1.4": {"Metro": _NO_LISTENER, "WCF": _NO_LISTENER},
-    "2.1": {"Metro": _NO_LISTENER, "WCF": _NO_LISTENER},
+    "1.4": {"WCF": _NO_LISTENER},
+    "2.1": {"WCF": _NO_LISTENER},
     "2.2": {
-        "CXF": "cannot: without an Offer, its client with a listener receives no replies",
-        "Metro": _NO_LISTENER,
-        "Sandesha2": "no test: the client in the tests always offers",
+        "CXF": _TO_ITSELF,
+        "Metro": _OFFERED_ONLY,
         "WCF": _NO_LISTENER,
     },
     "3.1": {"CXF": _NO_POLLS, "WCF": _NO_POLLS},
     "4.1": {
-        "CXF": _UNCHOSEN,
-        "Metro": _UNCHOSEN,
+        "CXF": _NO_NAME,
         "Sandesha2": "no test: the tests have it without WS-Security",
-        "WCF": _UNCHOSEN,
     },
     "4.2": {
         "CXF": _NO_POLLS,
-        "Metro": "no test: the tests have its polls without WS-Security",
+        "Metro": "cannot: its client does not secure its polls, and its service not the answers to them",
         "Sandesha2": "no test: the tests have it without WS-Security",
         "WCF": _NO_POLLS,
     },

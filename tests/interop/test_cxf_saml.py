@@ -25,6 +25,7 @@ from java_contract import (
 )
 from java_peer import JavaPeer
 from java_signers import CXF, OTHER, OURS, call_through_losses, refuse_cxf, send_through_losses
+from java_signers import every_version as some_versions
 from java_stacks import cxf as words
 from saml import AUDIENCE, ISSUER, signed, unsigned
 from waiting import until
@@ -161,7 +162,7 @@ async def test_a_broker_between_two_cxf_has_assertions_on_each_leg(
 
 
 @pytest.mark.nightly
-@every_version
+@some_versions
 @both_kinds
 @cell(role="source", pattern="request/reply", service="slow")
 async def test_a_slow_cxf_service_answers_every_request_with_an_assertion(
@@ -176,7 +177,7 @@ async def test_a_slow_cxf_service_answers_every_request_with_an_assertion(
 
 
 @pytest.mark.nightly
-@every_version
+@some_versions
 @both_kinds
 @pytest.mark.parametrize("milliseconds", [0, SLOW])
 @cell(role="source", setup="listener", pattern="request/reply", network=LOSS)
@@ -196,7 +197,7 @@ async def test_a_source_with_assertions_and_a_listener_gets_every_reply(
 
 
 @pytest.mark.nightly
-@every_version
+@some_versions
 @both_kinds
 @cell(role="destination", setup="listener", pattern="request/reply", service="slow")
 async def test_a_slow_handler_answers_a_cxf_client_with_assertions_and_a_listener(

@@ -26,8 +26,6 @@ from holdfast.wire.attachments.references import XOP_NS
 OURS, SHOP = issue("CN=holdfast,O=Example"), issue("CN=shop,O=Example")
 DATA = bytes(7 * index % 256 for index in range(300))
 PLAIN = base64.b64encode(DATA).decode()
-LINES = "&#13;\n".join(PLAIN[at : at + 76] for at in range(0, len(PLAIN), 76))
-"""As WSS4J writes it before it signs it."""
 BODY = rb"<(?:\w+:)?data(?: [^>]*)?>([^<]{100,})<"
 VALUE = rb"SignatureValue>([^<]+)<"
 CIPHER = rb"CipherValue>([^<]{450,})<"
@@ -58,7 +56,7 @@ class Packing(LossyProxy):
             return message
 
         def moved(found: re.Match[bytes]) -> bytes:
-            parts.append(self._change(base64.b64decode(found[1].replace(b"&#13;", b""))))
+            parts.append(self._change(base64.b64decode(found[1])))
             include = b'<x:Include xmlns:x="%b" href="cid:%d@proxy"/>' % (XOP_NS.encode(), len(parts))
             return found[0].replace(found[1], include)
 
@@ -105,7 +103,7 @@ async def running_destination(app: holdfast.Destination) -> AsyncIterator[str]:
         await service.close(0.0)
 
 
-async def call(directory: Path, kind: str, places: tuple[bytes, ...], text: str, **options: Any) -> Any:
+async def call(directory: Path, kind: str, places: tuple[bytes, ...], **options: Any) -> Any:
     """Call a service through the proxy, and return what its handler got, the reply and the proxy."""
     got: list[holdfast.Message] = []
     service = holdfast.Destination(":memory:", processors=[processor(directory, kind, ours=False)])
@@ -121,26 +119,26 @@ async def call(directory: Path, kind: str, places: tuple[bytes, ...], text: str,
         Packing(url, places, **options) as proxy,
         holdfast.Source(proxy.url, ":memory:", processors=processors, versions=versions) as source,
     ):
-        body = f"<order xmlns='urn:shop'><data>{text}</data></order>"
+        body = f"<order xmlns='urn:shop'><data>{PLAIN}</data></order>"
         reply = await source.request(body, action="urn:shop/order", timeout=240)
         return got, reply, proxy
 
 
 @pytest.mark.parametrize(
-    ("kind", "places", "text"),
+    ("kind", "places"),
     [
-        ("signed", (BODY,), PLAIN),
-        ("signed", (BODY, VALUE), LINES),
-        ("encrypted", (VALUE, CIPHER), PLAIN),
-        ("symmetric", (CIPHER,), PLAIN),
-        ("conversation", (CIPHER,), PLAIN),
+        ("signed", (BODY,)),
+        ("signed", (BODY, VALUE)),
+        ("encrypted", (VALUE, CIPHER)),
+        ("symmetric", (CIPHER,)),
+        ("conversation", (CIPHER,)),
     ],
     ids=["signed", "signed as WSS4J does", "encrypted", "symmetric", "conversation"],
 )
 async def test_a_signature_is_over_the_base64_of_attachments(
-    tmp_path: Path, kind: str, places: tuple[bytes, ...], text: str
+    tmp_path: Path, kind: str, places: tuple[bytes, ...]
 ) -> None:
-    (message,), reply, proxy = await call(tmp_path, kind, places, text)
+    (message,), reply, proxy = await call(tmp_path, kind, places)
     assert proxy.moved >= 2, "of the request and of the reply"
     for one in (message, reply):
         assert one.attachments == ()
@@ -150,4 +148,4 @@ async def test_a_signature_is_over_the_base64_of_attachments(
 @pytest.mark.parametrize("kind", ["signed"])
 async def test_a_changed_attachment_reaches_no_handler(tmp_path: Path, kind: str) -> None:
     with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
-        await call(tmp_path, kind, (BODY,), PLAIN, change=lambda data: data[:-1] + b"!")
+        await call(tmp_path, kind, (BODY,), change=lambda data: data[:-1] + b"!")

@@ -23,7 +23,6 @@ from holdfast.settings import brief_value
 from holdfast.wire import as_utf8
 from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
 from holdfast.wire.attachments.references import (
-    INCLUDE,
     check_references,
     extracted,
     has_includes,
@@ -378,10 +377,8 @@ def json_line(line: Mapping[str, Any], attachments: Iterable[Attachment]) -> Ite
     yield b"}\n" if is_first else b"]}\n"
 
 
-def inline_attachments(
-    body: etree._Element, attachments: Iterable[Attachment], *, has_lines: bool = False
-) -> etree._Element:
-    """Replace each ``xop:Include`` in a body by the attachment that it names, in base64; see :func:`inlined`."""
+def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) -> etree._Element:
+    """Replace each ``xop:Include`` in a body by the attachment that it names, in base64."""
     by_name = {one.content_id: one for one in attachments}
 
     def content_of(name: str) -> bytes:
@@ -389,14 +386,13 @@ def inline_attachments(
             raise missing_part(name)
         return by_name[name].read()
 
-    return inlined(body, content_of, has_lines=has_lines)
+    return inlined(body, content_of)
 
 
 def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | None:
     """Return an envelope with each ``xop:Include`` replaced by the attachment that it names, in base64.
 
-    What a signature covers is the base64 (XOP 1.0 section 5). WSS4J has lines in it, as in MIME; of all senders, it
-    alone moves parts of the Security header into attachments.
+    A signature is over the base64 (XOP 1.0 section 5). WSS4J moves values of the Security header into attachments, too.
 
     Args:
         root: The envelope, as received.
@@ -417,7 +413,4 @@ def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | N
     if size > limits.max_bytes:
         told = f"the message with its attachments in base64 has {size} bytes, but the limit is {limits.max_bytes}"
         raise LimitExceeded(told)
-    envelope = parse_element(data)
-    has_lines = envelope.find(f"{{*}}Header/{{*}}Security//{{{INCLUDE}") is not None
-    whole = inline_attachments(envelope, found, has_lines=has_lines)
-    return etree.tostring(whole, encoding="utf-8", xml_declaration=False)
+    return etree.tostring(inline_attachments(parse_element(data), found), encoding="utf-8", xml_declaration=False)

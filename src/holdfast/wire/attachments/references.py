@@ -15,8 +15,6 @@ from holdfast.exceptions import EnvelopeError
 XOP_NS = "http://www.w3.org/2004/08/xop/include"
 INCLUDE = f"{XOP_NS}}}Include"
 _NS = XOP_NS.encode()
-MIME_LINE = 76
-"""Characters of a line of base64 (RFC 2045, section 6.8)."""
 
 
 def has_includes(content: bytes) -> bool:
@@ -159,20 +157,12 @@ def extracted(body: etree._Element, contents: Iterable[bytes]) -> list[tuple[str
     return found
 
 
-def inlined(body: etree._Element, content_of: Callable[[str], bytes], *, has_lines: bool = False) -> etree._Element:
-    """Replace each ``xop:Include`` below an element by the content of its part in base64 (XOP 1.0 section 3.2).
-
-    Args:
-        body: The element.
-        content_of: Returns the content of a part.
-        has_lines: Whether the base64 has the lines of MIME, which XOP forbids.
-    """
+def inlined(body: etree._Element, content_of: Callable[[str], bytes]) -> etree._Element:
+    """Replace each ``xop:Include`` below an element by the content of its part in base64 (XOP 1.0 section 3.2)."""
     for include in list(body.iter("{" + XOP_NS + "}Include")):
         parent = include.getparent()
         if parent is not None:
             text = b64encode(content_of(content_id_of(include.get("href", "")))).decode()
-            if has_lines:
-                text = "\r\n".join(text[at : at + MIME_LINE] for at in range(0, len(text), MIME_LINE))
             parent.remove(include)
             parent.text = text
     return body
