@@ -392,7 +392,7 @@ def inline_attachments(body: etree._Element, attachments: Iterable[Attachment]) 
 def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | None:
     """Return an envelope with each ``xop:Include`` replaced by the attachment that it names, in base64.
 
-    A signature is over the base64 (XOP 1.0 section 5). WSS4J moves values of the Security header into attachments, too.
+    A signature is over the base64 (XOP 1.0 section 3.2). WSS4J also moves values of the Security header.
 
     Args:
         root: The envelope, as received.
