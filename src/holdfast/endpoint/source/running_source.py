@@ -192,10 +192,11 @@ class RunningSource:
             engine.check()
 
     def _is_the_service(self, address: str) -> bool:
-        """Whether an address is the service's own, with a secret if it answers polls: for acknowledgements of replies
-        that it sends without an Offer."""
+        """Whether an address is the service's own, for acknowledgements of replies that it sends without an Offer. If
+        the source polls for these, the address has a secret, and only the answers to polls bring one."""
         to = self.calls.to or ""
-        return address in (to, with_secret(to, secret_in(address)))
+        listens = self._settings.http.listen is not None
+        return address == (to if listens else with_secret(to, secret_in(address)))
 
     async def _listen(self) -> str:
         http = self._settings.http
