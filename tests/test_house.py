@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "demo").rglob("*.py")])
@@ -29,8 +32,21 @@ def lines_matching(pattern: str, paths: list[Path]) -> list[str]:
     ]
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a module, itself first. To read all modules takes two seconds, and many tests do."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_nodes() -> Iterator[None]:
+    """Millions of objects would cost each collection of garbage of the tests that follow."""
+    yield
+    nodes.cache_clear()
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -78,7 +94,7 @@ def test_endpoints_read_and_write_envelopes_in_one_place_only() -> None:
     }
     found: dict[str, set[str]] = {name: set() for name in places}
     for path in [path for path in SOURCES if "endpoint" in path.parts]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in past, f"{path} imports {node.module}"
                 for name in node.names:
@@ -150,7 +166,7 @@ def test_no_constructor_has_more_arguments_than_can_be_kept_in_mind() -> None:
     """Dataclasses of settings and records are not constructors in this sense."""
     too_many = set()
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 for one in node.body:
                     if isinstance(one, ast.FunctionDef) and one.name == "__init__":
@@ -180,7 +196,7 @@ def test_every_module_with_code_says_what_it_owns() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in SOURCES
-        if (tree := ast.parse(path.read_text(encoding="utf-8"))).body and ast.get_docstring(tree) is None
+        if isinstance(tree := nodes(path)[0], ast.Module) and tree.body and ast.get_docstring(tree) is None
     ]
     assert not silent, "\n".join(silent)
 
@@ -215,11 +231,10 @@ HUBS = {"holdfast.core.sending.context", "holdfast.simulation.world"}
 
 def imported(path: Path, modules: set[str]) -> set[str]:
     """The modules that a module imports, at the start, in functions and for types; of types, none from a hub."""
-    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-    for_types = [one for one in nodes if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
+    for_types = [one for one in nodes(path) if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
     typed = {id(one) for block in for_types for one in block.body}
     found: set[str] = set()
-    for one in nodes:
+    for one in nodes(path):
         names = [name.name for name in one.names] if isinstance(one, ast.Import | ast.ImportFrom) else []
         if isinstance(one, ast.ImportFrom):
             names = [f"{one.module}.{name}" if f"{one.module}.{name}" in modules else str(one.module) for name in names]
@@ -245,7 +260,7 @@ def decides(path: Path) -> bool:
     """Whether a function of the module has a branch."""
     return any(
         isinstance(node, BRANCHES)
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for function in nodes(path)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
     )
@@ -280,7 +295,7 @@ def test_no_error_is_swallowed_whole() -> None:
     swallowed = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.ExceptHandler)
         and (node.type is None or (isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}))
         and all(isinstance(statement, ast.Pass) for statement in node.body)
@@ -303,7 +318,7 @@ def test_who_minds_what_cannot_be_decoded_minds_what_nests_too_deeply() -> None:
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
         decoders = set(re.findall(r"^(\w+) = msgspec\.\w+\.Decoder\(.*\)\.decode$", text, re.MULTILINE))
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(path):
             if not isinstance(node, ast.Try) or not node.handlers:
                 continue
             if any(_reads_others(one, decoders) for part in node.body for one in ast.walk(part)):
@@ -380,7 +395,7 @@ def test_a_sentence_that_goes_on_after_the_text_of_another_has_one_punctuation_m
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in (ROOT / "src").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.JoinedStr)
         for name in _doubled(node)
     ]
@@ -395,7 +410,7 @@ KEYWORDS = ("wsdl", "sessions", "floor", "first", "backoff")
 def test_a_remedy_begins_like_a_sentence_or_with_a_command() -> None:
     wrong = []
     for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             is_assigned = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "remedy"
             if not is_assigned and not (isinstance(node, ast.keyword) and node.arg == "remedy"):
                 continue
