@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+from quick_spark import FLAGS, QUICK_JAVA
+
 _JAVA = 17
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _MAVEN_SECONDS = 240
@@ -115,9 +117,10 @@ def _make(directory: Path, fill: Callable[[Path], None]) -> None:
 def _copy_jars(pom: Path, directory: Path) -> None:
     command = ["mvn", "-B", "-q", "-Dstyle.color=never", "-f", str(pom), _COPY]
     command += [f"-DoutputDirectory={directory}", "-DincludeScope=runtime"]
+    quickly = {**os.environ, "MAVEN_OPTS": QUICK_JAVA}
     try:
         told = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_MAVEN_SECONDS
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_MAVEN_SECONDS, env=quickly
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"Maven did not bring the jars within {_MAVEN_SECONDS} s") from error
@@ -128,7 +131,17 @@ def _copy_jars(pom: Path, directory: Path) -> None:
 
 
 def _compile(sources: list[Path], jars: Path, directory: Path) -> None:
-    command = ["javac", "--release", str(_JAVA), "-nowarn", "-d", str(directory), "-cp", f"{jars}/*"]
+    command = [
+        "javac",
+        *[f"-J{flag}" for flag in FLAGS],
+        "--release",
+        str(_JAVA),
+        "-nowarn",
+        "-d",
+        str(directory),
+        "-cp",
+        f"{jars}/*",
+    ]
     told = subprocess.run([*command, *map(str, sources)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if told.returncode:
         raise RuntimeError(f"compiling the peer failed:\n{told.stdout[-4000:]}")
