@@ -193,6 +193,16 @@ def _shown(value: object, kinds: tuple[Any, ...]) -> str:
     return f"of the type {type(value).__name__}"
 
 
+def hints_of(cls: type[Any]) -> Mapping[str, Any]:
+    """Return field -> annotation of a settings class."""
+    return _evaluated(cls)  # type: ignore[arg-type] # a class can be hashed
+
+
+@cache  # to evaluate the annotations of a class takes longer than to read all its fields
+def _evaluated(cls: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
 def unit_of(hint: Any) -> Unit | None:
     """Return the unit in an annotation, None without one."""
     return next((one for one in _metadata(hint) if isinstance(one, Unit)), None)
@@ -201,7 +211,7 @@ def unit_of(hint: Any) -> Unit | None:
 def values_of(cls: type[Any], name: str) -> str:
     """Describe the valid values of a field in words, with their unit and bounds."""
     kinds, bounds = _annotated(cls)[name]  # type: ignore[arg-type] # a class can be hashed
-    unit = unit_of(get_type_hints(cls, include_extras=True)[name])
+    unit = unit_of(hints_of(cls)[name])
     # Every time has that limit, and no setting comes near it.
     told = _told(kinds, bounds.least, None if bounds.most == MOST_SECONDS else bounds.most)
     return f"{told} ({unit.value})" if unit in (Unit.SECONDS, Unit.BYTES) else told

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from holdfast.broker.config import BrokerConfig
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.values import Kind, Secret
-from holdfast.settings import Unit
+from holdfast.settings import Unit, hints_of
 from holdfast.store.address import is_sql
 
 _FILES = ("the path of a file", "a directory")
@@ -109,7 +109,7 @@ def what_nodes_share(config: BrokerConfig) -> dict[str, str]:
 
 def _shared(value: Any) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        hints = get_type_hints(type(value), include_extras=True)
+        hints = hints_of(type(value))
         return [
             (field.name, _named_files(content) if _names_files(hints[field.name]) else _shared(content))
             for field in fields(value)

@@ -9,14 +9,14 @@ import signal
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.client.option_types import LARGEST, Count
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import ClientTLS, ServerTLS
-from holdfast.settings import Unit, bounds_of, meaning_of, unit_of
+from holdfast.settings import Unit, bounds_of, hints_of, meaning_of, unit_of
 
 if TYPE_CHECKING:
     from holdfast.endpoint.destination.destination import Destination
@@ -49,7 +49,7 @@ def setting_option(cls: type[Any], field: str, *option: str, before: str = "", *
         more: Further arguments of ``click.option``.
     """
     default = next(one.default for one in fields(cls) if one.name == field)
-    bounds, unit = bounds_of(cls, field), unit_of(get_type_hints(cls, include_extras=True)[field])
+    bounds, unit = bounds_of(cls, field), unit_of(hints_of(cls)[field])
     if unit is Unit.FILE:
         more["type"] = click.Path(exists=True, dir_okay=False)
     elif isinstance(default, int):

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from holdfast.config.lines import KeyLines, KeyPath
 from holdfast.config.unreadable import partial_table, unread_table
@@ -36,7 +36,7 @@ from holdfast.config.values import (
 )
 from holdfast.core.policy import Assurance
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
-from holdfast.settings import Unit, misfit, nearest, suggestion, unit_of, values_of
+from holdfast.settings import Unit, hints_of, misfit, nearest, suggestion, unit_of, values_of
 
 MAX_FILE = 4 * 1024 * 1024
 """Maximum number of bytes of a configuration file."""
@@ -167,7 +167,7 @@ class TableReading:
         said: Table = {}
         unread: set[str] = set()
         known = {one.name: one for one in fields(cls) if not (called and one.name == "name")}
-        hints = get_type_hints(cls, include_extras=True)
+        hints = hints_of(cls)
         for name, value in table.items():
             here = (*path, name)
             if name not in known:
@@ -340,7 +340,7 @@ _OF_TYPE = {bool: FLAG, str: TEXT, Assurance: ASSURANCE}
 @cache
 def kind_of(cls: type[Any], name: str) -> Kind | None:
     """Return the kind of a field's values, for a list or a mapping that of one; None if they are tables."""
-    hint = get_type_hints(cls, include_extras=True)[name]
+    hint = hints_of(cls)[name]
     (member,) = (one for one in _members(hint) if one is not NoneType)
     if get_origin(member) is tuple:
         member = get_args(member)[0]
@@ -363,7 +363,7 @@ def kind_of(cls: type[Any], name: str) -> Kind | None:
 def told_values(cls: type[Any], name: str) -> str | None:
     """Describe the values of a field as the reference page does; None if they are tables."""
     kind = kind_of(cls, name)  # type: ignore[arg-type] # a class can be hashed
-    origins = {get_origin(one) for one in _members(get_type_hints(cls, include_extras=True)[name])}
+    origins = {get_origin(one) for one in _members(hints_of(cls)[name])}
     if kind is None:
         return None
     if Mapping in origins:
