@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from quick_spark import quick_spark
 
 from holdfast.exceptions import ConfigurationMistakes
 from holdfast.pipeline.mediation.definition import sql_syntax
@@ -21,8 +22,11 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "mediation"
 
 @pytest.fixture(scope="module")
 def parser() -> Iterator[Any]:
-    with sql_syntax._parsing() as parser:
-        yield parser
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in quick_spark().items():
+            patch.setenv(name, value)
+        with sql_syntax._parsing() as parser:
+            yield parser
 
 
 @pytest.fixture
