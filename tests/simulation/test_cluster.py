@@ -18,7 +18,7 @@ import log_world
 import pytest
 import small_leases
 from cluster_engines import Log, Table
-from cluster_world import WorkerNode, World
+from cluster_world import Worker, WorkerNode, World
 from lease_world import Broken
 
 from holdfast.core.events import Transmit
@@ -82,8 +82,19 @@ def test_a_late_copy_of_a_create_sequence_may_be_refused_once_its_sequence_has_e
         world.run_until(world.now + 5.0)
 
 
-def test_a_late_copy_of_a_create_sequence_at_the_end_of_a_run_with_faults() -> None:
-    World(71619, Log).run()
+@pytest.mark.parametrize(
+    ("seed", "engine"),
+    [(71619, Log), (79409, Log), (86231, Log)],
+    ids=["a late CreateSequence", "requests during recovery", "a late acknowledgement"],
+)
+def test_what_nodes_may_do_is_not_called_broken(seed: int, engine: type[Table] | type[Log]) -> None:
+    World(seed, engine).run()
+
+
+def test_a_worker_accepts_nothing_before_it_knows_what_an_earlier_owner_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "is_serving", property(lambda worker: worker.is_open))
+    with pytest.raises(AssertionError, match="urn:source:2"):
+        World(79409, Log).run()
 
 
 def test_the_worlds_notice_a_repeated_create_sequence_that_is_taken_as_new(monkeypatch: pytest.MonkeyPatch) -> None:

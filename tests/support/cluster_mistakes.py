@@ -25,7 +25,7 @@ class ArmsTimersBeforeItsClaim(Worker):
             self.go_on()
 
     def opened(self) -> None:
-        self.is_serving = True
+        self.is_open = True
         self.go_on()
         if self.node.store.pending:
             self.batch_taken(self.node)

@@ -233,7 +233,7 @@ class Worker(Desk):
         super().__init__(world, world.skews[process])
         self.process, self.partition = process, partition
         self.name = f"{process.name}/{partition}"
-        self.is_serving = self.is_over = self.is_committing = False
+        self.is_open = self.is_over = self.is_committing = False
         self.waiting: list[Request] = []
         self.node = WorkerNode(partition, self.name, world.setup, self, world.build)  # type: ignore[arg-type]
         self.client = world.engines[partition].client(self)
@@ -253,8 +253,13 @@ class Worker(Desk):
 
     def opened(self) -> None:
         self.start()
-        self.is_serving = True
+        self.is_open = True
         self.go_on()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it accepts requests: only after it has read what an earlier owner may have sent."""
+        return self.is_open and self.node.is_listening
 
     def go_on(self) -> None:
         if not self.is_over:
@@ -310,7 +315,7 @@ class Worker(Desk):
 
     def end(self, status: int | None) -> None:
         """End, and answer who waits; None: their connections break."""
-        self.is_over, self.is_serving = True, False
+        self.is_over, self.is_open = True, False
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             if status is None:
@@ -725,6 +730,8 @@ class World(LeaseWorld):
             raise Broken(f"{worker.name} speaks before its claim")
         if envelope is None:
             return
+        if isinstance(envelope.control, TerminateSequence):
+            self.left_returns.add(envelope.control.identifier)
         for acknowledgement in envelope.acknowledgements:
             number = worker_of(acknowledgement.identifier)
             disk = self.disks[worker.partition if number is None else number]
