@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient
 from maven_build import fetch
+from quick_spark import FLAGS
 
 from holdfast.testing.ports import free_ports
 
@@ -26,8 +27,7 @@ PATIENCE = 240.0
 _JAVA = (
     "java",
     "-Xmx384m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
+    *FLAGS,
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 _PROPERTIES = """\
