@@ -144,6 +144,14 @@ WRONG: list[tuple[str, Any]] = [
     ("gYear", 2026.0),
     ("gYear", True),
     ("gYearMonth", 2026),
+    ("gYearMonth", (2026, 2)),
+    ("gMonthDay", (2, "3", None)),
+    ("gYear", (2026, "Z")),
+    ("gDay", ()),
+    ("float", 1e300),
+    ("float", "3.5e38"),
+    ("double", 10**400),
+    ("double", Decimal("-1e309")),
     ("dateTime", 12),
     ("time", 12),
     ("date", 12),
@@ -196,6 +204,37 @@ def wherever(value: Any, right: Any) -> Iterator[tuple[dict[str, Any], str]]:
 def test_every_type_of_xml_schema_is_tried() -> None:
     known = {cls._default_qname.localname for cls in builtins._types} - {"anyType", "anySimpleType"}
     assert known - ONE_TO_A_DOCUMENT == set(VALUES)
+
+
+ODD = [
+    (),
+    (1,),
+    (1, 2),
+    (None, None),
+    ("a", None),
+    [],
+    {},
+    {"a": 1},
+    b"x",
+    object(),
+    True,
+    -1,
+    1e300,
+    "\ud800",
+    "x",
+    range(3),
+]
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_whatever_a_value_is_its_refusal_names_the_field(kind: str) -> None:
+    schema = PLACES.format(f"xs:{kind}")
+    for value in ODD:
+        try:
+            written(schema, {"inner": {"one": value}})
+        except EnvelopeError as error:
+            message = error.message.removeprefix("The values for the operation Do do not fit the WSDL")
+            assert message.startswith((": inner.one", ". Element 'one'")), (value, message)
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -303,7 +342,13 @@ def test_values_of_other_kinds_of_types_arrive_too(field: str, value: Any, arriv
         ("places", [{}, None], "places[1] is None"),
         ("places", [{"street": ("a",)}], "places[0].street takes text"),
         ("place", {"streets": "a"}, "streets"),
-        ("place", ("a", "b"), "place.street takes text"),
+        ("place", ("a", "b"), "place takes a dict of its fields (street), not a value of the type tuple"),
+        ("place", "a", "place takes a dict of its fields (street), not 'a'"),
+        ("place", 7, "place takes a dict"),
+        ("place", [], "place takes a dict"),
+        ("place", [{}], "place takes a dict"),
+        ("place", etree.Element("street"), "place takes a dict"),
+        ("places", [{}, "a"], "places[1] takes a dict"),
         ("words", iter("ab"), "words takes a list"),
         ("places", iter([{}]), "places takes a list"),
         ("places", {"street": {"a": 1}}, "places.street takes text"),
@@ -319,6 +364,13 @@ def test_wrong_values_of_other_kinds_are_refused_too(field: str, value: Any, say
     with pytest.raises(EnvelopeError) as caught:
         written(OTHERS, {field: value})
     assert says in caught.value.message
+
+
+@pytest.mark.parametrize("value", [7, "a", [1, 2], (1, "2")])
+def test_a_reply_of_several_fields_is_not_made_of_one_value(value: Any) -> None:
+    made = contract(OTHERS)
+    with pytest.raises(EnvelopeError, match=r"The reply of Do takes a dict of its fields \(words, either, "):
+        made.reply(made.operation("Do"), value)
 
 
 def test_what_a_schema_has_as_a_default_arrives() -> None:
@@ -509,3 +561,32 @@ def test_zeros_are_no_digits_that_are_lost() -> None:
 def test_a_duration_with_months_and_too_many_digits_is_refused() -> None:
     with pytest.raises(EnvelopeError, match=r"one: Python cannot hold the value 'P1MT0\.1234567S'"):
         read(PLACES.format("xs:duration"), b'<In xmlns="urn:v"><one>P1MT0.1234567S</one></In>')
+
+
+MOMENTS = """
+<xs:element name="In"><xs:complexType><xs:sequence>
+  <xs:element name="day" type="xs:date" minOccurs="0"/><xs:element name="number" type="xs:int" minOccurs="0"/>
+</xs:sequence><xs:attribute name="at" type="xs:dateTime"/></xs:complexType></xs:element>
+"""
+
+
+def test_a_refusal_does_not_blame_the_spaces_around_another_value() -> None:
+    with pytest.raises(EnvelopeError, match="Element 'number': 'x' is not a valid value"):
+        read(MOMENTS, b'<In xmlns="urn:v"><day> 2024-02-29 </day><number>x</number></In>')
+
+
+def test_spaces_around_a_time_in_an_attribute_do_not_change_it() -> None:
+    found = read(MOMENTS, b'<In xmlns="urn:v" at=" 2024-02-29T00:00:00 "/>')
+    assert found["at"] == datetime.datetime(2024, 2, 29)
+
+
+def test_a_nil_structure_is_none_also_if_its_type_has_attributes_with_defaults() -> None:
+    schema = """<xs:element name="In"><xs:complexType><xs:sequence>
+      <xs:element name="order" nillable="true" type="v:Order"/></xs:sequence></xs:complexType></xs:element>
+    <xs:complexType name="Order"><xs:sequence><xs:element name="number" type="xs:int"/></xs:sequence>
+      <xs:attribute name="urgent" type="xs:boolean" default="false"/><xs:anyAttribute processContents="lax"/>
+    </xs:complexType>"""
+    start = b'<In xmlns="urn:v" xmlns:i="http://www.w3.org/2001/XMLSchema-instance"><order i:nil="true"'
+    assert read(schema, start + b"/></In>") == {"order": None}
+    assert read(schema, start + b' urgent="1"/></In>')["order"]["urgent"] is True
+    assert read(schema, b'<In xmlns="urn:v"><order><number>1</number></order></In>')["order"]["urgent"] is False

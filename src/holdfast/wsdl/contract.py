@@ -29,13 +29,13 @@ from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions
 from holdfast.wsdl.defects import first_defect, unusable_operations
 from holdfast.wsdl.documents import SCHEMA, Documents
-from holdfast.wsdl.fields import TYPE, as_field
+from holdfast.wsdl.fields import TYPE, as_field, drop_defaults, is_nil
 from holdfast.wsdl.groups import parts
 from holdfast.wsdl.schemas import BodySchema
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
 from holdfast.wsdl.substitutes import DerivedTypes, Substitutes, SubstitutionGroups
-from holdfast.wsdl.values import parsed, prepared
+from holdfast.wsdl.values import check_one_value, parsed, prepared
 from holdfast.wsdl.zeep_documents import ZeepDocuments
 
 _CHOICE = re.compile(r"(?:\{.*?\})?(\w+)\(\) got an unexpected keyword argument ('.*?')\. Signature: `(.*)`", re.DOTALL)
@@ -223,6 +223,7 @@ class Contract:
         elif len(known) == 1:
             arguments, values = (), {known[0]: value}
         else:
+            check_one_value(operation.output, value, f"The reply of {operation.name}")
             arguments, values = (value,), {}
         return self._write(f"the reply of {operation.name}", operation.output, arguments, values)
 
@@ -346,7 +347,10 @@ class Contract:
         return self._value(element, found, is_json=is_json)
 
     def _value(self, element: Any, found: etree._Element, *, is_json: bool = False) -> Any:
+        nil = [one for one in found.iter(etree.Element) if is_nil(one)]
         self._check(found)
+        for one in nil:
+            drop_defaults(one)
         try:
             return parsed(element, found, self._document.types, is_json=is_json)
         except EnvelopeError as error:

@@ -86,6 +86,12 @@ def is_nil(element: etree._Element) -> bool:
     return _says_nil(element) and not set(element.attrib) - _OF_INSTANCE
 
 
+def drop_defaults(element: etree._Element) -> None:
+    """Remove the attributes that the schema has added to a nil element that had none."""
+    for name in set(element.attrib) - _OF_INSTANCE:
+        del element.attrib[name]
+
+
 def _says_nil(element: etree._Element) -> bool:
     return element.get(NIL, "").strip() in ("true", "1")
 

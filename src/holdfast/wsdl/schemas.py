@@ -55,9 +55,9 @@ class BodySchema:
         with self._lock:
             if self._schema.validate(element):
                 return
-            reasons = [_NAMESPACES.sub("", entry.message) for entry in self._schema.error_log]
             if _strip_refused(element, self._schema.error_log) and self._schema.validate(element):
                 return
+            reasons = [_NAMESPACES.sub("", entry.message) for entry in self._schema.error_log]
         reason = reasons[0] if reasons else f"{etree.QName(element).localname} is not valid"
         raise EnvelopeError(reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…")
 
@@ -71,7 +71,15 @@ def _strip_refused(element: etree._Element, errors: Any) -> bool:
     ]
     for one, text in texts:
         one.text = text.strip()
-    return bool(texts)
+    attributes = [
+        (one, name, text)
+        for one in element.iter(etree.Element)
+        for name, text in one.items()
+        if text.strip() != text and f"Element '{one.tag!s}', attribute '{name!s}': '{text}'" in starts
+    ]
+    for one, name, text in attributes:
+        one.set(name, text.strip())
+    return bool(texts or attributes)
 
 
 class _Collected(etree.Resolver):

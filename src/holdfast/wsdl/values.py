@@ -41,6 +41,14 @@ _TEXTS = (str, *_NUMBERS, uuid.UUID)
 _BYTES = (bytes, bytearray, memoryview)
 _BOOLEANS = (True, False, "true", "false", "1", "0")
 _ONE_NUMBER = (builtins.gYear, builtins.gMonth, builtins.gDay)
+_PARTS: dict[type, str] = {
+    builtins.gYearMonth: "(year, month, time zone or None)",
+    builtins.gMonthDay: "(month, day, time zone or None)",
+    builtins.gYear: "(year, time zone or None)",
+    builtins.gMonth: "(month, time zone or None)",
+    builtins.gDay: "(day, time zone or None)",
+}
+"""zeep's class of a part of a date -> the tuple that it takes."""
 _BINARY = (builtins.Base64Binary, builtins.HexBinary)
 _NO_LIST = (str, bytes, bytearray, memoryview, Mapping, etree._Element, CompoundValue)
 """Values that can be iterated over, but are one value."""
@@ -54,6 +62,12 @@ _TAKEN: list[tuple[type, tuple[type, ...], str]] = [
 """zeep's class of a simple type -> what it takes, besides values of zeep's own, and that in words."""
 _ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
 
+
+_LARGEST = {
+    builtins.Float: Decimal(2) ** 128 - Decimal(2) ** 103,
+    builtins.Double: Decimal(2) ** 1024 - Decimal(2) ** 970,
+}
+"""zeep's class of a number -> the least one that is not rounded to a finite number (IEEE 754)."""
 
 CONTENT = "_value_1"
 """zeep's name of the text of a structure with attributes, and ours of a simple value with a key for its type."""
@@ -199,7 +213,10 @@ class _Preparation:
             if not _is_list(value):
                 raise _unfit(where, "a list", value)
             return [self._word(kind.item_type, one, f"{where}[{at}]") for at, one in enumerate(value)]
-        return self._simple(kind, value, where)
+        written = self._simple(kind, value, where)
+        if not isinstance(kind, _BINARY):
+            _check_convertible(kind, written, where)
+        return written
 
     def _nil(self, declared: Any, value: Mapping[str, Any], where: str) -> Any:
         """Return a value that is nil, but may have attributes."""
@@ -235,9 +252,11 @@ class _Preparation:
             prepared = self.fields(own, (), fields, where)[1]
             return prepared if own is kind else own(**prepared)
         self._types.check_concrete(kind, where)
-        if kind._array_type is not None or not kind.elements or isinstance(value, etree._Element):
+        if kind._array_type is not None:
             return value
-        return self.fields(kind, (value,), {}, where)[0][0]  # zeep takes it as the first field
+        if isinstance(kind._element, zeep.xsd.Element):  # a text with attributes
+            return self.fields(kind, (value,), {}, where)[0][0]
+        raise _no_dict(kind, value, where)  # zeep would take it as the first field
 
     def _word(self, kind: Any, value: Any, where: str) -> Any:
         written = self.item(kind, value, where)
@@ -260,8 +279,14 @@ class _Preparation:
         if isinstance(kind, PARTS_OF_DATES):
             if isinstance(kind, _ONE_NUMBER) and isinstance(value, int) and not isinstance(value, bool):
                 return (value, None)
-            fits = isinstance(value, tuple | str)
-            return _checked(where, value, fits, "text, or a tuple of numbers and a time zone or None")
+            told = next(one for cls, one in _PARTS.items() if isinstance(kind, cls))
+            *numbers, zone = value if isinstance(value, tuple) and value else (None,)
+            fits = isinstance(value, str) or (
+                len(numbers) == told.count(",")
+                and all(isinstance(one, int) and not isinstance(one, bool) for one in numbers)
+                and isinstance(zone, datetime.tzinfo | None)
+            )
+            return _checked(where, value, fits, f"text, or a tuple {told}")
         for one, taken, told in _TAKEN:
             if isinstance(kind, one):
                 _checked(where, value, isinstance(value, taken), told)
@@ -314,6 +339,28 @@ def _text(where: str, value: Any) -> str:
     return str(_checked(where, value, isinstance(value, _TEXTS) and not isinstance(value, bool | enum.Enum), "text"))
 
 
+def _check_convertible(kind: Any, value: Any, where: str) -> None:
+    """Convert a value as zeep will, which names no field if it fails."""
+    try:
+        text = kind.xmlvalue(value)
+    except Exception as error:  # zeep raises many kinds of errors for values of a wrong type
+        raise EnvelopeError(f"{where} cannot be written as {_in_words(kind)}: {clause(str(error))}.") from error
+    largest = next((one for cls, one in _LARGEST.items() if isinstance(kind, cls)), None)
+    if largest is not None and _is_beyond(text, largest):
+        raise EnvelopeError(f"{where} is beyond the range of {_in_words(kind)}.", remedy="Give math.inf for INF.")
+
+
+def _is_beyond(text: str, largest: Decimal) -> bool:
+    try:
+        return largest <= Decimal(text).copy_abs() < math.inf
+    except ArithmeticError:  # not a number: the schema says so
+        return False
+
+
+def _in_words(kind: Any) -> str:
+    return f"xs:{kind._default_qname.localname}" if kind._default_qname is not None else "its type"
+
+
 def _check_characters(where: str, value: str) -> None:
     found = NOT_IN_XML.search(value)
     if found is not None:
@@ -333,6 +380,28 @@ def _name(where: str, value: Any, told: str) -> etree.QName:
         return etree.QName(value)  # lxml writes its namespace with a prefix
     except ValueError:
         raise _unfit(where, told, value) from None
+
+
+def _no_dict(kind: Any, value: object, where: str) -> EnvelopeError:
+    attributes = [(name, one) for name, one in kind.attributes if not isinstance(one, zeep.xsd.AnyAttribute)]
+    names = ", ".join(name for name, _ in (*elements(kind), *attributes))
+    return _unfit(where, f"a dict of its fields ({names or 'none'})", value)
+
+
+def check_one_value(element: Any, value: object, what: str) -> None:
+    """Check that a body may be given as one value.
+
+    Args:
+        element: The element of the body; None for an empty body.
+        value: The value.
+        what: The body, in words.
+
+    Raises:
+        EnvelopeError: it is a structure.
+    """
+    kind = None if element is None else element.type
+    if isinstance(kind, zeep.xsd.ComplexType) and not isinstance(kind._element, zeep.xsd.Element):
+        raise _no_dict(kind, value, what)
 
 
 def _checked(where: str, value: Any, fits: bool, told: str) -> Any:
