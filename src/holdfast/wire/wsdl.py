@@ -183,19 +183,65 @@ class Description:
         writes), or from the binding's soapAction. Operations with neither are omitted.
         """
         found: dict[str, str] = {}
-        by_name: dict[str, str] = {}
-        for operation in self._all("binding/operation"):
-            for one in operation.iterfind("*"):
-                if _soap(one) is not None and one.get("soapAction"):
-                    by_name[operation.get("name", "")] = one.get("soapAction", "")
-        for operation in self._all("portType/operation"):
-            asked = operation.find(f"{{{WSDL}}}input")
-            action = _action(asked) or by_name.get(operation.get("name", ""), "")
-            if asked is None or not action:
-                continue
-            reply = operation.find(f"{{{WSDL}}}output")
-            found[action] = "" if reply is None else _action(reply) or f"{action}Response"
+        for kind in self._all("portType"):
+            stated = self._soap_actions(defined_name(kind) or "")
+            for operation in kind.iterfind(f"{{{WSDL}}}operation"):
+                asked = operation.find(f"{{{WSDL}}}input")
+                action = _action(asked) or stated.get(operation.get("name", ""), "")
+                if asked is None or not action:
+                    continue
+                reply = operation.find(f"{{{WSDL}}}output")
+                found[action] = "" if reply is None else _action(reply) or f"{action}Response"
         return found
+
+    def actions_of_ports(self) -> dict[tuple[str, str], frozenset[str]]:
+        """Return the actions of the requests of each wsdl:port, by the names of its service and its own."""
+        found = {}
+        for service in self._all("service"):
+            for port in service.iterfind(f"{{{WSDL}}}port"):
+                binding = self._find("binding", port, port.get("binding", ""))
+                kind = "" if binding is None else full_name(binding, binding.get("type", ""))
+                actions = frozenset(one.request for one in self.actions(kind).values())
+                found[service.get("name", ""), port.get("name", "")] = actions
+        return found
+
+    def headers(self, binding: str) -> dict[str, tuple[list[str], list[str]]]:
+        """Return the header blocks that a wsdl:binding declares (WSDL 1.1, 3.7), by the operation's name.
+
+        Args:
+            binding: Its qualified name, as "{namespace}Name".
+
+        Returns:
+            The names of those of the request, and of those of the reply, as "{namespace}local".
+        """
+        return {
+            operation.get("name", ""): (self._headers(operation, "input"), self._headers(operation, "output"))
+            for one in self._all("binding")
+            if defined_name(one) == binding
+            for operation in one.iterfind(f"{{{WSDL}}}operation")
+        }
+
+    def headers_of_requests(self) -> dict[str, frozenset[str]]:
+        """Return the header blocks that any wsdl:binding declares for a request, by the request's action."""
+        found: dict[str, frozenset[str]] = {}
+        for binding in self._all("binding"):
+            actions = self.actions(full_name(binding, binding.get("type", "")))
+            for name, (blocks, _) in self.headers(defined_name(binding) or "").items():
+                if blocks and name in actions:
+                    action = actions[name].request
+                    found[action] = found.get(action, frozenset()).union(blocks)
+        return found
+
+    def _headers(self, operation: etree._Element, word: str) -> list[str]:
+        found: dict[str, None] = {}
+        names = [f"{{{namespace}}}header" for namespace in SOAP_BINDINGS]
+        for message in operation.iterfind(f"{{{WSDL}}}{word}"):
+            for header in message.iter(*names):
+                definition = self._find("message", header, header.get("message", ""))
+                for part in () if definition is None else definition.iterfind(f"{{{WSDL}}}part"):
+                    if part.get("name") == header.get("part") and part.get("element"):
+                        found[full_name(part, part.get("element", ""))] = None
+        return list(found)
 
     def actions(self, port_type: str) -> dict[str, Actions]:
         """Return the actions of each operation of a wsdl:portType, by the operation's name.

@@ -73,6 +73,8 @@ class Operation:
         output: zeep's element of the reply's body; None for a one-way operation, or if the body is empty.
         faults: zeep's element of the detail of each declared fault, by the fault's name.
         is_rpc: Whether its bodies are in RPC style.
+        headers: Names of the header blocks that the WSDL declares for its request, as "{namespace}local".
+        reply_headers: Those of its reply.
     """
 
     name: str
@@ -82,6 +84,8 @@ class Operation:
     output: Any
     faults: Mapping[str, Any]
     is_rpc: bool = False
+    headers: tuple[str, ...] = ()
+    reply_headers: tuple[str, ...] = ()
 
     @property
     def is_one_way(self) -> bool:
@@ -108,6 +112,12 @@ class Contract:
         self.documents = documents
         self.description = documents.description()
         self._document = _document(documents)
+        self._ports = {
+            one.name: one.binding
+            for service in self._document.services.values()
+            for one in service.ports.values()
+            if isinstance(one.binding, Soap11Binding | Soap12Binding)
+        }
         self.port, binding = self._binding(port)
         self._zeep_binding = binding
         self.name = str(etree.QName(binding.port_type.name).localname)
@@ -155,6 +165,12 @@ class Contract:
             raise ConfigurationError(
                 f"The operation {name!r} of the WSDL is not usable: {self.unusable[name]}.",
                 remedy="Correct the WSDL, or ask its owner to do so.",
+            )
+        others = [port for port, binding in self._ports.items() if name in binding.all()]
+        if others:
+            raise ConfigurationError(
+                f"The port {self.port} of the WSDL has no operation {name!r}, but it exists at {', '.join(others)}.",
+                remedy=f"Choose the port: port={others[0]!r} in Python, --port {others[0]} in a command.",
             )
         raise ConfigurationError(
             f"The WSDL has no operation {name!r}.",
@@ -376,12 +392,7 @@ class Contract:
     # --- the WSDL -------------------------------------------------------------------------------------------------
 
     def _binding(self, port: str | None) -> tuple[str, Any]:
-        ports = {
-            one.name: one.binding
-            for service in self._document.services.values()
-            for one in service.ports.values()
-            if isinstance(one.binding, Soap11Binding | Soap12Binding)
-        }
+        ports = self._ports
         if port is not None and port not in ports:
             raise ConfigurationError(
                 f"The WSDL has no SOAP port {port!r}.",
@@ -412,6 +423,7 @@ class Contract:
         port_type = str(binding.port_type.name.text)
         actions = self.description.actions(port_type)
         documentation = self.description.documentation(port_type)
+        headers = self.description.headers(str(binding.name.text))
         for name in binding.all():
             found = binding.get(name)
             if name not in actions:
@@ -439,6 +451,7 @@ class Contract:
                     *bodies,
                     {fault: as_field(element) for fault, element in faults.items() if element is not None},
                     is_rpc,
+                    *map(tuple, headers.get(name, ((), ()))),
                 ),
             )
 

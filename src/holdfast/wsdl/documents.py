@@ -110,19 +110,22 @@ class Documents:
         fetch: Returns the content of a URL.
         allow: URL prefixes of other places that documents may be imported from. Without a prefix, documents come only
             from the WSDL's own host, or from files if the WSDL is a file.
+        elsewhere: What to do about a document of another place; "": the remedy for the reader of a WSDL of others.
 
     Raises:
         ConfigurationError: The location has another scheme than http, https and file, or names a file of another host.
     """
 
-    def __init__(self, location: str | Path, fetch: Callable[[str], bytes], allow: Iterable[str] = ()) -> None:
+    def __init__(
+        self, location: str | Path, fetch: Callable[[str], bytes], allow: Iterable[str] = (), *, elsewhere: str = ""
+    ) -> None:
         self.first = _normal(str(location).strip())
         if "://" in self.first and not self.first.startswith(_WEB):
             raise ConfigurationError(
                 f"{self.first} is neither an http or https URL nor a file.", remedy="Save the WSDL as a file."
             )
         self._fetch = fetch
-        self._allow = tuple(allow)
+        self._allow, self._elsewhere = tuple(allow), elsewhere
         self._loaded: dict[str, bytes] = {}
         self._parsed: dict[str, etree._Element] = {}
 
@@ -266,7 +269,8 @@ class Documents:
             return
         raise ConfigurationError(
             f"The WSDL {self.first} imports {location}, which is in another place, so it is not loaded.",
-            remedy=f"Save all its documents as files, or give a WSDL that is one document (.NET: {self._single()}). "
+            remedy=self._elsewhere
+            or f"Save all its documents as files, or give a WSDL that is one document (.NET: {self._single()}). "
             "`holdfast wsdl` and the transports of holdfast.zeep can allow other places.",
         )
 

@@ -66,9 +66,10 @@ class Destination(HandlerRegistration, ASGIApplication):
         http: What peers may do: addresses that they may name, limits; and TLS and proxy for requests to them.
         processors: Processors of every incoming and outgoing envelope, the one next to the network first.
         wsdl: The service's WSDL 1.1: a file's path, or its bytes. A GET with ``?wsdl`` returns it with the
-            address in use, and likewise the files that it imports from its directory. The WSDL defines which
-            operations are one-way, and the reply actions of the others. None: ``?wsdl`` returns a generated one, with
-            an operation for each action and the destination's policy.
+            address in use at each port of which the destination accepts an operation, and likewise the files that it
+            imports from its directory. A header block that it declares for an operation is understood. The WSDL defines
+            which operations are one-way, and the reply actions of the others. None: ``?wsdl`` returns a generated one,
+            with an operation for each action and the destination's policy.
         journal: Whether to write an event journal, in ``journal`` in the store's directory, or a policy with its
             directory and retention. A store in memory or in a database has no such directory: there is no journal
             unless the policy names one.
@@ -101,8 +102,9 @@ class Destination(HandlerRegistration, ASGIApplication):
         self.incidents: Counter[str] = Counter()
         """How often each incident was logged, by name."""
         self._processors = to_processors(processors)
-        wsdl_given = ServiceDescription(wsdl, self._generated_wsdl)
+        wsdl_given = ServiceDescription(wsdl, self._generated_wsdl, lambda action: self.settings.table.accepts(action))
         self._envelopes = Envelopes("destination", self.incidents, self._processors, http.envelopes)
+        self._envelopes.declared = wsdl_given.headers
         self.settings = DestinationSettings(
             location=store,
             policy=policy,
@@ -119,6 +121,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         self._starting = asyncio.Lock()
         self._start_signals = StartSignals()
         self._opened: RunningDestination | None = None
+        self._contracts = {}
 
     def __repr__(self) -> str:
         return f"<Destination store={shown(self.settings.location)!r} queues={', '.join(self.settings.queues)}>"

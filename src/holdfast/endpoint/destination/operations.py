@@ -133,7 +133,13 @@ class OperationHandler:
         except Exception:  # an annotation is any expression, and may use names that only a type checker imports
             hints = {}
         for name, parameter in list(self._parameters.items()):
-            if hints.get(name, parameter.annotation) is Message and name not in self._fields:
+            if hints.get(name, parameter.annotation) is Message:
+                if name in self._fields:
+                    raise ConfigurationError(
+                        f"The argument {name} of the handler {self._name} is annotated with Message, but it has the "
+                        f"name of a field of the operation {self._operation.name}.",
+                        remedy="Give the argument for the message another name.",
+                    )
                 del self._parameters[name]
                 return name
         return ""

@@ -26,6 +26,7 @@ OperationHandlerT = TypeVar("OperationHandlerT", bound=Callable[..., Any])
 
 _BASE = "http://wsdl.invalid/"
 """Base URL of the WSDL's documents for the WSDL reader, which fetches nothing from it."""
+_ELSEWHERE = "Save that document next to the WSDL, and change its location to the name of the file."
 
 
 class HandlerRegistration:
@@ -33,7 +34,8 @@ class HandlerRegistration:
 
     settings: DestinationSettings
     _opened: RunningDestination | None
-    _contract: Contract | None = None
+    _contracts: dict[str | None, Contract]
+    """The operations of the ports that handlers were registered for, by the port's name; None: the default one."""
 
     @property
     def running(self) -> RunningDestination:
@@ -100,7 +102,7 @@ class HandlerRegistration:
 
         return register
 
-    def operation(self, name: str) -> Callable[[OperationHandlerT], OperationHandlerT]:
+    def operation(self, name: str, *, port: str | None = None) -> Callable[[OperationHandlerT], OperationHandlerT]:
         """Register the decorated function as the handler of an operation of the ``wsdl``. Needs the extra ``wsdl``.
 
         The handler takes the fields of the operation's input as arguments with their names, and may take the
@@ -116,13 +118,16 @@ class HandlerRegistration:
 
         Args:
             name: The name of the operation in the WSDL.
+            port: The name of the wsdl:port with the operation. None: the only one with a policy for reliable messaging,
+                or the first SOAP port. A destination may have handlers for several ports.
 
         Raises:
-            ConfigurationError: the destination has no WSDL, the WSDL has no such operation, the handler's arguments are
+            ConfigurationError: the destination has no WSDL, the port has no such operation, the handler's arguments are
                 not the fields of its input, zeep is not installed, or :meth:`on` raises it.
         """
         check_operation_name(name)
-        contract = self._offered()
+        check_class("port", port, str)
+        contract = self._offered(port)
         found = contract.operation(name)
 
         def register(handler: OperationHandlerT) -> OperationHandlerT:
@@ -149,18 +154,19 @@ class HandlerRegistration:
                 operation of the running handler does not declare the fault.
         """
         check_class("name", name, str, optional=False)
-        contract = self._offered()
-        declaring = [one for one in contract.operations.values() if name in one.faults]
+        contracts = [*self._contracts.values()] or [self._offered(None)]
+        offered = [(contract, one) for contract in contracts for one in contract.operations.values()]
+        declaring = [(contract, one) for contract, one in offered if name in one.faults]
         if not declaring:
-            known = sorted({fault for one in contract.operations.values() for fault in one.faults})
+            known = sorted({fault for _, one in offered for fault in one.faults})
             raise ConfigurationError(
                 f"No operation of the WSDL declares the fault {name!r}.",
                 remedy=f"The WSDL declares: {', '.join(known) or 'none'}.",
             )
-        operation = declaring[0]
+        contract, operation = declaring[0]
         of_contract, current = CURRENT.get() or (None, None)
-        if of_contract is contract and current is not None:
-            operation = current
+        if of_contract in contracts and of_contract is not None and current is not None:
+            contract, operation = of_contract, current
             if name not in operation.faults:
                 raise InvalidBody(
                     f"The operation {operation.name} does not declare the fault {name!r}.",
@@ -171,8 +177,8 @@ class HandlerRegistration:
         action = operation.actions.faults.get(name, "")
         return ApplicationFault(reason, sender=sender, detail=detail, action=action)
 
-    def _offered(self) -> Contract:
-        if self._contract is None:
+    def _offered(self, port: str | None) -> Contract:
+        if port not in self._contracts:
             if not self.settings.wsdl.is_given:
                 raise ConfigurationError(
                     "The destination has no WSDL, so it knows no operations.",
@@ -184,16 +190,16 @@ class HandlerRegistration:
             from holdfast.wsdl.contract import Contract
 
             try:
-                contract = Contract(self._documents(), None)
+                contract = Contract(self._documents(), port)
                 contract.compile_schema()
             except ConfigurationError as error:
                 message = self.settings.wsdl.in_files(error.message, _BASE)
                 raise ConfigurationError(message, remedy=error.remedy) from error
-            self._contract = contract
-        return self._contract
+            self._contracts[port] = self._contracts.setdefault(contract.port, contract)
+        return self._contracts[port]
 
     def _documents(self) -> Documents:
         """Return the documents of the ``wsdl``, as clients would fetch them."""
         from holdfast.wsdl.documents import Documents
 
-        return Documents(f"{_BASE}?wsdl", lambda url: self.settings.wsdl.document(url, _BASE))
+        return Documents(f"{_BASE}?wsdl", lambda url: self.settings.wsdl.document(url, _BASE), elsewhere=_ELSEWHERE)

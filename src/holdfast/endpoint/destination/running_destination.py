@@ -254,7 +254,8 @@ class RunningDestination:
                 "wsdl.operations_without_handler",
                 actions=", ".join(unhandled),
                 why="the WSDL offers them, and the destination rejects their messages, which stops their Sequences",
-                remedy="Write handlers for them, or delete the operations from the WSDL.",
+                remedy="Write handlers for them (at another port: @app.operation(name, port=…)), or delete the "
+                "operations from the WSDL.",
             )
         demanded = [] if settings.envelopes.processors else settings.wsdl.demanded_proofs()
         if demanded:

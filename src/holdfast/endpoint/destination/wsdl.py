@@ -52,25 +52,35 @@ class ServiceDescription:
         given: The path of a file, or the bytes of a WSDL that is one document; None for no WSDL.
         generate: Returns a WSDL for clients that reach the service at an address, with the policy in a version, if none
             is given.
+        accepts: Whether the destination accepts messages with an action.
 
     Raises:
-        ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist.
+        ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist, or whose
+            place is unknown.
     """
 
-    def __init__(self, given: str | Path | bytes | None, generate: Callable[[str, PolicyVersion], bytes]) -> None:
-        self._generate = generate
+    def __init__(
+        self,
+        given: str | Path | bytes | None,
+        generate: Callable[[str, PolicyVersion], bytes],
+        accepts: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self._generate, self._accepts = generate, accepts
         self._documents: dict[str, bytes] = {}
         """Query ("" for the WSDL itself, else "wsdl=name" or "xsd=name") -> the document."""
         self._places: dict[str, Path | None] = {}
         self._description = Description()
         self.operations: dict[str, str] = {}
         """The action of each request -> that of its reply, "" for a one-way operation."""
+        self.headers: dict[str, frozenset[str]] = {}
+        """The action of a request -> the header blocks that the WSDL declares for it."""
         self.is_given = given is not None
         if given is not None:
             self._take(
                 "", given if isinstance(given, bytes) else _read(given), None if isinstance(given, bytes) else given
             )
             self.operations = self._description.operations()
+            self.headers = self._description.headers_of_requests()
         self._written = lru_cache(MOST_ADDRESSES)(self._write)
 
     def _take(self, key: str, given: bytes, place: str | Path | None) -> None:
@@ -90,7 +100,13 @@ class ServiceDescription:
             self._description.add(data, str(place or "wsdl"))
             root = parse_element(data)
         for element, attribute, kind in _imports(root):
-            found = self._beside(key, kind, element.get(attribute, ""))
+            location = element.get(attribute, "")
+            if place is None and location and not split_url(location).scheme:
+                raise ConfigurationError(
+                    f"the WSDL imports {location}, and it is given as bytes, which do not tell where that file is",
+                    remedy='Give the path of the WSDL: Destination(wsdl="service.wsdl").',
+                )
+            found = self._beside(key, kind, location)
             # Documents may import each other in circles.
             if found is not None and found[0] not in self._documents:
                 self._take(found[0], _read(found[1]), found[1])
@@ -132,11 +148,12 @@ class ServiceDescription:
         Raises:
             ConfigurationError: the WSDL has no such document.
         """
-        word, _, value = url.partition("?")[2].partition("&")[0].partition("=")
+        _, mark, asked = url.partition("?")
+        word, _, value = asked.partition("&")[0].partition("=")
         key = f"{word}={unquote(value)}" if value else ""
-        if not url.startswith(address) or key not in self._documents:
+        if not url.startswith(address) or not mark or key not in self._documents:
             raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it next to the WSDL.")
-        return self._written(key, address)
+        return self._written(key, address, self._offered())
 
     def in_files(self, text: str, address: str) -> str:
         """Return a text in which files are named instead of the URLs that they are served at."""
@@ -170,10 +187,17 @@ class ServiceDescription:
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
-            exchange.respond(200, self._written(key, _address_of(request)), b"text/xml; charset=utf-8")
+            exchange.respond(200, self._written(key, _address_of(request), self._offered()), b"text/xml; charset=utf-8")
         return True
 
-    def _write(self, key: str, address: str) -> bytes:
+    def _offered(self) -> frozenset[tuple[str, str]]:
+        """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
+        ports = self._description.actions_of_ports() if self.is_given else {}
+        return frozenset(port for port, actions in ports.items() if any(map(self._accepts, actions))) or frozenset(
+            ports
+        )
+
+    def _write(self, key: str, address: str, offered: frozenset[tuple[str, str]]) -> bytes:
         data = self._documents[key]
         root = parse_element(data)
         is_changed = False
@@ -184,8 +208,11 @@ class ServiceDescription:
                 element.set(attribute, f"{address}?{asked}={quote(name)}")
                 is_changed = True
         is_changed |= _assert_polling(root)
-        for port in root.iterfind(f"{{{WSDL}}}service/{{{WSDL}}}port"):
-            is_changed |= _set_address(port, address)
+        for service in root.iterfind(f"{{{WSDL}}}service"):
+            for port in service.iterfind(f"{{{WSDL}}}port"):
+                # Another port is served elsewhere: clients that came here would be rejected.
+                if (service.get("name", ""), port.get("name", "")) in offered:
+                    is_changed |= _set_address(port, address)
         if not is_changed:
             return data
         return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from holdfast.core.messages import Envelope
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
@@ -90,6 +91,14 @@ class Chain:
     @property
     def is_empty(self) -> bool:
         return not self.processors
+
+    def leave_to_handlers(self, envelope: Envelope, declared: Collection[str]) -> None:
+        """Count header blocks as understood that the service declares, except those that only processors can check."""
+        envelope.not_understood = tuple(
+            name
+            for name in envelope.not_understood
+            if name not in declared or name in self._understood or name.endswith("}Security")  # of any WS-Security
+        )
 
     # --- in -------------------------------------------------------------------------------------------------------
 

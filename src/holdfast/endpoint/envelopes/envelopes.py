@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter
@@ -104,6 +104,8 @@ class Envelopes:
         """Whether the message in an envelope was accepted before."""
         self.on_unproven: Unproven = lambda _envelope, _reason, _came: None
         """Learns of a reply that is too large for the processors to check who sent it."""
+        self.declared: Mapping[str, Collection[str]] = {}
+        """Action -> the header blocks that the service's description declares for it, so that handlers know them."""
         self.tracing: Tracing | None = None
         """Reports messages as spans; None: tracing is off."""
         self._responding: set[asyncio.Future[None]] = set()
@@ -217,10 +219,13 @@ class Envelopes:
             _put_off(exchange, _DEFERRED, read)
         elif is_elsewhere is not None and is_elsewhere(exchange, read):
             return
-        elif self._is_plain:
-            take(exchange, read, None)
         else:
-            self._process(exchange, take, read)
+            if read.not_understood and read.action in self.declared:
+                self._chain.leave_to_handlers(read, self.declared[read.action])
+            if self._is_plain:
+                take(exchange, read, None)
+            else:
+                self._process(exchange, take, read)
 
     def _receive_head(self, exchange: Exchange, take: Take, spool: HeadSpool, opening: Opening | None) -> None:
         """Read a request that is too large. A reply is replaced by an error for its requester; others are refused."""
