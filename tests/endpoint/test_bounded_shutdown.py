@@ -69,6 +69,39 @@ async def main():
 asyncio.run(main())
 """
 
+ABANDONED_HANDLER = """
+import sys
+
+serve.GRACE = float(sys.argv[1])
+shutdown.LONGEST_STOP = 3600
+app = Destination("inbox", partitions=1)
+service = serve.Service(app, Listeners(port=0))
+is_async = sys.argv[2] == "async"
+
+def work():
+    print("ready", flush=True)
+    time.sleep(3600)
+
+if is_async:
+    @app.on()
+    async def slow(message) -> bytes:
+        await asyncio.to_thread(work)
+else:
+    @app.on()
+    def slow(message) -> bytes:
+        work()
+
+async def main():
+    async def send():
+        async with holdfast.Source(service.url, ":memory:") as source:
+            await source.request("<a/>", action="urn:a")
+
+    sending = []
+    await service.run(on_ready=lambda: sending.append(asyncio.ensure_future(send())))
+
+asyncio.run(main())
+"""
+
 HANGING_END = """
 class Unclosed(Hanging):
     def close(self):
@@ -79,11 +112,11 @@ asyncio.run(service.run(on_ready=lambda: print("ready", flush=True)))
 """
 
 
-def stop(tmp_path: Path, script: str) -> tuple[int, str]:
+def stop(tmp_path: Path, script: str, *arguments: str) -> tuple[int, str]:
     """Run a server, tell it to end once it is ready; its exit code and log."""
     (tmp_path / "server.py").write_text(BEGINNING + script)
-    command = [sys.executable, str(tmp_path / "server.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, str(tmp_path / "server.py"), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
@@ -109,6 +142,15 @@ def test_a_stop_that_hangs_ends_in_bounded_time_and_the_log_says_what_it_waited_
     assert code == 1
     assert "stop.cut_short" in log
     assert waits_for in log
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_a_server_that_abandons_a_handler_ends_with_it(tmp_path: Path, kind: str) -> None:
+    # A process that lived on would complete the handler's work while the next one does it again.
+    code, log = stop(tmp_path, ABANDONED_HANDLER, "0.1", kind)
+    assert code == 1
+    assert "event='handlers.abandoned' running=1 seconds=0.1" in log
+    assert "event='stop.cut_short' waiting_for='abandoned handlers'" in log
 
 
 def test_a_slow_stop_is_ended_only_when_it_makes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

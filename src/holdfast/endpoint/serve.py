@@ -22,7 +22,7 @@ from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handsh
 from holdfast.endpoint.listener_settings import AdminListener, Listeners, public_host
 from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log
-from holdfast.endpoint.shutdown import Shutdown
+from holdfast.endpoint.shutdown import Shutdown, end_process
 from holdfast.endpoint.workers.node_probes import NodeProbes
 from holdfast.endpoint.workers.routing import Neighbours
 from holdfast.endpoint.workers.supervisor import Post
@@ -204,7 +204,12 @@ class Service:
         return _url(admin, admin.host, self._admin_server.port)
 
     async def close(self, grace: float = GRACE) -> None:
-        """Accept no new requests, answer those in progress for ``grace`` seconds, then close everything."""
+        """Accept no new requests, give those in progress and handlers ``grace`` seconds to end, then close everything.
+
+        No handler starts in the second half of these seconds, so each has at least half of them.
+        """
+        if self._stage != _START:
+            self.app.running.announce_stop(grace)
         if self._admin is not None:
             # First, so that a load balancer sends nothing new during the stop.
             self._admin.is_draining = True
@@ -252,7 +257,7 @@ class Service:
 
         A signal also ends the start, even while it waits for a database. A second signal ends the process at once.
         After the first, the process ends within 25 seconds, or within 28.5 while the stop makes progress. If the stop
-        takes longer, the process logs what it waited for and ends with exit code 1.
+        takes longer, or handlers do not return in time, the process logs what it waited for and ends with exit code 1.
 
         Args:
             stop: Set it to stop serving, as the first signal does.
@@ -304,7 +309,11 @@ class Service:
                 on_ready()
                 await stop.wait()
             finally:
+                began = loop.time()
                 await self.close(GRACE if self._listeners.node is None else MOVE_GRACE)
+                if self.app.running.has_abandoned:
+                    # Their threads would keep the process alive, and complete work that the next start does again.
+                    end_process("abandoned handlers", loop.time() - began)
             if (failure := self.app.running.engine.failure) is not None:
                 raise failure
         finally:

@@ -1,8 +1,12 @@
-"""The time limit of a stop: a thread ends the process when the stop takes too long, and logs what it waited for."""
+"""The time limit of a stop: a thread ends the process when the stop takes too long, and logs what it waited for.
+
+A stop that abandoned handlers ends the process in the same way, because their threads cannot be ended otherwise."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Hashable
 from time import monotonic
@@ -51,13 +55,26 @@ class Shutdown:
             if (found := self._progress()) != seen:
                 seen, changed = found, now
             if is_too_long(now - began, now - changed):
-                log.error(
-                    "stop.cut_short",
-                    waiting_for=self._waits_for(),
-                    seconds=round(now - began, 1),
-                    remedy="Every acknowledged message is stored: start again",
-                )
-                os._exit(1)
+                end_process(self._waits_for(), now - began)
+
+
+def end_process(waiting_for: str, seconds: float) -> None:
+    """End the process with exit code 1, as a kill would, and log why.
+
+    Args:
+        waiting_for: What the stop does not wait for any longer.
+        seconds: How long the stop has taken.
+    """
+    log.error(
+        "stop.cut_short",
+        waiting_for=waiting_for,
+        seconds=round(seconds, 1),
+        remedy="Every acknowledged message is stored: start again",
+    )
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(1)
 
 
 def is_too_long(seconds: float, still: float) -> bool:

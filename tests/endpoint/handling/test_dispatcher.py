@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lxml import etree
+from to_asgi import ToASGI
 from waiting import until
 
 from holdfast import (
@@ -25,6 +27,7 @@ from holdfast import (
     PeerFault,
     RetransmissionPolicy,
     Source,
+    SourceHTTP,
     SourcePolicy,
     WithAttachments,
 )
@@ -37,6 +40,7 @@ from holdfast.endpoint.envelopes.fault_replies import passed_on
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.endpoint.worker import Worker
+from holdfast.exceptions import StoreLocked
 from holdfast.http.client.client import HTTPClient
 from holdfast.store.rocksdb.store import RocksDBStore
 from holdfast.testing.ports import free_ports
@@ -830,3 +834,89 @@ async def test_a_stop_does_not_wait_for_handlers_that_may_not_be_called(distrust
     begun = asyncio.get_running_loop().time()
     await dispatcher.stop(3600.0)
     assert len(seen) == 1 and asyncio.get_running_loop().time() < begun + 1800
+
+
+def _opens(path: Path) -> bool:
+    try:
+        RocksDBStore(path).close()
+    except StoreLocked:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_the_store_stays_locked_while_an_abandoned_handler_runs(is_left: bool, tmp_path: Path) -> None:
+    """Another process could otherwise handle the same message at the same time. ``is_left``: the loop of the
+    destination ended without a close."""
+    app, began, goes_on = Destination(tmp_path / "inbox"), threading.Event(), threading.Event()
+
+    @app.on(ACTION)
+    def submit(message: Message) -> None:
+        began.set()
+        goes_on.wait()
+
+    async def serve() -> None:
+        service = Service(app, Listeners(port=0))
+        await service.start()
+        await send(service.url, 1)
+        await asyncio.to_thread(began.wait)
+        if not is_left:
+            await service.close(0.0)
+
+    try:
+        if is_left:
+            await asyncio.to_thread(lambda: asyncio.run(serve()))
+        else:
+            await serve()
+            with pytest.raises(StoreLocked, match="1 abandoned handler"):
+                await app.start()
+        with pytest.raises(StoreLocked):
+            await (Destination(tmp_path / "inbox").start() if not is_left else app.start())
+    finally:
+        goes_on.set()
+    await until(partial(_opens, tmp_path / "inbox"))
+
+
+async def test_requests_and_handlers_share_the_seconds_of_a_stop(tmp_path: Path) -> None:
+    app, began = Destination(":memory:"), asyncio.Event()
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await app.start()
+    dispatcher = app.running.dispatcher
+    assert dispatcher is not None
+    source = Source("http://here/", ":memory:", http=SourceHTTP(transport=ToASGI(app)))
+    await source.open()
+    await source.send("<a/>", action=ACTION)
+    await began.wait()
+    await source.close(0)
+    app.running.announce_stop(0.0)  # the requests had them all
+    await app.close(36_000)
+    assert dispatcher.has_abandoned
+
+
+async def test_no_handler_starts_in_the_second_half_of_a_stop(tmp_path: Path) -> None:
+    """Otherwise it would be abandoned a moment later, although it is quick."""
+    app = Destination(":memory:", handling=HandlingPolicy(concurrency=1), assurance="exactly-once")
+    seen, goes_on = list[bytes](), asyncio.Event()
+
+    @app.on(ACTION)
+    async def submit(message: Message) -> None:
+        seen.append(message.body_bytes)
+        await goes_on.wait()
+
+    await app.start()
+    source = Source("http://here/", ":memory:", http=SourceHTTP(transport=ToASGI(app)))
+    await source.open()
+    for number in range(3):
+        await (await source.send(f"<n>{number}</n>", action=ACTION)).acknowledged(60)
+    await source.close(0)
+    app.running.announce_stop(0.0)
+    handling = app.running.engine.protocol.handling
+    await until(lambda: handling is not None and handling._is_stopped)
+    goes_on.set()
+    await app.close(36_000)
+    assert len(seen) == 1

@@ -169,7 +169,7 @@ class Destination(HandlerRegistration, ASGIApplication):
         """Open the store, recover every Sequence, and begin to accept requests. Safe to call twice.
 
         Raises:
-            StoreError: the store cannot be opened.
+            StoreError: the store cannot be opened, or abandoned handlers of an earlier start still run.
             ConfigurationError: the store's queue has another number of partitions, or the store belongs to a source; or
                 the destination runs in another event loop.
         """
@@ -179,14 +179,17 @@ class Destination(HandlerRegistration, ASGIApplication):
             if self._opened is not None and self._is_open:
                 self._opened.owner.check()
             else:
+                if self._opened is not None:
+                    self._opened.check_handlers_returned()
                 self._opened = await RunningDestination.open(self.settings, self.incidents)
 
     async def close(self, grace: float = GRACE) -> None:
         """Wait up to ``grace`` seconds for running handlers, commit all pending writes, and close the store.
 
         Handlers that still run then are cancelled or abandoned, and logged: their messages are not handled, so the next
-        start delivers them again. With at-most-once, they are lost. If the event loop that started it has ended, only
-        close the store.
+        start delivers them again. With at-most-once, they are lost. A plain handler runs on in its thread, and the
+        store stays locked until it returns; ``holdfast serve`` ends the process instead. If the event loop that started
+        it has ended, only close the store.
 
         Raises:
             ConfigurationError: the destination runs in another event loop; then nothing is closed.

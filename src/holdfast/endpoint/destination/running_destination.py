@@ -319,7 +319,7 @@ class RunningDestination:
         if self.owner.has_ended:
             self.is_open = False
             await self.engine.give_up()
-            self.store.close()
+            self._release_store()
             return
         self.owner.check()
         self.is_open = False
@@ -349,12 +349,39 @@ class RunningDestination:
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
 
+    def announce_stop(self, grace: float) -> None:
+        """Count the ``grace`` seconds of :meth:`close` from now on, while requests in progress are still answered."""
+        if self.dispatcher is not None:
+            self.dispatcher.announce_stop(grace)
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether :meth:`close` did not wait for handlers to return."""
+        return self.dispatcher is not None and self.dispatcher.has_abandoned
+
     async def _close_store(self) -> None:
         try:
-            self.store.close()
+            self._release_store()
         except StoreError:
             if self.engine.failure is None:  # else the failure is reported already
                 raise
+
+    def _release_store(self) -> None:
+        """Close the store, now or when the last abandoned handler returns: until then this process handles messages of
+        the store, and its lock keeps other processes from handling them too."""
+        if self.dispatcher is None:
+            self.store.close()
+        else:
+            self.dispatcher.when_returned(self.store.close)
+
+    def check_handlers_returned(self) -> None:
+        """Raise StoreLocked if a closed destination still has plain handlers that run."""
+        if self.dispatcher is not None and (left := self.dispatcher.unreturned):
+            raise StoreLocked(
+                f"{left} abandoned handlers of this process still run, so the store at "
+                f"{shown(self.settings.location)} stays locked until they return",
+                remedy="Start the destination when they have returned, or give handlers a limit of time.",
+            )
 
     def use(
         self,

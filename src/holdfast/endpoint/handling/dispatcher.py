@@ -12,7 +12,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -87,11 +87,18 @@ class Dispatcher:
         self._put_off: set[asyncio.TimerHandle] = set()
         """Calls that wait until this process may act again."""
         self._threads: ThreadPoolExecutor | None = None
+        self._jobs: set[Future[Any]] = set()
+        """Calls of plain handlers, until the loop has their results."""
         self._stopping = False
+        self._stop_at: float | None = None
+        """The loop's time at which :meth:`stop` abandons handlers, if the stop began before it."""
+        self._last_start: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._changed: asyncio.Event | None = None
         self._tracing = tracing
         self._limits = limits
+        self.has_abandoned = False
+        """Whether the stop has cancelled or abandoned handlers, whose effects may be incomplete."""
         self.last_failure = ""
         """What a handler raised last, in one line; "" if none has failed."""
 
@@ -121,7 +128,11 @@ class Dispatcher:
                 then = partial(self._returned_within, handle)
             else:
                 call, then = partial(run, _call_plain, handler, handle), partial(self._returned, handle)
-            self._watch(asyncio.get_running_loop().run_in_executor(self._threads, call), then)
+            job = self._threads.submit(call)
+            self._jobs.add(job)
+            running = asyncio.wrap_future(job)
+            running.add_done_callback(lambda _: self._jobs.discard(job) if job.done() else None)
+            self._watch(running, then)
 
     def _call_later(self, handle: Handle) -> None:
         def again() -> None:
@@ -351,13 +362,26 @@ class Dispatcher:
         """Stop handling because the store has failed."""
         self._wake()
 
+    def announce_stop(self, grace: float) -> None:
+        """Count the ``grace`` seconds of :meth:`stop` from now on.
+
+        Until then handlers still start, since requesters wait for their replies; but not in the second half of these
+        seconds, so that each handler has at least half of them.
+        """
+        loop = asyncio.get_running_loop()
+        self._stop_at = loop.time() + grace
+        self._last_start = loop.call_later(grace / 2, self.handling.stop)
+
     async def stop(self, grace: float) -> None:
         """Stop starting handlers, wait ``grace`` seconds for the running ones, then cancel them."""
         self._stopping = True
         self.handling.stop()
         self._wake()
+        now = asyncio.get_running_loop().time()
+        if self._last_start is not None:
+            self._last_start.cancel()
         try:
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout_at(now + grace if self._stop_at is None else self._stop_at):
                 while self._running or (self._is_owed and self._engine.failure is None):
                     await self._change()
         except TimeoutError:
@@ -377,6 +401,7 @@ class Dispatcher:
         for timer in self._put_off:
             timer.cancel()
         late = list(self._running)
+        self.has_abandoned = bool(late)
         if late:
             is_lost = self.handling.is_at_most_once
             log.warning(
@@ -390,8 +415,31 @@ class Dispatcher:
             running.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         if self._threads is not None:
-            # A handler in a thread cannot be stopped: its message stays unfinished and is delivered again.
+            # A handler in a thread cannot be stopped: its message stays unfinished and is delivered again. The store's
+            # lock stays as well (when_returned), or another process would handle the message at the same time.
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def unreturned(self) -> int:
+        """The number of plain handlers that still run, also after :meth:`stop`."""
+        return sum(not job.done() for job in self._jobs)
+
+    def when_returned(self, call: Callable[[], object]) -> None:
+        """Call ``call`` once when no plain handler runs any more: now, or in the thread of the last one."""
+        jobs, lock = list(self._jobs), threading.Lock()
+        left = len(jobs) + 1  # 1 for this method, so that handlers that return during the loop do not call early
+
+        def returned(_job: object = None) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                is_last = not left
+            if is_last:
+                call()
+
+        for job in jobs:
+            job.add_done_callback(returned)
+        returned()
 
 
 async def _call(handler: Handler, handle: Handle) -> Any:
