@@ -74,9 +74,9 @@ def configure_logs(level: str = "info", *, json: bool = False, worker: int | Non
     logger.propagate = False
 
 
-def log_incident(incident: Incident) -> None:
-    """Write what the core has to tell."""
-    fields: dict[str, Any] = dict(incident.detail or {})
+def log_incident(incident: Incident, **more: Any) -> None:
+    """Write what the core has to tell, with more fields."""
+    fields: dict[str, Any] = {**(incident.detail or {}), **more}
     if incident.identifier:
         fields["sequence"] = incident.identifier
     if incident.number:

@@ -15,6 +15,7 @@ from one_operation import one_operation
 from order_service import WSDL, Orders
 
 from holdfast import ConfigurationError, Destination, Message, OperationFault, PeerFault, Source
+from holdfast.endpoint.logs import MOST_LINES
 
 PRICE = "urn:orders:Orders:PriceRequest"
 
@@ -40,6 +41,53 @@ async def test_an_invalid_body_gets_a_client_fault_that_names_the_element(serve:
             await source.request(body, action=PRICE)
     assert caught.value.code == "Client"
     assert named in caught.value.message
+
+
+async def test_the_operator_sees_each_invalid_request_and_few_lines(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Orders().app
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        for _ in range(MOST_LINES + 2):
+            with pytest.raises(PeerFault):
+                await source.request('<Price xmlns="urn:orders"><itm>x</itm></Price>', action=PRICE)
+    lines = [one.getMessage() for one in caplog.records if "message.refused" in one.getMessage()]
+    assert len(lines) == MOST_LINES
+    assert all("level='warning'" in one and PRICE in one and "'itm'" in one for one in lines)
+    dispatcher: Any = app.running.dispatcher
+    assert app.incidents["message.refused"] == MOST_LINES + 2
+    assert (dispatcher.handling.succeeded, dispatcher.handling.failed) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["Refused", "OrderRefused", "Other"])
+async def test_a_wrong_fault_is_a_dead_letter_at_once(serve: Any, name: str) -> None:
+    """A retry would repeat the mistake, and the Sequence would wait for it."""
+    app = Destination(":memory:", wsdl=WSDL)
+
+    @app.operation("SubmitOrder")
+    async def submit(customer: str, lines: Any, wanted: Any) -> None:
+        raise app.fault(name, "no", limit="many")
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(PeerFault):
+            await source.call("SubmitOrder", customer="c", lines=[{"item": "nail", "quantity": 1}], wanted=None)
+    dispatcher: Any = app.running.dispatcher
+    assert (dispatcher.handling.dead, dispatcher.handling.failed) == (1, 1)
+
+
+async def test_a_one_way_operation_with_a_reply_address_gets_no_element_that_the_wsdl_lacks(serve: Any) -> None:
+    orders = Orders()
+    url = (await serve(orders.app)).url
+    async with Source(url, ":memory:") as source:
+        body = '<CancelOrder xmlns="urn:orders"><number>{}</number></CancelOrder>'
+        reply = await source.request(body.format(7), action="urn:orders/CancelOrder")
+        assert reply.body_bytes == b""
+        with pytest.raises(PeerFault) as caught:
+            await source.request(body.format("x"), action="urn:orders/CancelOrder")
+    assert caught.value.code == "Sender"
+    assert orders.cancelled == [7]
 
 
 async def test_an_invalid_one_way_body_becomes_a_dead_letter_at_once(serve: Any) -> None:

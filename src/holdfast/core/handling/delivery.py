@@ -296,6 +296,17 @@ class HandlerSchedule:
         self.succeeded += 1
         self._begin(now)
 
+    def refused(self, handle: Handle, fault: Record | None, reason: str, now: float) -> None:
+        """Record that a request has an invalid body, so that its handler was not called.
+
+        Args:
+            fault: The reply for its requester.
+        """
+        detail = {"code": "Sender", "reason": reason}
+        self._tell(handle, Incident("message.refused", level="warning", detail=detail))
+        self._finish(handle, fault, now)
+        self._begin(now)
+
     def handled_alone(self, handle: Handle, reply: Record | None, now: float) -> tuple[Batch | None, Batch]:
         """Record that the handler succeeded, in a batch that holds nothing else.
 

@@ -14,8 +14,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
-from holdfast.endpoint.envelopes.message import ApplicationFault, Message
-from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, check_runs
+from holdfast.endpoint.envelopes.message import Message
+from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, InvalidRequest, check_runs
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wire.attachments.references import has_includes
@@ -89,9 +89,7 @@ class OperationHandler:
                 self._operation, inlined_body(message.body_bytes, message.attachments)
             )
         except EnvelopeError as error:
-            if self._operation.is_one_way:
-                raise InvalidBody(error.message) from None
-            raise ApplicationFault(error.message) from None
+            raise InvalidRequest(error.message) from None
         if self._message:
             further[self._message] = message
         if not self._fields:

@@ -14,8 +14,14 @@ from holdfast.endpoint.destination.operations import CURRENT, OperationHandler
 from holdfast.endpoint.destination.running_destination import DestinationSettings, RunningDestination
 from holdfast.endpoint.envelopes.message import ApplicationFault
 from holdfast.endpoint.handling.dispatcher import HandlerT
-from holdfast.endpoint.handling.handlers import InvalidBody, check_action, check_operation_name, check_reply_action
-from holdfast.exceptions import ConfigurationError
+from holdfast.endpoint.handling.handlers import (
+    InvalidBody,
+    UndeclaredFault,
+    check_action,
+    check_operation_name,
+    check_reply_action,
+)
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
@@ -140,7 +146,8 @@ class HandlerRegistration:
     def fault(self, name: str, reason: str, /, *, sender: bool = True, **values: Any) -> ApplicationFault:
         """Return a fault that the ``wsdl`` declares, for a handler to raise.
 
-        For example: ``raise app.fault("OrderRefused", "Too many lines.", limit=3)``.
+        For example: ``raise app.fault("OrderRefused", "Too many lines.", limit=3)``. If a handler lets an error of this
+        method pass, its message becomes a dead letter at once, because a retry would repeat the error.
 
         Args:
             name: The name of the fault in the WSDL.
@@ -159,7 +166,7 @@ class HandlerRegistration:
         declaring = [(contract, one) for contract, one in offered if name in one.faults]
         if not declaring:
             known = sorted({fault for _, one in offered for fault in one.faults})
-            raise ConfigurationError(
+            raise UndeclaredFault(
                 f"No operation of the WSDL declares the fault {name!r}.",
                 remedy=f"The WSDL declares: {', '.join(known) or 'none'}.",
             )
@@ -173,7 +180,10 @@ class HandlerRegistration:
                     remedy=f"It declares: {', '.join(operation.faults) or 'none'}. For a fault without a declaration, "
                     "raise holdfast.ApplicationFault.",
                 )
-        detail = contract.fault_detail(operation, name, values)
+        try:
+            detail = contract.fault_detail(operation, name, values)
+        except EnvelopeError as error:
+            raise InvalidBody(error.message, remedy=error.remedy) from None
         action = operation.actions.faults.get(name, "")
         return ApplicationFault(reason, sender=sender, detail=detail, action=action)
 

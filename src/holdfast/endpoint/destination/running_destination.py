@@ -60,7 +60,7 @@ from holdfast.endpoint.handling.dispatcher import Dispatcher
 from holdfast.endpoint.handling.handlers import HandlerTable, check_transactions
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.journal.writer import Journal
-from holdfast.endpoint.logs import log, log_incident
+from holdfast.endpoint.logs import LineLimit, log, log_incident
 from holdfast.endpoint.sending.sender import Sender
 from holdfast.endpoint.sending.stopped import log_stopped
 from holdfast.endpoint.worker import Worker, check_stores
@@ -157,6 +157,7 @@ class RunningDestination:
             spooling=settings.envelopes.spooling_replies_in_answers(store.create_content),
         )
         self._unreachable = UnreachableAddresses()
+        self._refusals = LineLimit()
         self.unanswered = Unanswered()
         self.reception = Reception(
             self.engine,
@@ -457,7 +458,11 @@ class RunningDestination:
                 self.dispatcher.hand_over(effect)
         elif isinstance(effect, Incident):
             self.incidents[effect.name] += 1
-            log_incident(effect)
+            # A peer can cause any number of refusals. The metric has them all.
+            if effect.name != "message.refused":
+                log_incident(effect)
+            elif (left_out := self._refusals.admit()) is not None:
+                log_incident(effect, left_out=left_out)
         elif isinstance(effect, Stopped):
             log_stopped(effect)
         else:

@@ -25,7 +25,7 @@ from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
-from holdfast.endpoint.handling.handlers import InvalidBody, wants_connection
+from holdfast.endpoint.handling.handlers import InvalidRequest, NoHandler, PermanentFailure, wants_connection
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
@@ -58,7 +58,8 @@ class Dispatcher:
     Args:
         handling: The core's decisions about handlers.
         handlers: Action -> handler; "" handles any other action.
-        reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``.
+        reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``; "" for an
+            operation without replies.
         tracing: Traces the end of handlers; None without tracing.
         limits: Returns the endpoint's limits of envelopes, which its peers are assumed to have at least.
         is_trusted: Whether this process may call handlers now; otherwise, another node may call them. None: always.
@@ -114,7 +115,7 @@ class Dispatcher:
         action = handle.record.action
         handler = self._handlers.get(action) or self._handlers.get("")
         if handler is None:
-            self._raised(handle, LookupError(f"no handler is registered for the action {action!r} any longer"))
+            self._raised(handle, NoHandler(f"no handler is registered for the action {action!r} any longer"))
         elif inspect.iscoroutinefunction(handler):
             self._watch(asyncio.create_task(self._await(handle, _call(handler, handle))), self._ended)
         else:
@@ -268,8 +269,11 @@ class Dispatcher:
             return None
         try:
             content = result.body if isinstance(result, WithAttachments) else result
-            # A .NET client fails without a reply, also to an operation that returns nothing.
-            body = empty_response(record.body) if content is None else body_bytes(content)
+            # A .NET client fails without a reply, also to an operation that returns nothing. For a one-way operation
+            # with a ReplyTo, the WSDL has no element that such a reply could contain.
+            is_one_way = self._reply_actions.get(record.action) == ""
+            nothing = b"" if is_one_way else empty_response(record.body)
+            body = nothing if content is None else body_bytes(content)
             self._check_size(body)
             files = result.attachments if isinstance(result, WithAttachments) else ()
             attachments = encode_attachments(files, body, create=self._engine.store.create_content)
@@ -310,9 +314,15 @@ class Dispatcher:
         try:
             reply = fault_reply(handle.record, fault)
         except Exception as error:
-            self._failed(handle, error)
-        else:
+            self._failed(handle, error, is_final=True)
+            return
+        if not isinstance(fault, InvalidRequest):
             self._handled(handle, reply)
+            return
+        if self._tracing is not None:
+            self._tracing.delivered(handle, reply)
+        self.handling.refused(handle, reply, fault.message, self._engine.clock())
+        self._engine.touch()
 
     def _handled(self, handle: Handle, reply: Record | None) -> None:
         if self._tracing is not None:
@@ -324,7 +334,7 @@ class Dispatcher:
         self.last_failure = brief(error)
         if self._tracing is not None:
             self._tracing.delivered(handle, error=error)
-        is_final = is_final or isinstance(error, _NoReply | InvalidBody)
+        is_final = is_final or isinstance(error, PermanentFailure)
         self.handling.handling_failed(
             handle, self.last_failure, reason_of(error), self._engine.clock(), is_final=is_final
         )
@@ -481,5 +491,5 @@ def _caused(what: str, error: BaseException) -> RuntimeError:
     return failure
 
 
-class _NoReply(EnvelopeError):
+class _NoReply(EnvelopeError, PermanentFailure):
     """A handler returned a value that cannot be sent. A retry would repeat its work, with the same result."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.core.policy import Assurance, Delivery
 from holdfast.endpoint.envelopes.attachments import WithAttachments
-from holdfast.endpoint.envelopes.message import BODY_TYPES
+from holdfast.endpoint.envelopes.message import BODY_TYPES, ApplicationFault
 from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.settings import brief_value
 from holdfast.wire import check_action as check_sent_action
@@ -25,8 +25,24 @@ CONNECTION = "connection"
 _EXAMPLE = 'Example: @app.on("urn:orders/Price", reply_action="urn:orders/PriceReply").'
 
 
-class InvalidBody(EnvelopeError):
-    """A body that the WSDL does not allow, taken or returned. Another attempt would fail in the same way."""
+class PermanentFailure(Exception):
+    """A base of failures of a handler that another attempt would repeat: the message becomes a dead letter at once."""
+
+
+class InvalidBody(EnvelopeError, PermanentFailure):
+    """A reply or a fault that the WSDL does not allow."""
+
+
+class UndeclaredFault(ConfigurationError, PermanentFailure):
+    """A fault that no operation of the WSDL declares."""
+
+
+class NoHandler(LookupError, PermanentFailure):
+    """A stored message with an action that has no handler any longer. Retry the dead letter once it has one."""
+
+
+class InvalidRequest(ApplicationFault):
+    """The fault for a body that the WSDL does not allow."""
 
 
 def check_operation_name(name: object) -> None:
@@ -218,7 +234,8 @@ class HandlerTable:
     def __init__(self, operations: Mapping[str, str]) -> None:
         self.handlers: dict[str, Any] = {}
         """Action -> its handler; "" for the handler of every other action."""
-        self.reply_actions = {action: reply for action, reply in operations.items() if reply}
+        self.reply_actions = dict(operations)
+        """Action -> the action of its replies; "" for an operation without replies."""
         self._operations = operations
 
     def check(self, action: str, handler: Any) -> None:
