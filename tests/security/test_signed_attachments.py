@@ -25,7 +25,6 @@ from holdfast.wire.attachments.references import XOP_NS
 
 OURS, SHOP = issue("CN=holdfast,O=Example"), issue("CN=shop,O=Example")
 DATA = bytes(7 * index % 256 for index in range(300))
-PLAIN = base64.b64encode(DATA).decode()
 BODY = rb"<(?:\w+:)?data(?: [^>]*)?>([^<]{100,})<"
 VALUE = rb"SignatureValue>([^<]+)<"
 CIPHER = rb"CipherValue>([^<]{450,})<"
@@ -103,10 +102,12 @@ async def running_destination(app: holdfast.Destination) -> AsyncIterator[str]:
         await service.close(0.0)
 
 
-async def call(directory: Path, kind: str, places: tuple[bytes, ...], **options: Any) -> Any:
+async def call(
+    directory: Path, kind: str, places: tuple[bytes, ...], data: bytes = DATA, store: str = ":memory:", **options: Any
+) -> Any:
     """Call a service through the proxy, and return what its handler got, the reply and the proxy."""
     got: list[holdfast.Message] = []
-    service = holdfast.Destination(":memory:", processors=[processor(directory, kind, ours=False)])
+    service = holdfast.Destination(store, processors=[processor(directory, kind, ours=False)])
 
     async def handle(message: holdfast.Message) -> bytes:
         got.append(message)
@@ -119,7 +120,7 @@ async def call(directory: Path, kind: str, places: tuple[bytes, ...], **options:
         Packing(url, places, **options) as proxy,
         holdfast.Source(proxy.url, ":memory:", processors=processors, versions=versions) as source,
     ):
-        body = f"<order xmlns='urn:shop'><data>{PLAIN}</data></order>"
+        body = f"<order xmlns='urn:shop'><data>{base64.b64encode(data).decode()}</data></order>"
         reply = await source.request(body, action="urn:shop/order", timeout=240)
         return got, reply, proxy
 
@@ -143,6 +144,15 @@ async def test_a_signature_is_over_the_base64_of_attachments(
     for one in (message, reply):
         assert one.attachments == ()
         assert base64.b64decode(one.body[0].text) == DATA
+
+
+@pytest.mark.nightly
+async def test_the_values_of_a_large_message_are_in_its_body(tmp_path: Path) -> None:
+    """Its attachments are in the store before its signature is checked."""
+    data, store = DATA * 4000, str(tmp_path / "inbox")
+    (message,), reply, _ = await call(tmp_path, "signed", (BODY,), data, store)
+    assert message.attachments == reply.attachments == ()
+    assert base64.b64decode(message.body[0].text) == base64.b64decode(reply.body[0].text) == data
 
 
 @pytest.mark.parametrize("kind", ["signed"])
