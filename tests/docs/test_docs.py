@@ -17,6 +17,14 @@ from typing import Any
 import click
 import pytest
 
+from holdfast.core.faults import (
+    ACTION_MISMATCH,
+    ACTION_NOT_SUPPORTED,
+    MUST_UNDERSTAND,
+    ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+    VERSION_MISMATCH,
+)
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
@@ -253,6 +261,14 @@ def test_every_error_that_the_faults_page_names_has_a_class() -> None:
     text = (DOCS / "reference" / "faults.md").read_text(encoding="utf-8")
     for code in exceptions.SEQUENCE_FAULTS:
         assert f"| `{code}` |" in text, code
+    raised = {
+        ACTION_MISMATCH,
+        ACTION_NOT_SUPPORTED,
+        MUST_UNDERSTAND,
+        ONLY_ANONYMOUS_ADDRESS_SUPPORTED,
+        VERSION_MISMATCH,
+    }
+    assert not [code for code in raised if f"`{code}`" not in text]
 
 
 def test_the_settings_page_has_every_settings_class_that_is_public() -> None:

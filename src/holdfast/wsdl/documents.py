@@ -61,6 +61,10 @@ USES = {
 _ADDRESS_REMEDY = "Check whether the URL must end with ?wsdl."
 _NO_WSDL = "Check that it is a WSDL."
 _OWNER = "Ask the owner of the WSDL to correct it, or save all its documents as files and correct them."
+_SAVED = (
+    "To open an outbox while the service is down, save its WSDL as a file, and give the file and the address: "
+    "Source.from_wsdl(file, store, to=url), or in the shell --wsdl FILE --to URL."
+)
 _PROXY = 'Give the proxy its user name and password: SourceHTTP(proxy="http://user:password@host:port").'
 _CREDENTIALS = (
     "Give the credentials as an HTTP header: Source.from_wsdl(url, store, "
@@ -321,9 +325,8 @@ def fetcher(
                     error.remedy = _NO_WSDL
                 elif 300 <= error.status < 400 and url != first:
                     error.remedy = _OWNER
-                error.remedy = error.remedy or (
-                    "" if error.connected else "Check the URL, and whether the server runs."
-                )
+                check = "" if error.connected else "Check the URL, and whether the server runs. "
+                error.remedy = error.remedy or f"{check}{_SAVED}"
                 raise
         if answer.status != 200:
             line = first_line(answer)
@@ -351,6 +354,8 @@ def _status_remedy(status: int, headers: Mapping[str, str], line: str, *, is_own
         return _CREDENTIALS
     if status == 407:
         return _PROXY
+    if status >= 500:
+        return _SAVED
     return _ADDRESS_REMEDY if status in (400, 404, 405) and line != NEEDS_HTTPS else ""
 
 

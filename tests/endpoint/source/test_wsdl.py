@@ -202,9 +202,19 @@ async def test_the_timers_of_the_policy_are_those_of_the_source(tmp_path: Path) 
     assert (found.initial, found.floor, found.steady) == (3.0, 3.0, 1)
 
 
+ORDERS = Path(__file__).parents[3] / "examples" / "orders.wsdl"
+
+
 async def test_a_source_with_a_store_in_memory_cannot_wait_for_its_wsdl() -> None:
-    with pytest.raises(TransportError):
+    with pytest.raises(TransportError) as caught:
         await Source.from_wsdl("http://127.0.0.1:9/?wsdl", ":memory:")
+    assert "Source.from_wsdl(file, store, to=url)" in caught.value.remedy
+
+
+async def test_a_saved_wsdl_stores_calls_while_the_service_is_down(tmp_path: Path) -> None:
+    async with await Source.from_wsdl(ORDERS, tmp_path / "outbox", to="http://127.0.0.1:9/") as source:
+        await source.call("CancelOrder", number=1)
+        assert source.progress.stored == 1
 
 
 def test_the_blocking_source_reads_a_wsdl_too(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ class ServiceDescription:
         accepts: Whether the destination accepts messages with an action.
 
     Raises:
-        ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist, or whose
-            place is unknown.
+        ConfigurationError: there is no such file, it is no WSDL 1.1, or it imports a file that does not exist, or
+            imports files and is given as bytes.
     """
 
     def __init__(
