@@ -146,7 +146,7 @@ def certificate(directory: Path, name: str) -> Files:
 
 
 class Unit:
-    """The bare listener, in a process of its own."""
+    """The bare listener, in a separate process."""
 
     def __enter__(self) -> Unit:
         self._child = subprocess.Popen(

@@ -26,6 +26,7 @@ from holdfast.exceptions import AddressingError, EnvelopeError, LimitExceeded, V
 from holdfast.wire.decoding import fast
 from holdfast.wire.decoding.envelopes import decode_any
 from holdfast.wire.decoding.fast import decode_usual
+from holdfast.wire.tree import is_deep
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"
@@ -160,7 +161,7 @@ def test_small_elements_close_beside_one_another_are_no_depth_to_the_hot_path() 
     assert decode_usual(message(body=flat), wire.DEFAULT) is not None
     for levels, deep in ((50, False), (70, True)):
         body = f"<x>{'<b>1</b>' * 500}{nested(levels)}{'<b>1</b>' * 500}</x>"
-        assert fast.is_deep(message(body=body), 64) == deep
+        assert is_deep(message(body=body), 64) == deep
 
 
 def test_depth_is_limited_in_a_header_too() -> None:

@@ -210,6 +210,41 @@ def feed(parser: XMLParserType, data: bytes, start: int = 0) -> None:
     parser.Parse(data[start:], True)
 
 
+_COUNTED = 1_024
+_COUNTED_CLOSELY = 64
+
+
+def is_deep(data: bytes, max_depth: int) -> bool:
+    """Whether an element may be nested deeper, counted in pieces: a callback for each would cost five times as much.
+
+    A wrong False is impossible: every ``<`` that does not begin an end tag counts as an open element, which stays open
+    until the end of its piece. (Comments and CDATA sections could contain text like end tags, so a document with one of
+    them is not judged here.)
+    """
+    # Half of the "<" begin end tags, so a shallow document needs no closer look.
+    if data.count(b"<") <= 2 * max_depth:
+        return False
+    if b"<!" in data or b"<?" in data:
+        return True
+    at, depth, size = 0, 0, len(data)
+    length = _COUNTED
+    while at < size:
+        stop = min(at + length, size)
+        if data[stop - 1] == 60 and stop < size:
+            stop += 1
+        closed = data.count(b"</", at, stop)
+        opened = data.count(b"<", at, stop) - closed
+        if depth + opened > max_depth:
+            if length == _COUNTED_CLOSELY:
+                return True
+            length = _COUNTED_CLOSELY  # small elements are close together here, so use smaller pieces
+            continue
+        depth += opened - closed
+        at = stop
+        length = _COUNTED if at % _COUNTED < _COUNTED_CLOSELY else length
+    return False
+
+
 _SHORTEST_ATTRIBUTE = len(' a=""')
 
 

@@ -36,7 +36,7 @@ from holdfast.wire.names import (
     is_for_receiver,
 )
 from holdfast.wire.text import Declarations, declarations, self_contained
-from holdfast.wire.tree import feed, parser_for
+from holdfast.wire.tree import feed, is_deep, parser_for
 
 (
     ODD,
@@ -255,41 +255,6 @@ def decode_usual(data: bytes, limits: Limits) -> Envelope | None:
         return _read(data, limits)
     except (ExpatError, EnvelopeError, IndexError):
         return None
-
-
-_PIECE = 1_024
-_SMALL_PIECE = 64
-
-
-def is_deep(data: bytes, max_depth: int) -> bool:
-    """Whether an element may be nested deeper, counted in pieces: a callback for each would cost five times as much.
-
-    A wrong False is impossible: every ``<`` that does not begin an end tag counts as an open element, which stays open
-    until the end of its piece. (Comments and CDATA sections could contain text like end tags, so a document with one of
-    them is not judged here.)
-    """
-    # Half of the "<" begin end tags, so a shallow document needs no closer look.
-    if data.count(b"<") <= 2 * max_depth:
-        return False
-    if b"<!" in data or b"<?" in data:
-        return True
-    at, depth, size = 0, 0, len(data)
-    length = _PIECE
-    while at < size:
-        stop = min(at + length, size)
-        if data[stop - 1] == 60 and stop < size:
-            stop += 1
-        closed = data.count(b"</", at, stop)
-        opened = data.count(b"<", at, stop) - closed
-        if depth + opened > max_depth:
-            if length == _SMALL_PIECE:
-                return True
-            length = _SMALL_PIECE  # small elements are close together here, so use smaller pieces
-            continue
-        depth += opened - closed
-        at = stop
-        length = _PIECE if at % _PIECE < _SMALL_PIECE else length
-    return False
 
 
 _REFERS = re.compile(rb"(?:[^\s/>:]*:)?(?:To|Address|Action|MessageID|RelatesTo)(?:\s[^&]*)?>")

@@ -26,7 +26,7 @@ from holdfast.wire.decoding.kept import check_kept
 from holdfast.wire.limits import DEFAULT, Limits
 from holdfast.wire.names import EMPTY_CONTROLS, RM_OF_ACTION
 from holdfast.wire.text import block_pattern, declare, names_of, self_contained
-from holdfast.wire.tree import feed, parser_for
+from holdfast.wire.tree import feed, is_deep, parser_for
 
 # The values a header may have. The first seven have the numbers that ``fast`` uses: Action, To, MessageID, RelatesTo,
 # ReplyTo, FaultTo, From. Then follow Sequence's Identifier and MessageNumber, AckRequested's Identifier,
@@ -276,7 +276,7 @@ def _envelope(
 
 def _checked_body(data: bytes, end: int, at: int, form: Form, limits: Limits) -> bytes | None:
     """Return the content of the Body; None if the document is not well-formed, or the Body not an application's."""
-    if form.tags + data.count(b"<", at) > 2 * limits.max_depth and fast.is_deep(data, limits.max_depth):
+    if form.tags + data.count(b"<", at) > 2 * limits.max_depth and is_deep(data, limits.max_depth):
         return None
     try:
         # Without the header, which the form has proved well-formed: expat's time grows with its bytes.

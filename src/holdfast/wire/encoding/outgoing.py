@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
-from holdfast.wire.decoding.fast import is_deep
 from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import CONTENT_NAMES, MC_ACTION, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
-from holdfast.wire.tree import has_many_attributes, refuse_doctype, refuse_instruction
+from holdfast.wire.tree import has_many_attributes, is_deep, refuse_doctype, refuse_instruction
 
 LONGEST_TEXT = DEFAULT.max_uri
 """Maximum characters of an action or a MessageID. They are URIs, which are far shorter, and also appear in HTTP
