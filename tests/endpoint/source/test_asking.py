@@ -118,7 +118,7 @@ async def test_a_request_does_not_ask_for_an_acknowledgement() -> None:
         async with Source(url, ":memory:", versions=Versions(), offer=True, policy=QUICK) as source:
             with pytest.raises(NotAcknowledged):
                 await source.request("<n/>", action="urn:a", timeout=1.0)
-            await until(lambda: "it has not sent the reply yet" in source.progress.problem)
+            await until(lambda: "nor sent the reply yet" in source.progress.problem)
     assert len(peer.came[1]) > 1
     assert not any(envelope.ack_requested for envelope in peer.came[1])
 

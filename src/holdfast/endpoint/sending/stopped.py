@@ -189,6 +189,9 @@ def retracted_text(incident: Incident) -> str:
     return f"{lost}, which it had acknowledged. {detail['remedy']}"
 
 
+_ACCEPTS_NOTHING = "it accepts nothing now, because its operator suspended the Sequence or it has no room"
+
+
 def unheard_text(unheard: Unheard, to: str, local: str) -> str:
     """Return why a destination that responds makes no progress.
 
@@ -206,8 +209,9 @@ def unheard_text(unheard: Unheard, to: str, local: str) -> str:
     if local != ANONYMOUS:
         return f"{said}: it must send its acknowledgements to {local}; check that it can reach that address"
     if unheard.wants_reply:
-        return f"{said}: it has not sent the reply yet"
-    return f"{said}, although it was asked: it neither acknowledges nor rejects the message"
+        waits = "it has neither acknowledged the message nor sent the reply yet"
+        return f"{said}: {waits}. Either its handler still runs, or {_ACCEPTS_NOTHING}"
+    return f"{said}, although it was asked: it neither acknowledges nor rejects the message. Perhaps {_ACCEPTS_NOTHING}"
 
 
 def _what_is_safe(waiting: int, store: str) -> tuple[str, str]:
