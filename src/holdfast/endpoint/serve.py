@@ -213,6 +213,9 @@ class Service:
         if self._admin is not None:
             # First, so that a load balancer sends nothing new during the stop.
             self._admin.is_draining = True
+        if self.post is not None and self.post.is_orphan:
+            # The next supervisor needs the address now. Usually this listener reports the stop until its end.
+            await self._admin_server.close()
         # From the outside in: work in progress needs what is closed later.
         await self._server.close(grace)
         self._stage = "requests of other workers and the admin listener"

@@ -178,6 +178,9 @@ def test_a_create_sequence_is_the_same_workers_each_time(message_id: str, count:
     assert owner is not None
     assert 0 <= owner < count
     assert owner_of(create, count).worker == owner
+    assert owner_of(create, count).is_replaceable
+    offering = envelope(control=CreateSequence(ANONYMOUS_EPR, offer=Offer("urn:offered")), message_id=message_id)
+    assert not owner_of(offering, count).is_replaceable
 
 
 def test_a_request_is_passed_on_with_all_that_is_known_of_it() -> None:

@@ -42,6 +42,7 @@ from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.store import open_store
 from holdfast.store.records import decode_record
+from holdfast.testing.ports import free_ports
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
 
@@ -53,6 +54,27 @@ app = holdfast.Destination(store="inbox")
 @app.on()
 def reply(message) -> str:
     return "<reply/>"
+"""
+
+
+UNFINISHED = """
+import pathlib, time
+import holdfast
+app = holdfast.Destination(store="inbox", partitions=2)
+@app.on()
+def reply(message) -> str:
+    pathlib.Path("called").touch()
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return "<reply/>"
+"""
+
+HELD_BACK = """
+import pathlib, time
+import holdfast
+while pathlib.Path("wait").exists():
+    time.sleep(0.01)
+app = holdfast.Destination(store="inbox", partitions=2)
 """
 
 
@@ -151,6 +173,44 @@ def test_workers_end_with_a_supervisor_that_is_killed_and_their_messages_stay(cr
     send(again.url(), 1, 5)
     assert again.end() == 0
     assert arrived(tmp_path, 2) == {0: list(range(5)), 1: list(range(5))}
+
+
+def test_a_supervisor_starts_while_orphans_of_a_killed_one_finish(crew: Start, tmp_path: Path) -> None:
+    port, admin = free_ports(2)
+    options = ("--workers", "2", "--port", str(port), "--admin", str(admin))
+    server = crew(*options, module=UNFINISHED)
+    url, orphans = server.url(), server.pids
+    replies: list[bytes] = []
+
+    def ask() -> None:
+        with holdfast.sync.Source(url, store=":memory:") as source:
+            replies.append(source.request("<n/>", action="urn:test:submit", timeout=240).body_bytes)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    wait_until((tmp_path / "called").exists)
+    server.process.kill()
+    server.process.wait(240)
+    again = crew(*options, module=UNFINISHED)
+    # A slow machine may not see the lock: an orphan ends after some seconds in any case.
+    wait_until(lambda: "event='store.locked'" in again.errors.read_text() or not any(map(lives, orphans)))
+    (tmp_path / "go").touch()
+    assert again.url()
+    asking.join(240)
+    assert replies == [b"<reply/>"]
+    wait_until(lambda: not any(map(lives, orphans)))
+    assert again.end() == 0
+
+
+def test_while_a_worker_is_away_the_others_create_sequences(crew: Start, tmp_path: Path) -> None:
+    server = crew("--workers", "2", module=HELD_BACK)
+    url = server.url()
+    (tmp_path / "wait").touch()
+    server.kill(1)
+    for name in range(8):  # each worker would own half of them
+        send(url, name, 1, offer=False)
+    (tmp_path / "wait").unlink()
+    assert server.end() == 0
 
 
 def test_a_second_signal_ends_all_at_once(crew: Start) -> None:

@@ -50,7 +50,13 @@ from holdfast.endpoint.destination.unreachable_addresses import UnreachableAddre
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import SOURCES_QUEUE, Engine
-from holdfast.endpoint.engine.opening import close_after_error, in_thread, open_off_loop, patiently
+from holdfast.endpoint.engine.opening import (
+    close_after_error,
+    in_thread,
+    open_after_orphans,
+    open_off_loop,
+    patiently,
+)
 from holdfast.endpoint.engine.owning_loop import OwningLoop
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
@@ -192,7 +198,10 @@ class RunningDestination:
             )
         count, is_node = (worker.count, worker.is_trusted is not None) if worker is not None else (1, False)
         await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
-        store = await open_off_loop(location if worker is None else worker.store_of(location), turn)
+        if worker is None or is_node:
+            store = await open_off_loop(location if worker is None else worker.store_of(location), turn)
+        else:
+            store = await open_after_orphans(worker.store_of(location))
         if worker is not None and worker.remember is not None and isinstance(store, Counted):
             store.call_with_batches(worker.remember)
         # Undone in the opposite order if the start fails, or is cancelled.

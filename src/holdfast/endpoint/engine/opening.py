@@ -18,6 +18,9 @@ from holdfast.store.directory import is_public
 
 _Result = TypeVar("_Result")
 
+ORPHAN_SECONDS = 20.0
+"""Seconds that a worker waits for its store. A worker without a supervisor ends in less."""
+_LOCKED_PAUSE = 0.25
 _LONGEST_PAUSE = 2.0
 """Seconds between two attempts to open a store while its database does not answer."""
 
@@ -39,6 +42,25 @@ async def open_off_loop(location: str | Path | Store, turn: Turn | None = None) 
     if isinstance(location, str | Path) and is_public(place := Path(location)):
         log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
     return store
+
+
+async def open_after_orphans(location: str | Path) -> Store:
+    """:func:`open_off_loop` for a worker, whose store a worker of a killed supervisor may still have open.
+
+    Raises:
+        StoreError: As open_off_loop does; StoreLocked after :data:`ORPHAN_SECONDS`.
+    """
+    waited = 0.0
+    while True:
+        try:
+            return await open_off_loop(location)
+        except StoreLocked as error:
+            if waited >= ORPHAN_SECONDS:
+                raise
+            if not waited:
+                log.warning("store.locked", error=error.message, remedy=error.remedy, seconds=ORPHAN_SECONDS)
+            await asyncio.sleep(_LOCKED_PAUSE)
+            waited += _LOCKED_PAUSE
 
 
 async def patiently(call: Callable[[], Awaitable[_Result]]) -> _Result:

@@ -107,6 +107,11 @@ class Loads:
         found: int = _NUMBER.unpack_from(self._memory, _NUMBER.size * number)[0]
         return found
 
+    def add_one(self, number: int) -> None:
+        """Count a connection that was transferred to a worker, unless it has ended since."""
+        if (connections := self.of(number)) != AWAY:
+            self.set(number, connections + 1)
+
     def least(self) -> int:
         """Return the worker with the fewest connections."""
         return min(range(self._count), key=self.of)

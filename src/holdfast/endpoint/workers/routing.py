@@ -248,6 +248,10 @@ class Neighbours:
         have more workers."""
         return owner % self._count == self._number
 
+    def _is_away(self, owner: int) -> bool:
+        """Whether no process of this host runs the owner, which starts again soon. In a cluster, another node may."""
+        return not self.is_in_cluster and self._place.loads.of(owner) == AWAY
+
     def _is_elsewhere(self, exchange: Exchange, envelope: Envelope) -> bool:
         """Whether an envelope is not for here, or not in this form; then another request brings it where it belongs."""
         if self._goes_on(exchange, envelope):
@@ -260,7 +264,7 @@ class Neighbours:
         """Whether an envelope is another worker's, which gets it then."""
         named = owner_of(envelope, self._count)
         if named.worker is not None:
-            if self._is_here(named.worker):
+            if self._is_here(named.worker) or (named.is_replaceable and self._is_away(named.worker)):
                 return False
             self._pass_on(exchange, named.worker % self._count)
             return True
@@ -396,7 +400,7 @@ class Neighbours:
         other = loads.least()
         if other == self._number or loads.of(other) >= ours or not self._send(other, NOTHING, connection):
             return False
-        loads.set(other, loads.of(other) + 1)
+        loads.add_one(other)
         return True
 
     def _give(self, owner: int, connection: socket.socket, request: Request) -> bool:

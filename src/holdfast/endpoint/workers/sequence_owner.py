@@ -83,10 +83,12 @@ class Named(msgspec.Struct, frozen=True):
         worker: The number of its owner; None: the worker that received it.
         identifiers: Sequences of the envelope with Identifiers that the peer created: a worker that knows one is its
             owner.
+        is_replaceable: Whether another worker may answer it while its owner does not run.
     """
 
     worker: int | None = None
     identifiers: tuple[str, ...] = ()
+    is_replaceable: bool = False
 
     def is_sought(self, knows: Callable[[str], bool]) -> bool:
         """Return whether the other workers must be asked for the owner.
@@ -124,7 +126,10 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         # A repeat must find the worker that answered first, and another request with the same Offer one that refuses
         # it (WS-RM 3.4). A client may send no MessageID (gSOAP does).
         name = control.offer.identifier if control.offer is not None else envelope.message_id
-        return Named(zlib.crc32(name.encode()) % count if name else None)
+        # If that worker does not run, a repeat gets another Sequence, and the first one expires unused; but an offered
+        # Sequence cannot belong to two workers.
+        worker = zlib.crc32(name.encode()) % count if name else None
+        return Named(worker, is_replaceable=control.offer is None)
     # A source names Sequences that were created here. A destination names Sequences with Identifiers that its server
     # made: a number in one is that of a worker there. Before CreateSequence existed (2003/03), each source made its
     # Identifiers.

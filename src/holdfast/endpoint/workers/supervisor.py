@@ -93,6 +93,7 @@ class Post:
         hang_ups: How many SIGHUPs have arrived so far, until this process handles the signal itself.
         nodes: The shared listening sockets for the other nodes of a cluster.
         revoke: Called when the supervisor has ended, before anything else: this process may act no longer.
+        is_orphan: Whether the supervisor has ended. Another one may start at once, at the same addresses.
     """
 
     place: Place
@@ -103,6 +104,7 @@ class Post:
     hang_ups: Callable[[], int]
     nodes: Sequence[socket.socket] = ()
     revoke: Callable[[], None] = lambda: None
+    is_orphan: bool = False
 
     def tell_ready(self, facts: Mapping[str, Any]) -> None:
         """Report that the worker serves, with facts for the user and for the other workers."""
@@ -147,6 +149,7 @@ class Post:
             with contextlib.suppress(ConnectionError):
                 while self.control.recv(64):
                     pass
+            self.is_orphan = True
             self.revoke()
             shutil.rmtree(self.directory, ignore_errors=True)
             os.kill(os.getpid(), signal.SIGTERM)
