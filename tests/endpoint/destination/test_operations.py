@@ -77,7 +77,7 @@ async def test_a_wrong_fault_is_a_dead_letter_at_once(serve: Any, name: str) -> 
     assert (dispatcher.handling.dead, dispatcher.handling.failed) == (1, 1)
 
 
-async def test_a_one_way_operation_with_a_reply_address_gets_no_element_that_the_wsdl_lacks(serve: Any) -> None:
+async def test_a_one_way_operation_with_a_reply_address_gets_an_empty_body(serve: Any) -> None:
     orders = Orders()
     url = (await serve(orders.app)).url
     async with Source(url, ":memory:") as source:

@@ -45,7 +45,7 @@ async def open_off_loop(location: str | Path | Store, turn: Turn | None = None) 
 
 
 async def open_after_orphans(location: str | Path) -> Store:
-    """:func:`open_off_loop` for a worker, whose store a worker of a killed supervisor may still have open.
+    """:func:`open_off_loop` for a worker. A worker of a killed supervisor may still have its store open.
 
     Raises:
         StoreError: As open_off_loop does; StoreLocked after :data:`ORPHAN_SECONDS`.
