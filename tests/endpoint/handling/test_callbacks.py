@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from holdfast.cli.main import cli
 from holdfast.core.policy import PollingPolicy, SourcePolicy
 from holdfast.core.records import Record
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.exceptions import StoreLocked
+from holdfast.store import open_store
 from holdfast.testing.ports import free_ports
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -226,6 +229,28 @@ async def test_a_blocking_source_calls_plain_handlers_in_threads(serve: Any) -> 
         return got
 
     assert await asyncio.to_thread(program) == ["hello"]
+
+
+async def test_the_store_stays_locked_while_an_abandoned_callback_runs(serve: Any, tmp_path: Path) -> None:
+    service = Duplex()
+    source = client((await serve(service.app)).url, tmp_path)
+    began, goes_on = threading.Event(), threading.Event()
+
+    @source.on(NEWS)
+    def note(message: Message) -> None:
+        began.set()
+        goes_on.wait()
+
+    try:
+        await source.open()
+        await source.request("<me/>", action=SUBSCRIBE)
+        service.send("news")
+        await asyncio.to_thread(began.wait)
+        await source.close(0)
+        with pytest.raises(StoreLocked):
+            open_store(tmp_path)
+    finally:
+        goes_on.set()
 
 
 async def test_a_handler_that_no_message_can_reach_or_that_comes_too_late_is_refused() -> None:

@@ -6,7 +6,7 @@ the destination's ``Dispatcher``; replies to requests are not its business (``re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.core.events import Handle
@@ -81,6 +81,13 @@ class Callbacks:
         """Wait up to ``grace`` seconds for running handlers. The next opening calls the others again."""
         if self.dispatcher is not None:
             await self.dispatcher.stop(grace)
+
+    def when_returned(self, call: Callable[[], object]) -> None:
+        """Call ``call`` once when no plain handler runs any more: now, or in the thread of the last one."""
+        if self.dispatcher is None:
+            call()
+        else:
+            self.dispatcher.when_returned(call)
 
     def store_failed(self) -> None:
         """Report that no further handler result can be stored."""

@@ -220,7 +220,8 @@ class RunningSource:
         # Each step is taken also if one before it fails, or its caller is cancelled: the store must not stay locked.
         async with contextlib.AsyncExitStack() as remaining:
             remaining.callback(self._fail_calls)
-            remaining.callback(self.store.close)
+            # An abandoned handler keeps the store locked, or another process would handle its message as well.
+            remaining.callback(self._callbacks.when_returned, self.store.close)
             remaining.push_async_callback(self._end_journal)
             remaining.push_async_callback(self.engine.stop)
             remaining.callback(self.engine.protocol.stop)
@@ -237,7 +238,7 @@ class RunningSource:
         """Close the store of a source whose loop has ended, and nothing else with it."""
         self.is_open = False
         await self.engine.give_up()
-        self.store.close()
+        self._callbacks.when_returned(self.store.close)
 
     def _push_stops(self, remaining: contextlib.AsyncExitStack, timeout: float) -> None:
         """Push what stops everything that gives the engine work. An exit stack calls the last one first."""
