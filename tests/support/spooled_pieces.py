@@ -16,7 +16,6 @@ class Pieces:
     gate.set()
     most = 1 << 40
     begins_at = SPOOL_FROM
-    is_unwanted = False
 
     def __init__(self) -> None:
         self.content = bytearray()

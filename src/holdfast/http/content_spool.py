@@ -30,9 +30,7 @@ class ContentSpool:
 
     def limit(self, limits: HTTPLimits) -> int:
         """Return the largest content of the request."""
-        if self.spool is None or self.spool.is_unwanted:
-            return limits.max_body
-        return max(limits.max_body, limits.max_attachments)
+        return limits.max_body if self.spool is None else max(limits.max_body, limits.max_attachments)
 
     def takes(self, length: int) -> bool:
         """Whether a content of that length, as far as it is known, is spooled."""

@@ -23,11 +23,9 @@ class Spool(Protocol):
 
     Attributes:
         begins_at: Bytes of a content from which it is spooled. As many of it are then in memory.
-        is_unwanted: Whether what was added shows that the content must not be larger than one in memory.
     """
 
     begins_at: int
-    is_unwanted: bool
 
     def add(self, data: bytes) -> None:
         """Add a piece, in the event loop's thread."""

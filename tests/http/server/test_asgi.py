@@ -311,7 +311,6 @@ class Kept:
         self.most = 0
         self.is_full = False
         self.begins_at = SPOOL_FROM
-        self.is_unwanted = False
         self._room = room
 
     def add(self, data: bytes) -> None:

@@ -427,11 +427,8 @@ class RunningDestination:
         return forwarding.giving_up
 
     def spooling(self) -> Spooling:
-        """Return what writes large requests to the store while they arrive. A broker's requests may be replies."""
-        envelopes = self.reception.envelopes
-        # Another worker cannot get a message that is not kept.
-        is_for_replies = envelopes.passes_on and self.worker is None
-        return (envelopes.spooling_replies if is_for_replies else envelopes.spooling)(self.store.create_content)
+        """Return what writes large requests to the store while they arrive."""
+        return self.reception.envelopes.spooling(self.store.create_content)
 
     def spooling_answers(self) -> AnswerSpooling:
         """The same for answers to this process."""

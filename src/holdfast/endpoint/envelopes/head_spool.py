@@ -17,14 +17,10 @@ TOO_LARGE_REMEDY = (
 )
 """What to do about an answer beyond a limit of this side."""
 
-_RELATES_TO = b"RelatesTo"
-"""Part of each reply: the name of the header block that names its request."""
-
 
 class HeadSpool:
     """One message without attachments; see :class:`~holdfast.http.exchange.Spool`. It is spooled only once it is larger
-    than the limit, so it cannot be read. The rest of a reply is dropped: then the connection serves the next message.
-    Any other message is refused at once.
+    than the limit, so it cannot be read. The rest of it is dropped: then the connection serves the next message.
 
     Args:
         limits: Limits on the envelope.
@@ -36,14 +32,9 @@ class HeadSpool:
         self._limits = limits
         self._head = bytearray()
         self.begins_at = limits.max_bytes
-        self.is_unwanted = False
 
     def add(self, data: bytes) -> None:
-        room = self._limits.max_header_bytes - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            # XML has no escapes in names. What was added has the beginning of the message.
-            self.is_unwanted = _RELATES_TO not in self._head
+        self._head += data[: max(0, self._limits.max_header_bytes - len(self._head))]
 
     def flush(self) -> None:
         """Write nothing."""

@@ -35,7 +35,6 @@ class PackageSpool:
     """
 
     begins_at = SPOOL_FROM
-    is_unwanted = False
 
     def __init__(self, media: str, choose: Callable[[bytes], ContentWriter], limits: Limits) -> None:
         self._media = media
