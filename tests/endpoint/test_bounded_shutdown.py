@@ -76,16 +76,21 @@ serve.GRACE = float(sys.argv[1])
 shutdown.LONGEST_STOP = 3600
 app = Destination("inbox", partitions=1)
 service = serve.Service(app, Listeners(port=0))
-is_async = sys.argv[2] == "async"
+kind = sys.argv[2]
 
 def work():
     print("ready", flush=True)
     time.sleep(3600)
 
-if is_async:
+if kind == "thread":
     @app.on()
     async def slow(message) -> bytes:
         await asyncio.to_thread(work)
+elif kind == "async":
+    @app.on()
+    async def slow(message) -> bytes:
+        print("ready", flush=True)
+        await asyncio.Event().wait()
 else:
     @app.on()
     def slow(message) -> bytes:
@@ -144,13 +149,20 @@ def test_a_stop_that_hangs_ends_in_bounded_time_and_the_log_says_what_it_waited_
     assert waits_for in log
 
 
-@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("kind", ["plain", "thread"])
 def test_a_server_that_abandons_a_handler_ends_with_it(tmp_path: Path, kind: str) -> None:
     # A process that lived on would complete the handler's work while the next one does it again.
     code, log = stop(tmp_path, ABANDONED_HANDLER, "0.1", kind)
     assert code == 1
     assert "event='handlers.abandoned' running=1 seconds=0.1" in log
     assert "event='stop.cut_short' waiting_for='abandoned handlers'" in log
+
+
+def test_a_server_that_cancels_a_handler_ends_in_order(tmp_path: Path) -> None:
+    code, log = stop(tmp_path, ABANDONED_HANDLER, "0.1", "async")
+    assert code == 0, log
+    assert "event='handlers.abandoned' running=1 seconds=0.1" in log
+    assert "stop.cut_short" not in log
 
 
 def test_a_slow_stop_is_ended_only_when_it_makes_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import wire
-from holdfast.core.messages import EndpointReference
+from holdfast.core.messages import EndpointReference, Envelope
 from holdfast.exceptions import ConfigurationError, EnvelopeError, LimitExceeded
 from holdfast.wire import Limits, text, tree
-from holdfast.wire.decoding import forms
+from holdfast.wire.decoding import fast, forms
 
 S12 = "http://www.w3.org/2003/05/soap-envelope"
 WSA = "http://www.w3.org/2005/08/addressing"
@@ -366,3 +366,19 @@ def test_refusing_is_all_that_a_limit_does() -> None:
         with pytest.raises(EnvelopeError) as caught:
             wire.decode(data, limits=Limits(**limits))
         assert caught.value.message
+
+
+def test_blocks_beyond_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    add = fast.add_foreign
+
+    def note(envelope: Envelope, block: bytes, shape: Any) -> None:
+        read.append(block)
+        add(envelope, block, shape)
+
+    monkeypatch.setattr(fast, "add_foreign", note)
+    blocks = b"<h:h>1</h:h>" * 4000
+    start = b'<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:h="urn:h"><s:Header>'
+    with pytest.raises(LimitExceeded):
+        wire.decode(start + blocks + b"</s:Header><s:Body/></s:Envelope>")
+    assert 0 < len(read) <= wire.DEFAULT.max_headers

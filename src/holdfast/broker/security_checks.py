@@ -50,6 +50,7 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
     yield from _of_symmetric_messages(security)
     yield from _of_assertions(("security", "assertions"), security.assertions)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
+    is_shared = is_shared or security.timestamp_alone  # there is nothing to remember
     if not is_shared:
         what = "several workers need one file to remember nonces in, and this store has no directory"
         yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'

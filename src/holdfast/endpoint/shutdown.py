@@ -69,7 +69,7 @@ def end_process(waiting_for: str, seconds: float) -> None:
         "stop.cut_short",
         waiting_for=waiting_for,
         seconds=round(seconds, 1),
-        remedy="Every acknowledged message is stored: start again",
+        remedy="Start again: acknowledged messages are stored; at most once, those of running handlers are lost",
     )
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -1025,3 +1025,10 @@ def test_a_partition_that_cannot_be_prepared_is_declined_and_its_owner_keeps_it(
     membership.failed({0: "no space"}, 101.0)
     assert (membership.declined, membership.pins, dict(membership.view.preparing)) == ({0}, set(), {})
     assert membership.report.prepared == ()
+
+
+def test_a_note_about_a_partition_that_the_cluster_does_not_have_is_ignored() -> None:
+    """The topic of notes may be older than the store's topic, which has fewer partitions."""
+    membership = GroupMembership("b", "http://b", 1, POLICY, 41.0)
+    membership.baton_read(0, BatonNote(7, "a", 40.0, 1, -1), 100.0)
+    assert membership.ending == set()

@@ -409,6 +409,8 @@ class GroupMembership:
 
     def baton_read(self, offset: int, note: BatonNote, now: float) -> None:
         """Read a note about a baton, in the order of the topic."""
+        if note.partition not in self._states:
+            return  # of a cluster with more partitions, whose topic of notes was kept
         self._batons.read(offset, note, now)
         partition = note.partition
         if self._is_served(partition) and not self._batons.has(partition, self._epochs[partition]):

@@ -23,7 +23,7 @@ _MOVES: Final = "moves"
 """In the report of a node that follows moves. Nodes of earlier versions ignore the pins of others, or count them after
 another time."""
 _BATONS: Final = "batons"
-"""In the report of a node that takes batons. Nodes of earlier versions act without."""
+"""In the report of a node that takes batons. Nodes of earlier versions have none."""
 
 
 def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:

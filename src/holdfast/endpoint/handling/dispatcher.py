@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +26,7 @@ from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
-from holdfast.endpoint.handling.handlers import InvalidRequest, NoHandler, PermanentFailure, wants_connection
+from holdfast.endpoint.handling.handlers import InvalidRequest, PermanentFailure, wants_connection
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
@@ -98,8 +99,8 @@ class Dispatcher:
         self._changed: asyncio.Event | None = None
         self._tracing = tracing
         self._limits = limits
-        self.has_abandoned = False
-        """Whether the stop has cancelled or abandoned handlers, whose effects may be incomplete."""
+        self._was_late = False
+        """Whether the stop has cancelled or abandoned handlers."""
         self.last_failure = ""
         """What a handler raised last, in one line; "" if none has failed."""
 
@@ -115,7 +116,7 @@ class Dispatcher:
         action = handle.record.action
         handler = self._handlers.get(action) or self._handlers.get("")
         if handler is None:
-            self._raised(handle, NoHandler(f"no handler is registered for the action {action!r} any longer"))
+            self._raised(handle, LookupError(f"no handler is registered for the action {action!r} any longer"))
         elif inspect.iscoroutinefunction(handler):
             self._watch(asyncio.create_task(self._await(handle, _call(handler, handle))), self._ended)
         else:
@@ -411,7 +412,6 @@ class Dispatcher:
         for timer in self._put_off:
             timer.cancel()
         late = list(self._running)
-        self.has_abandoned = bool(late)
         if late:
             is_lost = self.handling.is_at_most_once
             log.warning(
@@ -421,6 +421,7 @@ class Dispatcher:
                 messages="lost, as at-most-once says" if is_lost else "delivered again after the next start",
                 remedy="Give handlers a limit of time, or the stop more seconds",
             )
+        self._was_late = bool(late)
         for running in late:
             running.cancel()
         await asyncio.gather(*late, return_exceptions=True)
@@ -428,6 +429,11 @@ class Dispatcher:
             # A handler in a thread cannot be stopped: its message stays unfinished and is delivered again. The store's
             # lock stays as well (when_returned), or another process would handle the message at the same time.
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def has_abandoned(self) -> bool:
+        """Whether the stop has left handlers in threads that still run, or threads of cancelled ones."""
+        return self.unreturned > 0 or (self._was_late and _has_busy_threads())
 
     @property
     def unreturned(self) -> int:
@@ -493,3 +499,10 @@ def _caused(what: str, error: BaseException) -> RuntimeError:
 
 class _NoReply(EnvelopeError, PermanentFailure):
     """A handler returned a value that cannot be sent. A retry would repeat its work, with the same result."""
+
+
+def _has_busy_threads() -> bool:
+    """Whether a call of ``asyncio.to_thread`` still runs. An idle thread of its executor waits in ``_worker``."""
+    frames = sys._current_frames()
+    threads = [one.ident for one in threading.enumerate() if one.name.startswith("asyncio_")]
+    return any(one in frames and frames[one].f_code.co_name != "_worker" for one in threads if one is not None)

@@ -37,10 +37,6 @@ class UndeclaredFault(ConfigurationError, PermanentFailure):
     """A fault that no operation of the WSDL declares."""
 
 
-class NoHandler(LookupError, PermanentFailure):
-    """A stored message with an action that has no handler any longer. Retry the dead letter once it has one."""
-
-
 class InvalidRequest(ApplicationFault):
     """The fault for a body that the WSDL does not allow."""
 

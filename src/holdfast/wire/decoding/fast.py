@@ -301,10 +301,7 @@ def _read(data: bytes, limits: Limits) -> Envelope | None:
     header = envelope.kids.get(tag) or _learn(envelope, tag)
     if header.kind != HEADER:
         return None
-    read = _blocks(tokens, header, body, escaped, limits)
-    others = len(read.headers) + len(read.acknowledgements) + len(read.ack_requested)
-    # Perhaps too many blocks: the complete path counts them.
-    return None if is_large and others + _FIXED_BLOCKS > limits.max_headers else read
+    return _blocks(tokens, header, body, escaped, limits)
 
 
 def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limits: Limits) -> Envelope:
@@ -369,6 +366,9 @@ def _blocks(tokens: list[bytes], header: Shape, body: bytes, escaped: bool, limi
 
 def _other_block(tokens: list[bytes], i: int, header: Shape, shape: Shape, envelope: Envelope, limits: Limits) -> int:
     """Read a block that most messages lack; return the index after it."""
+    others = len(envelope.headers) + len(envelope.acknowledgements) + len(envelope.ack_requested)
+    if others + _FIXED_BLOCKS >= limits.max_headers:  # perhaps too many: the complete path counts them
+        raise _Odd
     if shape.kind == ACKNOWLEDGEMENT:
         acknowledgement, i = _acknowledgement(tokens, i, shape, limits.max_ranges)
         if any(other.identifier == acknowledgement.identifier for other in envelope.acknowledgements):
