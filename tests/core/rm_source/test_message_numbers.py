@@ -70,6 +70,6 @@ def test_after_a_restore_it_takes_no_new_message_and_hears_of_known_numbers_only
 
 def test_a_last_message_has_a_number_and_no_record() -> None:
     ended = numbers()
-    assert ended.records_done(4) == 3
+    assert ended.with_record(3) == 3
     ended.last = 6
-    assert (ended.records_done(7), ended.end) == (5, 6)
+    assert (ended.with_record(5), ended.with_record(6), ended.with_record(7), ended.end) == (5, 5, 5, 6)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sending import NEW, OLD, STEADY, TO, Sending, numbers
 
 from holdfast.core.events import Delivered, Ended, Transmit, Unanswered
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
@@ -380,6 +381,40 @@ def test_where_it_refuses_the_question_too_the_sequence_is_terminated(sender: bo
     (terminate,) = sending.take()
     assert isinstance(terminate.envelope.control, TerminateSequence)
     assert outbox.records.waiting == 0 and not sending.stopped
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("progress", ["sent", "acknowledged", "ended", "lost"])
+def test_a_message_after_the_last_message_goes_to_the_next_sequence(progress: str, restarts: bool) -> None:
+    """Its record is at the offset of LastMessage's number, which says nothing about it."""
+    sending, outbox, last = ending()
+    if progress in ("acknowledged", "ended"):
+        sending.acknowledge(last, (1, 2))
+    (terminate,) = sending.take() or [None]
+    sending.submit(outbox, "2", wants_reply=True)
+    if restarts:
+        sending = Sending(sending.store)
+        sending.choices = [(OLD, False)]
+        outbox = sending.open()
+        (again, *_) = sending.take()
+        last, terminate = (again, None) if again.number else (last, again)
+    for _ in range(2):
+        records = outbox.records
+        assert (records.is_acknowledged(1), records.waiting, records.is_empty) == (False, 1, False)
+        assert (records.may_have_left(1), records.in_doubt(), records.unsent) == (False, 0, 1)
+        sending.settle()
+    if progress == "lost":
+        sending.answer(last, fault=sequence_fault(UNKNOWN_SEQUENCE, "urn:s:a"))
+    elif progress == "sent":
+        sending.acknowledge(last, (1, 2))
+        (terminate,) = sending.take()
+    if terminate is not None:
+        sending.protocol.received(terminate, None, sending.now)
+    (create,) = sending.take()
+    sending.grant(create, "urn:s:b")
+    (message,) = sending.take()
+    assert (message.number, message.envelope.body, sending.stopped) == (1, b"2", [])
+    assert not records.is_acknowledged(1)
 
 
 def test_a_last_message_that_is_lost_again_and_again_is_not_left_out() -> None:

@@ -13,11 +13,16 @@ from holdfast import (
     ConfigurationError,
     DeliveryError,
     Destination,
+    Message,
     MessageContext,
     Processor,
+    RetransmissionPolicy,
     Source,
     SourceHTTP,
+    SourcePolicy,
+    Versions,
 )
+from holdfast.core.messages import TerminateSequence
 from holdfast.exceptions import MessageFlowError
 
 ACTION = "urn:a"
@@ -93,6 +98,56 @@ async def test_a_source_that_is_closed_remembers_which_messages_were_acknowledge
     await source.close(timeout=0.0)
     async with Source(None, tmp_path / "o") as again:
         assert again.progress.outstanding == 1
+
+
+class StaysOpen(Processor):
+    """Asks for a later repetition of each TerminateSequence until the test permits the end."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_end = asyncio.Event(), False
+
+    def inbound(self, context: MessageContext) -> None:
+        if isinstance(context.envelope.control, TerminateSequence) and not self.may_end:
+            self.is_asked.set()
+            raise MessageFlowError("not yet")
+
+
+@pytest.mark.parametrize("rm", ["1.0", "1.1"])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_message_sent_while_the_sequence_ends_is_not_reported_early(
+    tmp_path: Path, serve: Any, rm: str, restarts: bool
+) -> None:
+    """In 1.0, the message has the offset of LastMessage's number, which the service has acknowledged."""
+    end, got = StaysOpen(), []
+    app = Destination(tmp_path / "i", processors=[end])
+
+    @app.on()
+    async def take(message: Message) -> None:
+        got.append(message.body.text)
+
+    policy = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.1, cap=0.4))
+    options: dict[str, Any] = {"versions": Versions(rm), "policy": policy}
+    source = Source((await serve(app)).url, tmp_path / "o", **options)
+    await source.open()
+    await source.send("<n>1</n>", action=ACTION)
+    await source.flush(240)
+    ending = asyncio.ensure_future(source.end())
+    await asyncio.wait_for(end.is_asked.wait(), 240)
+    if restarts:
+        await source.close(0)
+        source = Source(None, tmp_path / "o", **options)
+        await source.open()
+    sent = await source.send("<n>2</n>", action=ACTION)
+    reported = asyncio.ensure_future(sent.acknowledged(240))
+    await asyncio.sleep(0)
+    assert not reported.done()
+    flushed = asyncio.ensure_future(source.flush(240))
+    end.may_end = True
+    await asyncio.gather(reported, flushed)
+    await app.handled()
+    assert got == ["1", "2"] and source.progress.outstanding == 0
+    await asyncio.gather(ending, return_exceptions=True)
+    await source.close()
 
 
 async def test_a_listener_grants_a_sequence_that_is_acknowledged_to_the_service_only(

@@ -122,13 +122,9 @@ class MessageNumbers:
                 return False
         return not ack.nacks or all(0 < number <= highest for number in ack.nacks)
 
-    def records_done(self, first_gap: int) -> int:
-        """Return how many records, from the first on, are acknowledged.
+    def with_record(self, number: int) -> int:
+        """Return the highest number up to ``number`` that has a record.
 
-        1.0's LastMessage has a number but no record: the offset at its number belongs to the next message.
-
-        Args:
-            first_gap: The lowest number that is not acknowledged.
+        1.0's LastMessage has a number but no record: the record at its offset belongs to the next Sequence.
         """
-        done = first_gap - 1
-        return done if self.last is None else min(done, self.last - 1)
+        return number if self.last is None else min(number, self.last - 1)

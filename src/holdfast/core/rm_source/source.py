@@ -122,7 +122,7 @@ class RMSource(OutboundSequence):
     @property
     def records_done(self) -> int:
         """Number of acknowledged records, from the first on without a gap."""
-        return self.numbers.records_done(self.acknowledged.first_gap)
+        return self.numbers.with_record(self.acknowledged.first_gap - 1)
 
     # --- acknowledgements -----------------------------------------------------------------------------------------
 

@@ -188,7 +188,10 @@ class Calls:
         if not lane.outbox.records.is_empty:
             await self.wait_acknowledged(lane, lane.outbox.records.end - 1, None)
         while not lane.outbox.records.is_empty:  # a later one may be acknowledged before an earlier one
-            await self.wait_acknowledged(lane, lane.outbox.records.first, None)
+            first = lane.outbox.records.first
+            # Otherwise the loop would not wait, and nothing else would run in the thread.
+            assert not lane.outbox.records.is_acknowledged(first), (lane.outbox.key, first)
+            await self.wait_acknowledged(lane, first, None)
 
     async def reply(self, message_id: str, timeout: float | None) -> Reply:
         """Wait for the reply to a request; see :meth:`holdfast.Source.reply`."""

@@ -204,7 +204,10 @@ def place(outbox: Outbox, offset: int) -> str:
     source = outbox.source
     if source is None or source.identifier is None:
         return ""
-    return f" (number {offset - source.numbers.start + 1} of the Sequence {source.identifier})"
+    number = offset - source.numbers.start + 1
+    if number > source.numbers.with_record(number):
+        return ""  # the next Sequence carries it
+    return f" (number {number} of the Sequence {source.identifier})"
 
 
 def named(outbox: Outbox) -> str:

@@ -414,7 +414,7 @@ class Outbox:
         source = self.source
         assert source is not None
         for lower, upper in ranges:
-            last = min(upper, (source.numbers.last or upper + 1) - 1)  # LastMessage has no record
+            last = source.numbers.with_record(upper)
             if last >= lower:
                 first, end = self.records.offset_of(lower), self.records.offset_of(last)
                 self._effects.append(Acknowledged(self.key, first, end, source.identifier or "", lower))

@@ -232,7 +232,8 @@ class OutboxRecords:
         source = self.source
         if source is None or source.identifier is None or source.polled:
             return []  # no transmitted message
-        end = min(source.numbers.start + source.numbers.sent_before, self._records.durable_end)
+        sent = source.numbers.with_record(source.numbers.sent_before)
+        end = min(source.numbers.start + sent, self._records.durable_end)
         gaps = source.acknowledged.gaps(end - source.numbers.start)
         found = (
             (max(self.first, source.numbers.start + lower - 1), source.numbers.start + upper) for lower, upper in gaps
@@ -243,9 +244,14 @@ class OutboxRecords:
         """Update the highest number of the present Sequence that has a durable message."""
         source = self.source
         if source is not None:
-            end = self.run_end(source.numbers.start)
+            end = self._present_end(source)
             source.numbers.is_cut = end < self._records.durable_end or end in self.cuts
             source.numbers.available = end - source.numbers.start
+
+    def _present_end(self, source: RMSource) -> int:
+        """Return the offset after the last durable record that the present Sequence carries."""
+        start = source.numbers.start
+        return start + source.numbers.with_record(self.run_end(start) - start)
 
     def run_end(self, start: int) -> int:
         """Return the offset after the last record that one Sequence can carry from ``start`` on."""
@@ -303,7 +309,8 @@ class OutboxRecords:
         source = self.source
         offset = self.first
         if source is not None and source.identifier is not None:
-            offset = max(offset, source.numbers.start + max(source.numbers.highest_sent, source.numbers.sent_before))
+            numbers = source.numbers
+            offset = max(offset, numbers.start + numbers.with_record(max(numbers.highest_sent, numbers.sent_before)))
         for lower, upper in self.left_out:
             if lower <= offset + 1 <= upper:
                 return upper
@@ -315,7 +322,7 @@ class OutboxRecords:
         if source is None or source.identifier is None:
             return False
         number = offset - source.numbers.start + 1
-        return 1 <= number <= self.highest_left(source) and number != source.numbers.last
+        return 1 <= number <= self.highest_left(source)
 
     @staticmethod
     def highest_left(source: RMSource) -> int:
@@ -349,7 +356,7 @@ class OutboxRecords:
         source = self.source
         assert source is not None
         for lower, upper in source.acknowledged:
-            last = min(upper, (source.numbers.last or upper + 1) - 1)
+            last = source.numbers.with_record(upper)
             if source.records_done < lower <= last:
                 self.left_out.add_range(source.numbers.start + lower, source.numbers.start + last)
 
@@ -382,11 +389,10 @@ class OutboxRecords:
         source = self.source
         if offset < self.first or offset + 1 in self.left_out:
             return True
-        return (
-            source is not None
-            and offset >= source.numbers.start
-            and offset - source.numbers.start + 1 in source.acknowledged
-        )
+        if source is None or offset < source.numbers.start:
+            return False
+        number = offset - source.numbers.start + 1
+        return number in source.acknowledged and number == source.numbers.with_record(number)
 
     @property
     def waiting(self) -> int:
@@ -394,7 +400,7 @@ class OutboxRecords:
         done = sum(upper - max(lower, self.first + 1) + 1 for lower, upper in self.left_out if upper > self.first)
         source = self.source
         if source is not None:
-            end = self.run_end(source.numbers.start) - source.numbers.start
+            end = self._present_end(source) - source.numbers.start
             begin = self.first - source.numbers.start
             done += sum(
                 min(upper, end) - max(lower, begin + 1) + 1
