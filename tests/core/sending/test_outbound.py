@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sending import NEW, OLD, TO, Sending, numbers
 
 from holdfast.core.events import Acknowledged, Discarded, Incident, Transmit, Unanswered
+from holdfast.core.faults import UNKNOWN_SEQUENCE, sequence_fault
 from holdfast.core.forwarding.undeliverable import discard
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -22,6 +23,7 @@ from holdfast.core.messages import (
     CloseSequenceResponse,
     CreateSequence,
     CreateSequenceResponse,
+    EndpointReference,
     Envelope,
     Fault,
     Sequence,
@@ -361,6 +363,35 @@ def test_what_a_closed_sequence_did_not_take_goes_in_another() -> None:
     sending.grant(create, "urn:s:b")
     assert bodies(sending.take()) == ["2"]
     assert not outbox.lifecycle.stopped
+
+
+@pytest.mark.parametrize("versions", [NEW, OLD])
+@pytest.mark.parametrize("key", ["", "a"])
+@pytest.mark.parametrize("ends", ["with the requests", "alone"])
+def test_the_end_of_replies_ends_no_requests_of_any_key(versions: Versions, key: str, ends: str) -> None:
+    """The default key "" is an ordinary one: it does not stand for a Sequence of replies without an Offer."""
+    sending = Sending()
+    sending.choices = [(versions, True)]
+    outbox = sending.open(key)
+    sending.submit(outbox, "1")
+    for count in (1, 2):
+        (create,) = sending.take()
+        assert isinstance(create.envelope.control, CreateSequence) and create.envelope.control.offer is not None
+        offered = create.envelope.control.offer.identifier
+        sending.answer(create, control=CreateSequenceResponse(f"urn:s:{count}", accept_acks_to=EndpointReference(TO)))
+        (message,) = sending.take()
+        if count == 1 and ends == "with the requests":
+            sending.answer(message, fault=sequence_fault(UNKNOWN_SEQUENCE, "urn:s:1"))
+            continue
+        sending.acknowledge(message, (1, 1))
+        if ends == "alone":
+            sending.answer(None, control=TerminateSequence(offered), message_id="urn:t", action="urn:t")
+            break
+    sending.submit(outbox, "2")
+    sent = sending.take()
+    assert bodies(sent) == ["2"]
+    sending.acknowledge(sent[0], (1, 2))
+    assert not sending.take() and not outbox.lifecycle.is_ending
 
 
 # --- a Sequence whose time is up --------------------------------------------------------------------------------------

@@ -259,6 +259,7 @@ async def test_a_source_continues_after_its_service_has_lost_all_tokens(
             if not restarts:
                 await send(source, 2)
                 await send(source, 3)
+                assert not {"LastMessage", "CloseSequence"} & set(shop.actions), "a lost Sequence ends no other one"
         if restarts:
             async with source_to(shop, tmp_path, versions, of_source=options) as source:
                 await send(source, 2)

@@ -433,7 +433,7 @@ class Replies:
         self, destination: RMDestination, number: int, back_channel: BackChannel | None, now: float
     ) -> None:
         """Answer a LastMessage of 1.0 with a LastMessage on the offered Sequence: WCF waits for it."""
-        outbox = self._registry.outboxes.get(destination.offered or "")
+        outbox = self._registry.replies_to(destination.offered)
         source = outbox.source if outbox is not None else None
         # LastMessage takes the number behind all replies, so it waits for those that have yet to be made.
         if outbox is None or source is None or destination.replies.awaiting:

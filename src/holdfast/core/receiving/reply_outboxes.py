@@ -83,7 +83,7 @@ class ReplyOutboxes:
 
     def have_address(self, destination: RMDestination) -> bool:
         """Whether replies go to an address of the requester, and not in answers."""
-        outbox = self._registry.outboxes.get(destination.offered or "")
+        outbox = self._registry.replies_to(destination.offered)
         return outbox is not None and outbox.source is not None and not outbox.source.polled
 
     def _open(self, destination: RMDestination, to: str | None, now: float) -> Outbox:
@@ -134,7 +134,7 @@ class ReplyOutboxes:
     def end(self, destination: RMDestination, now: float) -> None:
         """End the Sequence of replies: notify a requester with an address, or forget it."""
         for key in (destination.offered, _plain_key(destination)):
-            outbox = self._registry.outboxes.get(key or "")
+            outbox = self._registry.replies_to(key)
             if outbox is not None:
                 self._end(outbox, now)
 
@@ -157,7 +157,7 @@ class ReplyOutboxes:
 
     def await_last(self, destination: RMDestination, now: float) -> None:
         """Wait for the acknowledgement of the last replies to a Sequence that is over, as long as for any message."""
-        outbox = self._registry.outboxes.get(destination.offered or "")
+        outbox = self._registry.replies_to(destination.offered)
         if outbox is not None and outbox.to is not None:
             self._await_end(outbox, now)
 

@@ -136,6 +136,13 @@ class OutboxRegistry:
         self.context.marking.save(source)
         return outbox
 
+    def replies_to(self, key: str | None) -> Outbox | None:
+        """Return the outbox of replies with a key; None for no key, such as that of a Sequence without an Offer.
+
+        The key "" is an application's: the one of its messages without a ``sequence_key``.
+        """
+        return None if key is None else self.outboxes.get(key)
+
     def redirect(self, outbox: Outbox, to: str) -> None:
         """Redirect an outbox that is empty and has no Sequence to another address."""
         self.circuits.leave(outbox)
