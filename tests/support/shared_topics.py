@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from holdfast.cluster.group.shared_topic import Change
 from holdfast.store.kafka.topic import KafkaAway
-
-Change = tuple[str, bytes | None]
 
 
 class TopicLog:
@@ -61,10 +60,11 @@ class FakeTopic:
         if self.log.is_away:
             raise KafkaAway("no answer")
         end = max(self._asked, len(self.log.records) - self.lag)
-        found = self.log.records[self.position : end]
+        first = self.position
+        found = self.log.records[first:end]
         self.position += len(found)
         self.clock = max([self.clock, *(at for *_, at in found)])
-        return [(key, value) for key, value, _ in found]
+        return [Change(key, value, first + at) for at, (key, value, _) in enumerate(found)]
 
     def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
         """See SharedTopic."""

@@ -129,10 +129,8 @@ class Post:
 
     @staticmethod
     def leave() -> NoReturn:
-        """End this process, after everything is closed.
-
-        Without this, the interpreter would first free all objects, while another node waits for the partition.
-        """
+        """End this process, after everything is closed. The interpreter would free all objects first, while another
+        node waits for the partition."""
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
