@@ -7,7 +7,7 @@ request used, so one description serves any host name, port and proxy.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -74,6 +74,8 @@ class ServiceDescription:
         """The action of each request -> that of its reply, "" for a one-way operation."""
         self.headers: dict[str, frozenset[str]] = {}
         """The action of a request -> the header blocks that the WSDL declares for it."""
+        self._ports: Mapping[tuple[str, str], Collection[str]] = {}
+        """Service and port -> the actions of its requests."""
         self.is_given = given is not None
         if given is not None:
             self._take(
@@ -81,6 +83,7 @@ class ServiceDescription:
             )
             self.operations = self._description.operations()
             self.headers = self._description.headers_of_requests()
+            self._ports = self._description.actions_of_ports()
         self._written = lru_cache(MOST_ADDRESSES)(self._write)
 
     def _take(self, key: str, given: bytes, place: str | Path | None) -> None:
@@ -192,10 +195,8 @@ class ServiceDescription:
 
     def _offered(self) -> frozenset[tuple[str, str]]:
         """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
-        ports = self._description.actions_of_ports() if self.is_given else {}
-        return frozenset(port for port, actions in ports.items() if any(map(self._accepts, actions))) or frozenset(
-            ports
-        )
+        found = frozenset(port for port, actions in self._ports.items() if any(map(self._accepts, actions)))
+        return found or frozenset(self._ports)
 
     def _write(self, key: str, address: str, offered: frozenset[tuple[str, str]]) -> bytes:
         data = self._documents[key]
