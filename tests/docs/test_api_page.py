@@ -27,7 +27,6 @@ NOT_FOR_USERS = {
     **dict.fromkeys(
         ("Column", "Connection", "DBConnection", "Event", "Path", "Sequence"), "is Python's or a library's"
     ),
-    "Turn": "is for the nodes of a cluster",
     "Store": "is what open_store returns, with its own page",
     "Queues": "is a class of the core, and here the name of a type that the docstring explains",
 }

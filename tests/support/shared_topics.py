@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from holdfast.cluster.group.shared_topic import Change
 from holdfast.store.kafka.topic import KafkaAway
+
+Change = tuple[str, bytes | None]
 
 
 class TopicLog:
@@ -60,11 +61,10 @@ class FakeTopic:
         if self.log.is_away:
             raise KafkaAway("no answer")
         end = max(self._asked, len(self.log.records) - self.lag)
-        first = self.position
-        found = self.log.records[first:end]
+        found = self.log.records[self.position : end]
         self.position += len(found)
         self.clock = max([self.clock, *(at for *_, at in found)])
-        return [Change(key, value, first + at) for at, (key, value, _) in enumerate(found)]
+        return [(key, value) for key, value, _ in found]
 
     def say(self, key: str, value: bytes | None, then: Callable[[bool], None]) -> None:
         """See SharedTopic."""

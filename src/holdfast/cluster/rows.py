@@ -32,28 +32,25 @@ class Report:
         failed: Partition that it could not serve and now leaves to others -> why.
         unreachable: Node that it cannot reach -> why.
         tables: Table of its configuration that all nodes should have alike -> keyed digest of it.
-        prepared: Partitions of others that it could serve at once.
     """
 
     serving: tuple[int, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
-    prepared: tuple[int, ...] = ()
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
         failed = {str(partition): why for partition, why in sorted(self.failed.items())}
         told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
-        return json.dumps({**told, "tables": dict(self.tables), "prepared": self.prepared})
+        return json.dumps({**told, "tables": dict(self.tables)})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
         """Return the report with these JSON values; each may be missing."""
         failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
         tables = dict(values.get("tables", {}))
-        prepared = tuple(values.get("prepared", ()))
-        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables, prepared)
+        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables)
 
 
 def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

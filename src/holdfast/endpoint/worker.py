@@ -43,8 +43,6 @@ class Worker:
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
         remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
-        tell_prepared: Called, from any thread, when the worker only waits until this process may act: it was started
-            before. None: it may act, or must not start.
     """
 
     number: int
@@ -55,7 +53,6 @@ class Worker:
     claims: Callable[[int], IdentifierClaims] | None = None
     is_trusted: Callable[[], bool] | None = None
     remember: Callable[[int, int], None] | None = None
-    tell_prepared: Callable[[], None] | None = None
 
     @property
     def is_gateway(self) -> bool:

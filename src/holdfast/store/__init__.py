@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
 from holdfast.store.address import check_location, is_kafka, is_remote, is_sql, shown
-from holdfast.store.base import Counted, Store, Transaction, Transactional, Turn
+from holdfast.store.base import Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
@@ -25,7 +25,6 @@ __all__ = [
     "Store",
     "Transaction",
     "Transactional",
-    "Turn",
     "is_kafka",
     "is_remote",
     "is_sql",
@@ -35,7 +34,7 @@ __all__ = [
 ]
 
 
-def open_store(location: str | Path | Store, *, read_only: bool = False, turn: Turn | None = None) -> Store:
+def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:
     """Return the store at ``location``; create it if it does not exist.
 
     Args:
@@ -44,8 +43,6 @@ def open_store(location: str | Path | Store, *, read_only: bool = False, turn: T
             returned unchanged.
         read_only: Open the store's current content for reading, even if another process has it open; nothing is created
             or changed.
-        turn: Until then, prepare a store in a log as far as its earlier owner does not notice. Other stores have
-            nothing to prepare. None: the turn has come.
 
     Raises:
         ConfigurationError: The location is invalid, or the packages that a database needs are not installed.
@@ -62,7 +59,7 @@ def open_store(location: str | Path | Store, *, read_only: bool = False, turn: T
     if is_sql(location):
         return _open_sql(str(location), read_only=read_only)
     if is_kafka(location):
-        return _open_kafka(str(location), read_only=read_only, turn=turn)
+        return _open_kafka(str(location), read_only=read_only)
     if not str(location) or "://" in str(location):
         raise ConfigurationError(
             f"{shown(location)!r} is not the location of a store.",
@@ -113,12 +110,12 @@ def _open_sql(location: str, *, read_only: bool) -> Store:
         ) from error
 
 
-def _open_kafka(location: str, *, read_only: bool, turn: Turn | None) -> Store:
+def _open_kafka(location: str, *, read_only: bool) -> Store:
     try:
         from holdfast.store.kafka.store import KafkaStore
     except ImportError as error:
         raise _no_kafka(location, error) from error
-    return KafkaStore(location, read_only=read_only, turn=turn)
+    return KafkaStore(location, read_only=read_only)
 
 
 def _has_records(location: str) -> bool:

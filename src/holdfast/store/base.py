@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.core.records import Batch, ContentWriter, Record, Snapshot
 from holdfast.store.contents import Contents
 from holdfast.store.records import decode_record
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """When a process may take its store from an earlier owner, which still uses it.
-
-    Args:
-        has_come: Whether it may, from any thread. It raises what ends the opening.
-        prepared: Called, from any thread, when nothing else is left to do.
-    """
-
-    has_come: Callable[[], bool]
-    prepared: Callable[[], None]
 
 
 class Store(Protocol):

@@ -16,7 +16,6 @@ import pytest
 from growth import entries
 
 from holdfast.cluster.group import membership as module
-from holdfast.cluster.group.batons import BatonNote, Batons
 from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
 from holdfast.cluster.group.pictures import client_id, member_of, pin_client_id, pin_of
 from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
@@ -26,58 +25,6 @@ from holdfast.cluster.rows import Report
 POLICY = LeasePolicy(6.0)
 PARTITIONS = 5
 STEP = 0.1
-
-
-class NoBatons(Batons):
-    """What a node of an earlier version knows of batons."""
-
-    def has(self, partition: int, epoch: int) -> bool:
-        return True
-
-    def may_release(self, partition: int) -> bool:
-        return False
-
-    def taker(self, partition: int) -> tuple[str, float] | None:
-        return None
-
-
-class Earlier(GroupMembership):
-    """A node of an earlier version: it acts without batons."""
-
-    def __init__(self, *settings: Any) -> None:
-        super().__init__(*settings)
-        self._batons = NoBatons(self.node, self._since, len(self._states), self._policy.hold)
-
-    def pass_time(self, now: float) -> None:
-        for partition in self._states:
-            self._settle(partition, now)
-        for partition, got in list(self._got.items()):
-            if now > got + self._policy.hold and self._is_clear(partition):
-                self._on(partition, GroupEvent.CLEAR)
-
-    def baton_notes(self, now: float) -> list[BatonNote]:
-        return []
-
-
-@dataclass(frozen=True)
-class Noted:
-    """A note about a baton in the topic."""
-
-    offset: int
-    note: BatonNote
-    at: float
-
-
-def take_batons(membership: GroupMembership, now: float) -> None:
-    """Let a node take the batons that it wants, and read that at once."""
-    for note in membership.baton_notes(now):
-        membership.baton_read(note.after + 1, note, now)
-
-
-def compacted(notes: list[Noted], before: float) -> list[Noted]:
-    """What Kafka leaves of notes: for each partition the last one, and those that were written since then."""
-    last = {one.note.partition: one for one in notes}
-    return [one for one in notes if one.at > before or last[one.note.partition] is one]
 
 
 @dataclass(eq=False)
@@ -104,12 +51,6 @@ class Process:
     """When it asked for the group, and how that was then."""
     slow_until: float = 0.0
     """Until when answers take long."""
-    deaf_until: float = 0.0
-    """Until when it reads no notes."""
-    busy_until: float = 0.0
-    """Until when its workers take long to end."""
-    unread: list[Noted] = field(default_factory=list)
-    """Notes about batons that it has not read."""
 
 
 class Group:
@@ -118,15 +59,10 @@ class Group:
     An operator moves partitions and releases them. Nodes learn that late, and those that are cut off later still.
     """
 
-    def __init__(
-        self, seed: int, membership: type[GroupMembership] = GroupMembership, *, with_earlier: bool = False
-    ) -> None:
+    def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
-        self.kinds = [membership, without_batons(membership)] if with_earlier else [membership]
-        self.notes: list[Noted] = []
-        self.writes: list[tuple[float, BatonNote]] = []
-        """Notes that are on their way -> when Kafka has them."""
+        self.kind = membership
         self.joined = 0
         self.members: dict[str, Process] = {}
         self.owners: dict[int, str] = {}
@@ -135,10 +71,8 @@ class Group:
         self.processes = [self.start(name) for name in ("a", "b", "c")]
 
     def start(self, node: str) -> Process:
-        kind = self.random.choice(self.kinds)
-        membership = kind(node, f"http://{node}", PARTITIONS, POLICY, self.now)
+        membership = self.kind(node, f"http://{node}", PARTITIONS, POLICY, self.now)
         process = Process(membership, "", node, self.now)
-        process.unread = compacted(self.notes, self.now if self.random.random() < 0.5 else 0.0)
         self.join(process)
         return process
 
@@ -158,19 +92,14 @@ class Group:
             for process in self.processes:
                 if not process.is_dead and process.paused_until <= self.now:
                     self.turn(process)
-            self.append()
             self.coordinate()
             self.judge()
 
     def fault(self) -> None:
         process = self.random.choice(self.processes)
-        match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart", "deaf", "busy"]):
+        match self.random.choice(["pause", "cut", "kill", "mute", "slow", "restart"]):
             case "restart":  # a coordinator that takes over may not know who joined last
                 self.pins = {name: one for name, one in self.pins.items() if self.random.random() < 0.5}
-            case "deaf":
-                process.deaf_until = self.now + self.random.choice([0.5, 3, 10])
-            case "busy":
-                process.busy_until = self.now + 10
             case "slow":
                 process.slow_until = self.now + 10
             case "pause":
@@ -187,31 +116,6 @@ class Group:
         partition = self.random.choice([0, self.random.randrange(PARTITIONS)])
         if self.wishes.pop(partition, None) is None or self.random.random() < 0.5:
             self.wishes[partition] = self.random.choice(self.processes)
-
-    def append(self) -> None:
-        """Kafka gets notes, in any order, and nodes read them late. At some time, Kafka deletes earlier ones."""
-        due = [one for one in self.writes if one[0] <= self.now]
-        self.writes = [one for one in self.writes if one[0] > self.now]
-        self.random.shuffle(due)
-        for _, note in due:
-            self.notes.append(Noted(len(self.notes), note, self.now))
-            for process in self.processes:
-                process.unread.append(self.notes[-1])
-                if self.random.random() < 0.1:
-                    process.unread = compacted(process.unread, self.now - POLICY.hold)
-
-    def exchange_batons(self, process: Process) -> None:
-        """Read notes, and write some. A write may be lost, or come long after its author gave it up."""
-        membership = process.membership
-        count = self.random.randint(0, len(process.unread)) if self.random.random() < 0.3 else len(process.unread)
-        count *= process.deaf_until <= self.now
-        read, process.unread = process.unread[:count], process.unread[count:]
-        for one in read:
-            membership.baton_read(one.offset, one.note, self.now)
-        for note in membership.baton_notes(self.now):
-            if self.random.random() < 0.95:
-                delay = self.random.choice([0.0, 0.0, 0.1, 0.3] if self.random.random() < 0.9 else [1.0, 3.0, 9.0])
-                self.writes.append((self.now + delay, note))
 
     def keep_pins(self, process: Process) -> None:
         wanted = process.membership.pins
@@ -238,20 +142,12 @@ class Group:
             self.keep_pins(process)
             if self.random.random() < 0.3:
                 moved = frozenset(p for p, one in self.wishes.items() if one is process)
-                known = {one.member: one for one in self.processes}
-                prepared = frozenset((p, one.node) for one in self.processes for p in one.membership.view.preparing)
-                with_batons = (one.id for one in membership.members if one.id in known)
-                new = frozenset(one for one in with_batons if not isinstance(known[one].membership, Earlier))
-                membership.noted(
-                    is_drained=False, is_cut_off=False, now=self.now, moved=moved, with_batons=new, prepared=prepared
-                )
+                membership.noted(is_drained=False, is_cut_off=False, now=self.now, moved=moved)
         self.look(process)
         membership.pass_time(self.now)
-        if process.cut_until <= self.now:
-            self.exchange_batons(process)
         mine = set(membership.view.mine)
         for partition in process.workers - mine:  # a worker needs some time to end
-            if self.random.random() < (0.02 if process.busy_until > self.now else 0.3):
+            if self.random.random() < 0.3:
                 process.workers.remove(partition)
         membership.stopped(membership.ending - process.workers)
         process.workers |= mine
@@ -340,10 +236,9 @@ class Group:
         return bool(acting) and (wanted is None or wanted.is_dead or acting == [wanted])
 
 
-@pytest.mark.parametrize("with_earlier", [False, True], ids=["one version", "two versions"])
-@pytest.mark.parametrize("seed", range(20))
-def test_one_process_acts_on_a_partition_whatever_fails(seed: int, with_earlier: bool) -> None:
-    group = Group(seed, with_earlier=with_earlier)
+@pytest.mark.parametrize("seed", range(25))
+def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
+    group = Group(seed)
     group.run(60.0, faults=True)
     group.calm()
 
@@ -352,7 +247,7 @@ def test_one_process_acts_on_a_partition_whatever_fails(seed: int, with_earlier:
 @pytest.mark.parametrize("first", range(1000, 3000, 100))
 def test_one_process_acts_on_a_partition_in_many_more_groups(first: int) -> None:
     for seed in range(first, first + 100):
-        group = Group(seed, with_earlier=seed % 2 == 1)
+        group = Group(seed)
         group.run(120.0, faults=True)
         group.calm()
 
@@ -386,19 +281,6 @@ class PinsWithoutEnd(GroupMembership):
         return super().pins | {p for p, pin in self._pinned.items() if pin is not None and pin.node == self.node}
 
 
-class ReleasesBeforeItHasStopped(GroupMembership):
-    def baton_notes(self, now: float) -> list[BatonNote]:
-        given = [p for p, state in self._states.items() if state is GroupState.GIVING and self._batons.may_release(p)]
-        found = [self._batons.write(p, self._epochs[p], now, is_free=True) for p in given]
-        return [*super().baton_notes(now), *(note for note in found if note is not None)]
-
-
-class ReliesOnEarlierNodes(GroupMembership):
-    @property
-    def _are_all_with_batons(self) -> bool:
-        return True
-
-
 class ForgetsThatItHas(GroupMembership):
     """A partition that the group assigned is not taken up again when its pin is gone."""
 
@@ -417,15 +299,12 @@ class ForgetsThatItHas(GroupMembership):
         OverlooksPins,
         PinsWithoutEnd,
         ForgetsThatItHas,
-        ReleasesBeforeItHasStopped,
-        ReliesOnEarlierNodes,
     ],
 )
 def test_a_mistake_is_noticed(mistake: type[GroupMembership]) -> None:
     def search() -> None:
-        first = 37 if mistake is ReleasesBeforeItHasStopped else 0  # so that the search is short
-        for seed in range(first, 200):
-            group = Group(seed, mistake, with_earlier=seed % 2 == 1)
+        for seed in range(200):
+            group = Group(seed, mistake)
             group.run(60.0, faults=True)
             group.calm()
 
@@ -466,9 +345,6 @@ def look_at_pins(
         one.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
     looks = {one.node: look(one.node, now) for one in nodes}
     found: list[tuple[float, str]] = []
-    notes: list[BatonNote] = []
-    heard = dict.fromkeys("abc", 0)
-    reported: set[str] = set()
     for step in range(int(seconds / STEP)):
         now = 100.0 + step * STEP
         pins = tuple(pinned(now, looks))
@@ -481,19 +357,6 @@ def look_at_pins(
                 looks[one.node] = look(one.node, now)
             one.pass_time(now)
             one.stopped(one.ending)
-            if mine.picture is None and mine.answered > mine.sent + POLICY.hold:
-                continue  # Kafka is slow for this node
-            for offset, note in enumerate(notes[heard[one.node] :], heard[one.node]):
-                one.baton_read(offset, note, now)
-            heard[one.node] = len(notes)
-            notes += one.baton_notes(now)
-            if one.node not in reported and one.members:
-                moved = frozenset({0} if one.node != "a" else ())
-                ids = frozenset(member.id for member in members)
-                prepared = frozenset((0, name) for name in "bc")
-                noted = {"moved": moved, "with_batons": ids, "prepared": prepared}
-                one.noted(is_drained=False, is_cut_off=False, now=now, **noted)
-                reported.add(one.node)
         acting = [one.node for one in nodes if 0 in one.view.mine and now < one.trusted_until(0)]
         assert len(acting) <= 1, f"{now:.1f}: {acting} act"
         found.append((now, "".join(acting)))
@@ -565,10 +428,6 @@ def overlook_pin(
     look_at_pins(kind, (gap + length + 8) * POLICY.hold, pinned, look)
 
 
-def without_batons(kind: type[GroupMembership]) -> type[GroupMembership]:
-    return type("Both", (Earlier, kind), {})
-
-
 def search_pins(kind: type[GroupMembership], seeds: int) -> None:
     for case in product([0.5, 1.5, 3, 4, 5, 7], [0.1, 1], [0.5, 1.5, 2.5, 3.5, 4.5], [0, 1], [0, 1.1]):
         overlook_pin(kind, *case)
@@ -579,38 +438,20 @@ def search_pins(kind: type[GroupMembership], seeds: int) -> None:
 
 
 def test_one_node_acts_however_pins_come_and_go_between_looks() -> None:
-    search_pins(GroupMembership, 50)
-    for seed in range(50):
-        flip_pins(seed, Earlier)
+    search_pins(GroupMembership, 100)
 
 
-@pytest.mark.nightly
-def test_one_node_acts_however_pins_come_and_go_in_a_longer_search() -> None:
-    search_pins(GroupMembership, 500)
-    search_pins(Earlier, 500)
-
-
-def move_once(kind: type[GroupMembership]) -> list[str]:
-    """Return who acts at each step from the first one on. A pin of node b comes after five seconds."""
+def test_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
+    """Its owner keeps it until just before the pin counts."""
 
     def pinned(now: float, _: Mapping[str, Look]) -> Collection[Pin]:
         return [Pin("b-1", "b", 100.0, 0)] if now >= 105.0 else []
 
-    found = look_at_pins(kind, 20.0, pinned, lambda _, now: Look(now + 2 * STEP, now + 2 * STEP, now + 2 * STEP))
+    found = look_at_pins(
+        GroupMembership, 20.0, pinned, lambda _, now: Look(now + 2 * STEP, now + 2 * STEP, now + 2 * STEP)
+    )
     first = next(now for now, acting in found if acting)
-    return [acting for now, acting in found if now >= first]
-
-
-def test_a_moved_partition_is_without_a_node_for_a_few_messages() -> None:
-    """Its owner releases the baton, and the next one takes it."""
-    acted = move_once(GroupMembership)
-    assert "".join(dict.fromkeys(acted)) == "ab"
-    assert acted.count("") <= 3 and acted.count("a") < POLICY.lease / STEP
-
-
-def test_without_batons_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
-    """Its owner keeps it until just before the pin counts."""
-    acted = move_once(Earlier)
+    acted = [acting for now, acting in found if now >= first]
     assert "".join(dict.fromkeys(acted)) == "ab"
     assert acted.count("") * STEP < POLICY.hold
     assert (acted.count("a"), acted.count("b")) > (POLICY.lease / STEP, POLICY.lease / STEP)
@@ -704,48 +545,10 @@ class TakesTheFirstOfTwoPins(GroupMembership):
 )
 def test_a_mistake_with_pins_is_noticed(mistake: type[GroupMembership]) -> None:
     def search() -> None:
-        search_pins(without_batons(mistake), 300)
+        search_pins(mistake, 300)
 
     with pytest.raises(AssertionError, match="act"):
         search()
-
-
-class CountsEveryNote(Batons):
-    """Of several nodes that take a baton at once, the last one has it."""
-
-    def read(self, offset: int, note: BatonNote, now: float) -> None:
-        baton = self._batons[note.partition]
-        super().read(offset, note, now)
-        baton.last, baton.is_certain = note, True
-
-
-class HasWhatItWrote(Batons):
-    """It does not wait until it has read that no other node took the baton before."""
-
-    def write(self, partition: int, epoch: int, now: float, *, is_free: bool) -> BatonNote | None:
-        note = super().write(partition, epoch, now, is_free=is_free)
-        if note is not None and not is_free:
-            self._batons[partition].last = note
-        return note
-
-
-class HasWhatItHad(Batons):
-    def has(self, partition: int, epoch: int) -> bool:
-        return self.taker(partition) == self._own
-
-
-class TakesWhatOthersHave(Batons):
-    def may_take(self, partition: int) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    [CountsEveryNote, HasWhatItWrote, HasWhatItHad, TakesWhatOthersHave],
-)
-def test_a_mistake_with_batons_is_noticed(mistake: type[Batons], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Batons", mistake)
-    test_a_mistake_is_noticed(GroupMembership)
 
 
 @pytest.mark.parametrize(
@@ -775,7 +578,6 @@ _SERVED = ("assigned", "wait")
         (("lost",), False, False),
         (_GOT, False, False),
         ((*_GOT, "stopped", "wait"), True, False),
-        ((*_GOT, "failed"), False, False),
         ((*_GOT, "revoked", "wait"), False, False),
         ((*_GOT, "lost", "wait"), False, False),
         (_SERVED, True, False),
@@ -805,13 +607,11 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
         for _ in range(20 if event == "wait" else 1):
             now += POLICY.lease / 20
             membership.looked(GroupPicture((me,), True), now, now)
-            take_batons(membership, now)
         match event:
             case "assigned":
                 membership.assigned([0], "me", now)
             case "wait":
                 membership.pass_time(now)
-                take_batons(membership, now)
             case "failed":
                 membership.failed({0: "it is full"}, now)
             case _:
@@ -830,7 +630,6 @@ def test_a_node_that_kafka_does_not_describe_has_trouble_as_long_as_it_may_not_a
     for look in range(9):
         sent = 110.0 - POLICY.hold * (8 - look) / 4
         membership.looked(GroupPicture((me, another), True), sent, sent)
-        take_batons(membership, sent)
     for now in (110.0, 110.0 + POLICY.hold, 110.1 + POLICY.hold, 200.0):
         assert bool(membership.trouble(now)) == (now > membership.trusted_until(0))
     membership.lost([0])
@@ -871,7 +670,6 @@ def looks(*members: GroupMember, later: float = 0.0) -> GroupMembership:
     for step in range(int(later) + 1):
         now = 100.0 + step
         membership.looked(GroupPicture((me, *members), True), now, now)
-        take_batons(membership, now)
     return membership
 
 
@@ -913,7 +711,6 @@ def test_a_partition_that_was_moved_here_and_cannot_be_served_is_declined() -> N
             now += POLICY.lease / 10
             membership.noted(is_drained=False, is_cut_off=False, now=now, moved=frozenset({0}))
             membership.looked(GroupPicture(members, True, pins), now, now)
-            take_batons(membership, now)
 
     look()
     assert (membership.pins, membership.view.owners) == ({0}, {0: "b"})
@@ -980,55 +777,6 @@ def test_what_a_node_remembers_does_not_grow_with_the_times_that_it_joins() -> N
         for _ in range(3):
             now += POLICY.hold
             node.looked(GroupPicture((found,), True), now, now)
-            take_batons(node, now)
         node.lost(range(4))
         counts.append(entries(node))
     assert counts[-1] == counts[20]
-
-
-def test_a_moved_partition_is_given_away_once_the_other_node_is_prepared() -> None:
-    """Until then, its owner serves it, and the other node may start its worker, which must not act."""
-    members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
-    a, b = (GroupMembership(one.node, one.url, 1, POLICY, one.since) for one in members)
-    a.assigned([0], "x", 100.0)
-    now, offset = 100.0, 0
-    found = []
-    for step in range(80):
-        now += POLICY.hold / 4
-        pins = (Pin("pin", "b", 41.0, 0),) if step >= 60 else ()
-        prepared = frozenset({(0, "b")} if step >= 63 else ())
-        for one in (a, b):
-            moved = frozenset({0} if one is b else ())
-            noted = {"moved": moved, "with_batons": frozenset({"x", "y"}), "prepared": prepared}
-            one.noted(is_drained=False, is_cut_off=False, now=now, **noted)
-            one.looked(GroupPicture(members, True, pins), now, now)
-            one.stopped(one.ending)
-            for note in one.baton_notes(now):
-                for reader in (a, b):
-                    reader.baton_read(offset, note, now)
-                offset += 1
-        found.append((list(a.view.mine), list(b.view.preparing), list(b.view.mine)))
-    assert found[59] == ([0], [], [])
-    assert found[60:63] == [([0], [0], [])] * 3
-    assert found[63:] == [([], [], [0])] * 17
-
-
-def test_a_partition_that_cannot_be_prepared_is_declined_and_its_owner_keeps_it() -> None:
-    membership = GroupMembership("b", "http://b", 1, POLICY, 41.0)
-    members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
-    membership.noted(is_drained=False, is_cut_off=False, now=100.0, moved=frozenset({0}))
-    for now in (100.0, 101.0):
-        membership.looked(GroupPicture(members, True, (Pin("pin", "b", 41.0, 0),)), now, now)
-    assert list(membership.view.preparing) == [0]
-    membership.serves([], {}, {}, [0])
-    assert membership.report.prepared == (0,)
-    membership.failed({0: "no space"}, 101.0)
-    assert (membership.declined, membership.pins, dict(membership.view.preparing)) == ({0}, set(), {})
-    assert membership.report.prepared == ()
-
-
-def test_a_note_about_a_partition_that_the_cluster_does_not_have_is_ignored() -> None:
-    """The topic of notes may be older than the store's topic, which has fewer partitions."""
-    membership = GroupMembership("b", "http://b", 1, POLICY, 41.0)
-    membership.baton_read(0, BatonNote(7, "a", 40.0, 1, -1), 100.0)
-    assert membership.ending == set()

@@ -6,12 +6,9 @@ import json
 
 import pytest
 
-from holdfast.cluster.group.batons import BatonNote
 from holdfast.cluster.group.membership import GroupMember
 from holdfast.cluster.group.notes import (
     Notes,
-    baton_note,
-    baton_note_of,
     drain_note,
     forget_note,
     move_note,
@@ -115,20 +112,3 @@ def test_what_is_no_note_has_no_effect(text: bytes) -> None:
     assert notes.report_of(member("a")) == Report()
     notes.read([("drain/b", b"no")])
     assert not notes.is_drained("b", 1.5)
-
-
-def test_a_note_about_a_baton_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
-    note = BatonNote(3, "a", 1.5, 2, 17, is_free=True)
-    key, text = baton_note(note)
-    assert baton_note_of(key, text) == note
-    for other in ((key, None), (key, b"{}"), (key, b'{"since": 1.5}'), ("baton/x", text), ("node/3", text)):
-        assert baton_note_of(*other) is None
-    assert Notes({key: text}).moved_to(3) is None
-
-
-def test_members_that_take_batons_are_those_whose_report_says_so() -> None:
-    members = [GroupMember(name, name, "", 1.5) for name in "abc"]
-    key, now = report_note("a", 1.5, Report())
-    earlier = {name: value for name, value in json.loads(now).items() if name != "batons"}
-    notes = Notes({key: now, "node/b": json.dumps(earlier).encode()})
-    assert notes.with_batons(members) == {"a"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.endpoint.engine.opening import open_off_loop
-from holdfast.store import MemoryStore, Store, Turn, open_store
+from holdfast.store import MemoryStore, Store, open_store
 
 
 async def test_a_store_whose_opening_was_cancelled_can_be_opened_again(
@@ -17,7 +17,7 @@ async def test_a_store_whose_opening_was_cancelled_can_be_opened_again(
 ) -> None:
     entered, may_go = threading.Event(), threading.Event()
 
-    def slowly(location: Path, *, turn: Turn | None) -> Store:
+    def slowly(location: Path) -> Store:
         entered.set()
         assert may_go.wait(60)
         return open_store(location)

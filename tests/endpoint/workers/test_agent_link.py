@@ -44,10 +44,10 @@ def test_the_agent_hears_which_workers_have_stopped_and_that_the_node_ends() -> 
     link, agent = linked()
     link.stopped(1)
     link.failed(0, "no module named x")
-    link.report((1, 3), {"b": "refused"}, {"routes": "1"}, (4,))
+    link.report((1, 3), {"b": "refused"}, {"routes": "1"})
     link.end()
     heard = [json.loads(one) for one in agent.recv(4096).splitlines()]
-    serving = {"serving": [1, 3], "unreachable": {"b": "refused"}, "tables": {"routes": "1"}, "prepared": [4]}
+    serving = {"serving": [1, 3], "unreachable": {"b": "refused"}, "tables": {"routes": "1"}}
     assert heard == [{"stopped": [1]}, {"failed": {"0": "no module named x"}}, serving, {"end": True}]
     agent.close()
     link.stopped(2)  # it has ended, which is no error

@@ -5,7 +5,6 @@ Covers store/kafka/store.py and store/kafka/topic.py.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -23,7 +22,6 @@ from crew import wait_until
 
 import holdfast
 from holdfast.core.records import Batch, Record
-from holdfast.endpoint.engine.opening import open_off_loop
 from holdfast.exceptions import (
     ConfigurationError,
     StoreAway,
@@ -33,7 +31,7 @@ from holdfast.exceptions import (
     StoreLocked,
     StoreMissing,
 )
-from holdfast.store import MemoryStore, Turn, open_store, store_exists
+from holdfast.store import MemoryStore, open_store, store_exists
 from holdfast.store.kafka import cache, sweep
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.replay import Checkpoint
@@ -114,46 +112,6 @@ nightly = pytest.mark.nightly
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------
-
-
-def test_a_store_follows_its_owner_until_its_turn_and_then_has_everything(url, tmp_path, content) -> None:
-    first, prepared, has_come = KafkaStore(url), threading.Event(), threading.Event()
-    commit(first, 0, 1)
-    opened: list[KafkaStore] = []
-    turn = Turn(has_come.is_set, prepared.set)
-    opening = threading.Thread(target=lambda: opened.append(KafkaStore(elsewhere(url, tmp_path), turn=turn)))
-    opening.start()
-    try:
-        assert prepared.wait(300)
-        commit(first, 2)  # it still owns the log
-        assert not opened and first.owner.rival is None
-    finally:
-        has_come.set()
-        opening.join()
-    (second,) = opened
-    with pytest.raises(StoreFailed, match="was taken over"):
-        commit(first, 3)
-    commit(second, 3)
-    assert content(second) == content(expected(0, 1, 2, 3))
-    first.close()
-    second.close()
-
-
-def test_an_opening_that_is_cancelled_before_its_turn_takes_nothing(url, tmp_path) -> None:
-    first, prepared = KafkaStore(url), threading.Event()
-
-    async def cancel() -> None:
-        turn = Turn(lambda: False, prepared.set)
-        opening = asyncio.ensure_future(open_off_loop(elsewhere(url, tmp_path), turn))
-        assert await asyncio.to_thread(prepared.wait, 300)
-        opening.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-
-    asyncio.run(cancel())
-    commit(first, 0)
-    first.close()
-    KafkaStore(elsewhere(url, tmp_path)).close()  # its lock is free
 
 
 def place_of(url: str) -> Path:

@@ -19,16 +19,9 @@ from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
 from holdfast.cluster.group.membership import GroupMembership, name_taken
-from holdfast.cluster.group.notes import (
-    Notes,
-    baton_note,
-    baton_note_of,
-    forget_note,
-    release_note,
-    report_note,
-)
+from holdfast.cluster.group.notes import Notes, forget_note, release_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
-from holdfast.cluster.group.shared_topic import SharedTopic, pairs
+from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock
@@ -40,7 +33,6 @@ from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
 
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
-_QUICK_POLL: Final = 0.01
 _PAUSE: Final = 0.5
 _CONTACT: Final = "Check Kafka. The node continues on its own when it answers."
 _LEASES_OF_THE_DEAD: Final = 1.5
@@ -89,8 +81,6 @@ class _GroupAgent:
         self._said_report: NodeReport | None = None
         """The report that Kafka has, or gets now."""
         self._is_saying = False
-        self._unwritten = 0
-        """Notes about batons that Kafka has not confirmed."""
         self._describer = GroupDescriber(settings.location)
         self._cache: DirectoryLock | None = None
         """Locked until this process ends."""
@@ -100,7 +90,7 @@ class _GroupAgent:
         self._is_subscribed = True
         self._asked_at: float | None = None
         """When the description was asked for that is on its way."""
-        self._last_asked = 0.0
+        self._ask_at = 0.0
         self._sent_view: View | None = None
         self._is_member = False
         self._said = ""
@@ -221,8 +211,7 @@ class _GroupAgent:
                 "group.id": self._group,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": int(lease * 1000),
-                # A member learns with its next heartbeat that the group assigns partitions again.
-                "heartbeat.interval.ms": int(lease * 1000 / 30),
+                "heartbeat.interval.ms": int(lease * 1000 / 6),
                 "max.poll.interval.ms": max(_LONGEST_CALLBACK, int(2 * lease)) * 1000,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -261,9 +250,6 @@ class _GroupAgent:
         self._membership.give_all()
         self._await_workers(range(self._settings.partitions))
         self._tick()
-        until = trust_clock() + _PAUSE
-        while self._unwritten and trust_clock() < until:
-            self._shared.hear_outcomes(_POLL)
         self._keep_pins()
         if self._consumer is not None and not self._supervisor.is_gone:
             with contextlib.suppress(KafkaException, RuntimeError):
@@ -272,7 +258,7 @@ class _GroupAgent:
     def _poll(self) -> None:
         assert self._consumer is not None
         try:
-            message = self._consumer.poll(self._pace)
+            message = self._consumer.poll(_POLL)
         except KafkaException as error:
             self._refuse(error.args[0])
             return
@@ -327,16 +313,10 @@ class _GroupAgent:
     def _hear(self, error: KafkaError) -> None:
         self._said = error.str()
 
-    @property
-    def _pace(self) -> float:
-        """Seconds between two looks at what others said: the partition that moves has no node for some of them."""
-        return _QUICK_POLL if self._membership.is_handing_over else _POLL
-
     def _look(self, now: float) -> None:
         """Ask for the group, and process the answer, without waiting for it."""
-        often = _POLL if self._membership.is_handing_over else min(0.5, self._settings.policy.hold / 4)
-        if self._asked_at is None and now >= self._last_asked + often:
-            self._last_asked = now
+        if self._asked_at is None and now >= self._ask_at:
+            self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
             self._describer.ask()
             self._asked_at = now
         if self._asked_at is None:
@@ -381,11 +361,7 @@ class _GroupAgent:
     def _read_notes(self, now: float) -> None:
         node, membership = self._settings.node, self._membership
         try:
-            read = self._shared.changes()
-            for one in read:
-                if (note := baton_note_of(one.key, one.value)) is not None:
-                    membership.baton_read(one.offset, note, now)
-            changes = pairs(read)
+            changes = self._shared.changes()
             self._notes.read(changes)
             if self._notes.lack_report(node, self._since, changes):
                 self._said_report = None  # another node took the name, and its note the place of this one's
@@ -404,24 +380,10 @@ class _GroupAgent:
                 if are_moves_safe and self._notes.moved_to(number) == (node, self._since)
             ),
             tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
-            with_batons=self._notes.with_batons(membership.members),
-            prepared=frozenset(
-                (number, one.node) for one in membership.members for number in self._notes.report_of(one).prepared
-            ),
         )
         for partition in membership.declined - self._told_declined:
             self._shared.say(*release_note(partition), lambda _is_written: None)
         self._told_declined = membership.declined
-
-    def _write_batons(self, now: float) -> None:
-        for note in self._membership.baton_notes(now):
-            self._shared.say(*baton_note(note), self._has_written_baton)
-            self._unwritten += 1
-
-    def _has_written_baton(self, is_written: bool) -> None:
-        self._unwritten -= 1
-        if not is_written:
-            self._said = self._shared.said
 
     def _say_report(self) -> None:
         self._shared.hear_outcomes()
@@ -446,7 +408,6 @@ class _GroupAgent:
         self._publish(now)
         self._say_report()
         self._listen()
-        self._write_batons(now)
 
     def _publish(self, now: float) -> None:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
@@ -467,6 +428,5 @@ class _GroupAgent:
             failures = {int(partition): why for partition, why in told.get("failed", {}).items()}
             self._membership.failed(failures, trust_clock())
             if "serving" in told:
-                prepared = told.get("prepared", ())
-                self._membership.serves(told["serving"], told["unreachable"], told.get("tables"), prepared)
+                self._membership.serves(told["serving"], told["unreachable"], told.get("tables"))
         self._supervisor.flush()

@@ -11,22 +11,15 @@ its looks, less than a lease apart, have shown the same pin for more than a leas
 looks delay nothing where no partition is moved. And the node that has a partition keeps it for most of a lease after
 its last look without a pin: a pin that came later does not count before.
 
-This waiting is for earlier nodes that stop without a word. A node that ends its worker in order releases the
-partition's *baton* (:mod:`holdfast.cluster.group.batons`). The next one takes it, and acts at once. Without a released
-baton, a node takes it when it has waited. Nodes of earlier versions act without batons, so a released baton
-counts only if all members have taken batons for a hold.
-
 Only handlers and forwards need this. Stored messages are protected by the claims in the log
 (:mod:`holdfast.store.kafka.owner`). No clock and no connection is in here.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.cluster.group.batons import BatonNote, Batons
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report, different_tables
@@ -147,10 +140,6 @@ class GroupMembership:
         self._sights: dict[int, _Sight] = {}
         self._no_pin_acts_until: dict[int, float] = {}
         """Partition on which this node could act when it saw pins come -> until when none of them counts."""
-        self._batons = Batons(node, since, partitions, policy.hold)
-        self._with_batons: frozenset[str] = frozenset()
-        """Members whose nodes take batons."""
-        self._all_with_batons_since: float | None = None
         self._moved: frozenset[int] = frozenset()
         self._declined: set[int] = set()
         self._got: dict[int, float] = {}
@@ -170,9 +159,6 @@ class GroupMembership:
         self._failed: dict[int, str] = {}
         """Partition of this node whose worker could not be started -> why."""
         self._serving: tuple[int, ...] = ()
-        self._prepared: tuple[int, ...] = ()
-        self._prepared_at: frozenset[tuple[int, str]] = frozenset()
-        """Partitions, and nodes that could serve them at once."""
         self._unreachable: Mapping[str, str] = {}
         self._tables: Mapping[str, str] = {}
         self._differing: Mapping[str, tuple[str, ...]] = {}
@@ -188,23 +174,12 @@ class GroupMembership:
         }
         owners |= {p: "" if pin is None else pin.node for p, pin in self._pinned.items() if p not in early}
         own = {p for p, state in self._states.items() if state in ASSIGNED and p not in early}
-        present = {(one.node, one.since) for one in self._members.values()}
-        owners |= {p: taker[0] for p in self._states if (taker := self._batons.taker(p)) in present}
         owners |= {p: self.node for p in own | mine.keys() if not self._is_leaving}
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
         wants = self.wants_partitions
-        failed, differing, preparing = dict(self._failed), self._differing, self._preparing
-        trouble = ""
-        return View(
-            self.node, mine, owners, nodes, not wants, trouble, self._cut_off_by, failed, KAFKA, differing, preparing
-        )
-
-    @property
-    def _preparing(self) -> dict[int, int]:
-        """Return the partitions that this node is to serve as soon as no other one acts."""
-        waiting = (p for p, state in self._states.items() if state is GroupState.WAITING)
-        return {p: self._epochs[p] for p in waiting if p not in self._failed}
+        failed, differing = dict(self._failed), self._differing
+        return View(self.node, mine, owners, nodes, not wants, "", self._cut_off_by, failed, KAFKA, differing)
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -220,8 +195,7 @@ class GroupMembership:
     def report(self) -> Report:
         """Return what the node reports about itself."""
         serving = tuple(p for p in self._serving if self._states[p] is not GroupState.ELSEWHERE)
-        prepared = tuple(p for p in self._prepared if p in self._preparing)
-        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables, prepared)
+        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables)
 
     @property
     def ending(self) -> set[int]:
@@ -251,8 +225,6 @@ class GroupMembership:
     def trusted_until(self, partition: int) -> float:
         """Return until when the worker of a partition may act; 0.0: it may not."""
         if self._states[partition] not in (GroupState.SERVED, GroupState.GIVING):
-            return 0.0
-        if not self._batons.has(partition, self._epochs[partition]):
             return 0.0
         member = self._member_of[partition]
         if partition in self._no_pin_acts_until:
@@ -333,7 +305,6 @@ class GroupMembership:
         for partition in self._states:
             pin = self._pinned.get(partition, "")
             self._see(partition, pin.id if isinstance(pin, Pin) else pin, sent, now)
-        self._batons.looked(sent, now)
         self._compare(now)
         self.pass_time(now)
 
@@ -361,8 +332,6 @@ class GroupMembership:
         cut_off_by: tuple[str, ...] = (),
         moved: frozenset[int] = frozenset(),
         tables: Mapping[str, Mapping[str, str]] | None = None,
-        with_batons: frozenset[str] = frozenset(),
-        prepared: frozenset[tuple[int, str]] = frozenset(),
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -374,15 +343,7 @@ class GroupMembership:
             cut_off_by: The nodes that cannot reach it, if they are most of the others.
             moved: The partitions that an operator has moved to this node.
             tables: Other node -> the digests of its configuration.
-            with_batons: The members whose nodes report that they take batons.
-            prepared: The partitions that nodes report that they could serve at once, with these nodes.
         """
-        self._prepared_at = prepared
-        self._with_batons = (self._with_batons | with_batons) & self._members.keys()
-        if not self._members or self._members.keys() - self._with_batons:
-            self._all_with_batons_since = None
-        elif self._all_with_batons_since is None:
-            self._all_with_batons_since = now
         others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
         self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
@@ -399,64 +360,9 @@ class GroupMembership:
         """Serve the partitions on which no earlier owner acts any longer."""
         for partition in self._states:
             self._settle(partition, now)
-        for partition in list(self._got):
-            if self._batons.has(partition, self._epochs[partition]) and self._is_due(partition):
-                # No other node acts, so these looks need not last.
-                self._sights[partition] = replace(self._sights[partition], since=-math.inf)
+        for partition, got in list(self._got.items()):
+            if now > got + self._policy.hold and self._is_clear(partition):
                 self._on(partition, GroupEvent.CLEAR)
-
-    # --- batons -----------------------------------------------------------------------------------------------------
-
-    def baton_read(self, offset: int, note: BatonNote, now: float) -> None:
-        """Read a note about a baton, in the order of the topic."""
-        if note.partition not in self._states:
-            return  # of a cluster with more partitions, whose topic of notes was kept
-        self._batons.read(offset, note, now)
-        partition = note.partition
-        if self._is_served(partition) and not self._batons.has(partition, self._epochs[partition]):
-            self._on(partition, GroupEvent.TAKEN)  # by a node that waited, while this one saw nothing
-        self.pass_time(now)
-
-    def baton_notes(self, now: float) -> list[BatonNote]:
-        """Return the notes to write now."""
-        found = []
-        for partition, state in self._states.items():
-            is_free = state is GroupState.ELSEWHERE and self._batons.may_release(partition)
-            if is_free or self._takes(partition, now):
-                found.append(self._batons.write(partition, self._epochs[partition], now, is_free=is_free))
-        return [note for note in found if note is not None]
-
-    @property
-    def is_handing_over(self) -> bool:
-        """Whether this node is about to get a partition, or to hand one over."""
-        waits = self._got.keys() - self._failed.keys() or self._wanted - self._pinned.keys()
-        return bool(waits) or any(self._is_served(p) and not self._has_pin(p) for p in self._pinned)
-
-    def _is_served(self, partition: int) -> bool:
-        return self._states[partition] is GroupState.SERVED
-
-    def _takes(self, partition: int, now: float) -> bool:
-        """Whether to take a partition's baton now."""
-        got, state = self._got.get(partition), self._states[partition]
-        if got is None or state is not GroupState.WAITING or now < got or not self._is_due(partition):
-            return False
-        if self._batons.has(partition, self._epochs[partition]):
-            return False
-        if self._batons.may_take(partition) and self._are_all_with_batons:
-            return True
-        is_quiet = self._batons.is_quiet(partition, self._sights[partition].sent)
-        return now > got + self._policy.hold and self._is_clear(partition) and is_quiet
-
-    def _is_due(self, partition: int) -> bool:
-        """Whether the last look shows that the partition is this node's."""
-        sight = self._sights.get(partition)
-        return sight is not None and sight.pin == (self._member_of[partition] if self._has_pin(partition) else "")
-
-    @property
-    def _are_all_with_batons(self) -> bool:
-        """Whether no node without batons acts any longer."""
-        since, described = self._all_with_batons_since, self._described
-        return since is not None and described is not None and described > since + self._policy.hold
 
     def _settle(self, partition: int, now: float) -> None:
         """Follow the partition's pin, or else the group."""
@@ -478,15 +384,8 @@ class GroupMembership:
     def _keeps(self, partition: int, now: float) -> bool:
         """Whether this node keeps a partition although a pin has come, with time left for its worker to end."""
         until = self._no_pin_acts_until.get(partition)
-        if until is None or not self._is_served(partition) or now >= until - self._policy.hold / 4:
-            return False
-        return not self._hands_over(partition)
-
-    def _hands_over(self, partition: int) -> bool:
-        """Whether the node of the partition's only pin takes the baton as soon as this node releases it."""
-        pin = self._pinned[partition]
-        is_prepared = pin is not None and (partition, pin.node) in self._prepared_at
-        return is_prepared and self._batons.may_release(partition) and self._are_all_with_batons
+        is_served = self._states[partition] is GroupState.SERVED
+        return is_served and until is not None and now < until - self._policy.hold / 4
 
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
@@ -511,15 +410,11 @@ class GroupMembership:
             self._on(partition, GroupEvent.STOPPED)
 
     def serves(
-        self,
-        partitions: Iterable[int],
-        unreachable: Mapping[str, str],
-        tables: Mapping[str, str] | None = None,
-        prepared: Iterable[int] = (),
+        self, partitions: Iterable[int], unreachable: Mapping[str, str], tables: Mapping[str, str] | None = None
     ) -> None:
-        """The workers of these partitions accept requests, these nodes cannot be reached (node -> why), the tables of
-        the configuration have these digests, and these workers wait only until they may claim their stores."""
-        self._serving, self._unreachable, self._prepared = tuple(partitions), dict(unreachable), tuple(prepared)
+        """The workers of these partitions accept requests, these nodes cannot be reached (node -> why), and the tables
+        of the configuration have these digests."""
+        self._serving, self._unreachable = tuple(partitions), dict(unreachable)
         self._tables = dict(tables or {})
         for partition in self._serving:
             self._failed.pop(partition, None)
@@ -527,15 +422,15 @@ class GroupMembership:
     def failed(self, failures: Mapping[int, str], now: float) -> None:
         """The workers of these partitions cannot be started here now, and why: try again after a lease."""
         for partition, why in failures.items():
-            if not self._is_served(partition) and partition not in self._preparing:
+            if self._states[partition] is GroupState.SERVED:
+                if self._has_pin(partition):
+                    self._declined.add(partition)
+                self._failed[partition] = why
+                self._got[partition] = now + self._policy.lease
+                self._epochs[partition] += 1
+                self._on(partition, GroupEvent.FAILED)
+            else:
                 self._on(partition, GroupEvent.STOPPED)
-                continue
-            if self._has_pin(partition):
-                self._declined.add(partition)
-            self._failed[partition] = why
-            self._epochs[partition] += 1
-            self._on(partition, GroupEvent.FAILED)
-            self._got[partition] = now + self._policy.lease
 
     def end(self) -> None:
         """Get no further partitions; call :meth:`give_all` then."""

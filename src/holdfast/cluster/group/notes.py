@@ -1,7 +1,6 @@
 """Notes: what the nodes of a cluster report about themselves, which of them operators drain, and what they moved.
 
-A note names the start of the node that it is about, so it does not count for a later process of the same name. Notes
-about batons (:mod:`holdfast.cluster.group.batons`) are in the same topic.
+A note names the start of the node that it is about, so it does not count for a later process of the same name.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from holdfast.cluster.group.batons import BatonNote
 from holdfast.cluster.group.membership import GroupMember
 from holdfast.cluster.rows import Report
 from holdfast.cluster.shares import cut_off_among, cut_off_by
@@ -18,17 +16,14 @@ from holdfast.cluster.shares import cut_off_among, cut_off_by
 _NODE: Final = "node/"
 _DRAIN: Final = "drain/"
 _MOVE: Final = "move/"
-_BATON: Final = "baton/"
 _MOVES: Final = "moves"
 """In the report of a node that follows moves. Nodes of earlier versions ignore the pins of others, or count them after
 another time."""
-_BATONS: Final = "batons"
-"""In the report of a node that takes batons. Nodes of earlier versions have none."""
 
 
 def report_note(node: str, since: float, report: Report) -> tuple[str, bytes]:
     """Return the note with the report of a node that started then."""
-    return _NODE + node, json.dumps({"since": since, _MOVES: 1, _BATONS: 1, **json.loads(report.to_json())}).encode()
+    return _NODE + node, json.dumps({"since": since, _MOVES: 1, **json.loads(report.to_json())}).encode()
 
 
 def forget_note(node: str) -> tuple[str, None]:
@@ -56,27 +51,8 @@ def release_note(partition: int) -> tuple[str, None]:
     return f"{_MOVE}{partition}", None
 
 
-def baton_note(note: BatonNote) -> tuple[str, bytes]:
-    """Return a note about the baton of a partition, as it is written."""
-    told = {"since": note.since, "node": note.node, "epoch": note.epoch, "after": note.after, "free": note.is_free}
-    return f"{_BATON}{note.partition}", json.dumps(told).encode()
-
-
-def baton_note_of(key: str, text: bytes | None) -> BatonNote | None:
-    """Return the note about a baton that a record is; None: it is another one."""
-    number = key.removeprefix(_BATON)
-    told = _decoded(text) if text is not None and number != key and number.isdecimal() else None
-    if told is None:
-        return None
-    try:
-        numbers = int(told["epoch"]), int(told["after"])
-        return BatonNote(int(number), str(told["node"]), told["since"], *numbers, bool(told["free"]))
-    except (KeyError, ValueError, TypeError):
-        return None
-
-
 class Notes:
-    """All notes that were read, but for those about batons.
+    """All notes that were read.
 
     Args:
         notes: The first of them.
@@ -133,12 +109,6 @@ class Notes:
     def without_moves(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes that report, but not that they follow moves."""
         return [one.node for one in members if self.has_report(one) and _MOVES not in self._values[_NODE + one.node]]
-
-    def with_batons(self, members: Iterable[GroupMember]) -> frozenset[str]:
-        """Return the members whose nodes report that they take batons."""
-        return frozenset(
-            one.id for one in members if self.has_report(one) and _BATONS in self._values[_NODE + one.node]
-        )
 
     def has_report(self, member: GroupMember) -> bool:
         """Whether a node has reported since its start."""

@@ -5,9 +5,9 @@ A key has the value that was written last. Nothing in here knows what the values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
@@ -20,28 +20,8 @@ _ANSWER_LOOKS: Final = 100
 """How often to ask for records before Kafka counts as away: each time waits for its part of ANSWER_SECONDS."""
 _MOST_AT_ONCE: Final = 500
 
-
-class Change(NamedTuple):
-    """A record: a key and its new value.
-
-    Args:
-        key: The key.
-        value: The value; None: it has none any longer.
-        offset: The record's offset.
-    """
-
-    key: str
-    value: bytes | None
-    offset: int
-
-
-Pairs = Iterable[tuple[str, bytes | None]]
-"""Keys with their new values; None: a key has none any longer."""
-
-
-def pairs(changes: Iterable[Change]) -> list[tuple[str, bytes | None]]:
-    """Return the keys of changes with their new values."""
-    return [(one.key, one.value) for one in changes]
+Change = tuple[str, bytes | None]
+"""A key and its new value; None: it has none any longer."""
 
 
 class SharedTopic(KafkaLog):
@@ -118,7 +98,7 @@ class SharedTopic(KafkaLog):
         look = self._wait / _ANSWER_LOOKS
         for _ in range(_ANSWER_LOOKS):
             changes = self.changes(look)
-            found.update(pairs(changes))
+            found.update(changes)
             if self.is_at_end and not changes:
                 return {key: value for key, value in found.items() if value is not None}
         raise KafkaAway(self.said or "it sends no records")
@@ -169,5 +149,6 @@ class SharedTopic(KafkaLog):
 
 def _change_of(message: Message) -> Change:
     key, value = message.key(), message.value()
-    text = (key if isinstance(key, bytes) else b"").decode(errors="replace")
-    return Change(text, value if isinstance(value, bytes) else None, message.offset() or 0)
+    return (key if isinstance(key, bytes) else b"").decode(errors="replace"), (
+        value if isinstance(value, bytes) else None
+    )

@@ -20,9 +20,9 @@ class GroupEvent(Event):
     """Events of a partition."""
 
     ASSIGNED = "the group assigned it to this node"
-    CLEAR = "no earlier owner acts any longer, and this node has the baton"
+    CLEAR = "no earlier owner acts any longer"
     REVOKED = "the group wants it back, or the node ends"
-    TAKEN = "the node is no longer a member, or another one took the baton"
+    TAKEN = "the node is no longer a member"
     STOPPED = "its worker has ended, or none was there"
     FAILED = "its worker cannot be started on this node now"
 
@@ -39,7 +39,6 @@ GROUP_TABLE: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.WAITING, _E.TAKEN): _S.ELSEWHERE,
     # A report of an earlier worker.
     (_S.WAITING, _E.STOPPED): _S.WAITING,
-    (_S.WAITING, _E.FAILED): _S.WAITING,
     (_S.SERVED, _E.REVOKED): _S.GIVING,
     (_S.SERVED, _E.TAKEN): _S.LOST,
     (_S.SERVED, _E.STOPPED): _S.SERVED,
@@ -52,6 +51,7 @@ GROUP_TABLE: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.LOST, _E.REVOKED): _S.LOST,
     (_S.LOST, _E.TAKEN): _S.LOST,
     (_S.LOST, _E.STOPPED): _S.ELSEWHERE,
+    (_S.RETURNED, _E.CLEAR): _S.RETURNED,
     (_S.RETURNED, _E.REVOKED): _S.LOST,
     (_S.RETURNED, _E.TAKEN): _S.LOST,
     (_S.RETURNED, _E.STOPPED): _S.WAITING,

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cluster.group.pictures import topic_of
-from holdfast.cluster.group.shared_topic import Pairs, SharedTopic, pairs
+from holdfast.cluster.group.shared_topic import Change, SharedTopic
 from holdfast.cluster.shared.tables import Part, Row, TablesAway
 from holdfast.exceptions import StoreFailed
 from holdfast.store.kafka.address import read_kafka_address
@@ -93,7 +93,7 @@ class TopicTables:
             self._read_to_end(topic, until)
             self._is_complete = True
         else:
-            self._apply(pairs(topic.changes(0)))
+            self._apply(topic.changes(0))
         while True:
             rows, changes = self._try(statements, {**values, "space": "", "clock": topic.clock})
             if changes:
@@ -114,10 +114,10 @@ class TopicTables:
         while topic.position < end:
             self._read(topic, until)
 
-    def _read(self, topic: SharedTopic, until: float) -> Pairs:
+    def _read(self, topic: SharedTopic, until: float) -> Iterable[Change]:
         if time.monotonic() > until:
             raise KafkaAway(topic.said or f"not everything was read within {PATIENCE:.0f} s")
-        changes = pairs(topic.changes(_LOOK))
+        changes = list(topic.changes(_LOOK))
         self._apply(changes)
         return changes
 
@@ -144,7 +144,7 @@ class TopicTables:
                         is_first = False
         return is_first
 
-    def _apply(self, changes: Pairs) -> None:
+    def _apply(self, changes: Iterable[Change]) -> None:
         self._db.execute("BEGIN")
         for key, value in changes:
             name = key.partition(" ")[0]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.endpoint.heap import share_arenas
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import StoreAway, StoreError, StoreLocked
-from holdfast.store import Store, Turn, open_store
+from holdfast.store import Store, open_store
 from holdfast.store.directory import is_public
 
 _Result = TypeVar("_Result")
@@ -25,20 +23,17 @@ _LONGEST_PAUSE = 2.0
 """Seconds between two attempts to open a store while its database does not answer."""
 
 
-async def open_off_loop(location: str | Path | Store, turn: Turn | None = None) -> Store:
+async def open_off_loop(location: str | Path | Store) -> Store:
     """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
     away.
 
     Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
 
-    Args:
-        location, turn: As those of ``open_store``.
-
     Raises:
         StoreError: as open_store does.
     """
     share_arenas()  # before there are threads
-    store = await patiently(lambda: _open_once(location, turn))
+    store = await patiently(lambda: _open_once(location))
     if isinstance(location, str | Path) and is_public(place := Path(location)):
         log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
     return store
@@ -99,23 +94,12 @@ async def in_thread(call: Callable[[], _Result]) -> _Result:
         raise
 
 
-async def _open_once(location: str | Path | Store, turn: Turn | None) -> Store:
-    cancelled = threading.Event()
-
-    def has_come() -> bool:
-        assert turn is not None
-        if cancelled.is_set():
-            raise StoreLocked("The opening was cancelled while another process had the store.", remedy="Open it again.")
-        return turn.has_come()
-
-    own = None if turn is None else replace(turn, has_come=has_come)
-    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location, turn=own))
+async def _open_once(location: str | Path | Store) -> Store:
+    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        cancelled.set()
-        with contextlib.suppress(StoreLocked):
-            opened = await opening
-            if opened is not location:
-                opened.close()
+        opened = await opening
+        if opened is not location:
+            opened.close()
         raise

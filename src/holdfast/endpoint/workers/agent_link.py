@@ -114,17 +114,10 @@ class AgentLink:
         """Report that a worker cannot be started here, so that another node may."""
         self._send({"failed": {number: why}})
 
-    def report(
-        self,
-        serving: Sequence[int],
-        unreachable: Mapping[str, str],
-        tables: Mapping[str, str],
-        prepared: Sequence[int] = (),
-    ) -> None:
-        """Report the workers that accept requests now, the nodes that cannot be reached (node -> why), the digests of
-        the tables of the configuration, and the workers that wait only until they may act."""
-        told = {"serving": list(serving), "unreachable": dict(unreachable), "tables": dict(tables)}
-        self._send({**told, "prepared": list(prepared)})
+    def report(self, serving: Sequence[int], unreachable: Mapping[str, str], tables: Mapping[str, str]) -> None:
+        """Report the workers that accept requests now, the nodes that cannot be reached (node -> why), and the digests
+        of the tables of the configuration."""
+        self._send({"serving": list(serving), "unreachable": dict(unreachable), "tables": dict(tables)})
 
     def end(self) -> None:
         """Let the agent leave the cluster when the workers have stopped, and end."""

@@ -72,7 +72,6 @@ class _Process:
     control: socket.socket | None = None
     told: bytes = b""
     is_ready: bool = False
-    is_prepared: bool = False
     starts: int = 0
     failed_starts: int = 0
     why: str = ""
@@ -204,7 +203,7 @@ class Supervisor:
         self._view = View("", {}, {}, {})
         self._unreachable: Mapping[str, str] = {}
         self._tables: Mapping[str, str] = {}
-        self._reported: tuple[Any, ...] = ((), {}, {}, ())
+        self._reported: tuple[tuple[int, ...], Mapping[str, str], Mapping[str, str]] = ((), {}, {})
         self._processes: list[_Process] = []
         for number in range(count if agent is None else count + 1):
             taking, giving = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -296,7 +295,7 @@ class Supervisor:
             theirs.close()
             process.pid, process.control, process.told, process.why = pid, ours, b"", ""
             process.starts += 1
-            process.is_ready = process.is_prepared = False
+            process.is_ready = False
             process.kill_at = None
             process.started_at = time.monotonic()
             return None
@@ -315,7 +314,7 @@ class Supervisor:
                 other.inbox.close()
                 other.taking.close()
         place = Place(
-            self._worker(process, theirs),
+            self._worker(process),
             self._paths,
             process.inbox,
             process.taking,
@@ -328,7 +327,7 @@ class Supervisor:
             post.nodes, post.revoke = self._nodes, self._agent.revoke
         return post
 
-    def _worker(self, process: _Process, control: socket.socket) -> Worker:
+    def _worker(self, process: _Process) -> Worker:
         number, is_restart, agent = process.number, process.starts > 0, self._agent
         if number == self._count:
             return Worker(number, self._count, is_restart=is_restart)
@@ -337,8 +336,9 @@ class Supervisor:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
             trusted, remember = partial(agent.is_trusted, number), partial(agent.remember, number)
-            tell = partial(control.sendall, b'{"prepared": true}\n') if number in self._view.preparing else None
-            return Worker(number, self._count, {}, is_restart, None, claims, trusted, remember, tell)
+            return Worker(
+                number, self._count, claims=claims, is_restart=is_restart, is_trusted=trusted, remember=remember
+            )
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and number else None
         return Worker(number, self._count, epochs, is_restart=is_restart, partitions=first, claims=claims)
@@ -361,7 +361,7 @@ class Supervisor:
             return
         for view in views if not self._is_ending else ():
             self._view = view
-            self._want({**view.preparing, **view.mine, self._count: 0})
+            self._want({**view.mine, self._count: 0})
             # Before that, no node serves anything: the cluster is new, or all of its nodes start.
             self._is_complete = self._is_complete or bool(view.owners)
             self._tell_ready()
@@ -404,7 +404,7 @@ class Supervisor:
         """Publish where the workers are, and report those that serve here."""
         if self._agent is None:
             return
-        view, mine = self._view, frozenset(self._wanted.keys() - self._view.preparing.keys() - {self._count})
+        view, mine = self._view, frozenset(number for number in self._wanted if number < self._count)
         local = mine & {process.number for process in self._processes if process.is_ready}
         remote = {number: url for number, url in urls_of_others(view).items() if number not in mine}
         others = {name: url for name, url in view.nodes.items() if name != view.node}
@@ -412,8 +412,7 @@ class Supervisor:
         self._placements.set(
             Placement(local, remote, mine - local, others, view.trouble, cut_off, view.failed, view.engine)
         )
-        prepared = tuple(sorted(one.number for one in self._processes if one.is_prepared))
-        report = tuple(sorted(local)), self._unreachable, self._tables, prepared
+        report = tuple(sorted(local)), self._unreachable, self._tables
         if report != self._reported:
             self._reported = report
             self._agent.report(*report)
@@ -485,13 +484,12 @@ class Supervisor:
             process.why = told["failed"]
             process.failed_starts += STARTS if told["is_final"] else 0
             return
-        if not told.keys().isdisjoint(("unreachable", "tables", "prepared")):
-            process.is_prepared |= "prepared" in told
+        if "unreachable" in told or "tables" in told:
             self._unreachable = told.get("unreachable", self._unreachable)
             self._tables = told.get("tables", self._tables)
             self._place()
             return
-        process.is_ready, process.is_prepared = True, False
+        process.is_ready = True
         if not self._facts:
             self._facts = told
             if self._agent is None:
@@ -509,7 +507,7 @@ class Supervisor:
 
     def _died(self, process: _Process, code: int) -> None:
         process.failed_starts = 0 if process.is_ready else process.failed_starts + 1
-        process.is_ready = process.is_prepared = False
+        process.is_ready = False
         if process.number < self._count:
             self._loads.set(process.number, AWAY)
         epoch = self._wanted.get(process.number)
