@@ -488,3 +488,20 @@ def test_definitions_are_named_in_proportion_to_the_operations(monkeypatch: pyte
         found.port()
         counts.append(len(named))
     assert counts[1] < 5 * counts[0], "a WSDL of a thousand operations took 16 seconds of a processor"
+
+
+def test_header_blocks_are_found_among_many_parts() -> None:
+    """A search of all parts for each block would take hours for a WSDL of a peer."""
+    number = 20_000
+    parts = "".join(f'<part name="p{one}" element="t:e{one}"/>' for one in range(number))
+    blocks = "".join(f'<s:header message="t:m" part="p{one}" use="literal"/>' for one in range(number))
+    found = Description()
+    found.add(
+        f"""<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" xmlns:s="http://schemas.xmlsoap.org/wsdl/soap/"
+        xmlns:t="urn:t" targetNamespace="urn:t"><message name="m">{parts}</message><binding name="B" type="t:T">
+        <operation name="o"><input>{blocks}</input></operation></binding></definitions>""".encode(),
+        "t.wsdl",
+    )
+    names, of_reply = found.headers("{urn:t}B")["o"]
+    assert names == [f"{{urn:t}}e{one}" for one in range(number)]
+    assert of_reply == []

@@ -13,9 +13,9 @@ import pytest
 from bodies import elements, of, read, written
 from one_operation import one_operation
 
-from holdfast.exceptions import EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wsdl.contract import Contract
-from holdfast.wsdl.documents import Documents
+from holdfast.wsdl.documents import Documents, Schema
 
 LISTS = """<xs:simpleType name="Numbers"><xs:list itemType="xs:int"/></xs:simpleType>
 <xs:simpleType name="Two"><xs:restriction base="v:Numbers"><xs:length value="2"/></xs:restriction></xs:simpleType>
@@ -107,3 +107,29 @@ def test_an_inline_schema_may_use_another_one_that_it_does_not_import(tmp_path: 
     made = Contract(Documents(tmp_path / "in.wsdl", lambda url: b""))
     made.compile_schema()
     assert read(made, "<v:n a='x'/>") == {"n": {"a": "x"}}
+
+
+def test_restrictions_of_restrictions_are_followed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    named: list[int] = []
+    of_schema = Schema.named
+    monkeypatch.setattr(Schema, "named", lambda self, user, name: named.append(1) or of_schema(self, user, name))
+    counts = []
+    for number in (10, 40):
+        chain = "".join(
+            f'<xs:simpleType name="T{one + 1}"><xs:restriction base="v:T{one}"/></xs:simpleType>'
+            for one in range(number)
+        )
+        named.clear()
+        schema = f'<xs:simpleType name="T0"><xs:list itemType="xs:int"/></xs:simpleType>{chain}'
+        made = of(f'<xs:sequence><xs:element name="n" type="v:T{number}"/></xs:sequence>', schema)
+        assert read(made, "<v:n>1 2</v:n>") == {"n": [1, 2]}
+        counts.append(len(named))
+    assert counts[1] < 5 * counts[0], "else a WSDL of a peer stops the program that loads it"
+
+
+def test_restrictions_in_a_circle_end() -> None:
+    circle = "".join(
+        f'<xs:simpleType name="T{one}"><xs:restriction base="v:T{1 - one}"/></xs:simpleType>' for one in range(2)
+    )
+    with pytest.raises(ConfigurationError):
+        of('<xs:sequence><xs:element name="n" type="v:T0"/></xs:sequence>', circle)

@@ -97,6 +97,7 @@ class Description:
         self._attached: Attachments | None = None
         self._definitions: dict[str, dict[str | None, etree._Element]] = {}
         """Kind -> name -> the first definition with it: a WSDL has thousands of messages."""
+        self._parts: dict[etree._Element, dict[str | None, etree._Element]] = {}
 
     def add(self, data: bytes, place: str) -> list[str]:
         """Add one document.
@@ -214,23 +215,25 @@ class Description:
         Returns:
             The names of those of the request, and of those of the reply, as "{namespace}local".
         """
-        return {
-            operation.get("name", ""): (self._headers(operation, "input"), self._headers(operation, "output"))
-            for one in self._all("binding")
-            if defined_name(one) == binding
-            for operation in one.iterfind(f"{{{WSDL}}}operation")
-        }
+        found = next((one for one in self._all("binding") if defined_name(one) == binding), None)
+        return {} if found is None else self._headers_of(found)
 
     def headers_of_requests(self) -> dict[str, frozenset[str]]:
         """Return the header blocks that any wsdl:binding declares for a request, by the request's action."""
         found: dict[str, frozenset[str]] = {}
         for binding in self._all("binding"):
             actions = self.actions(full_name(binding, binding.get("type", "")))
-            for name, (blocks, _) in self.headers(defined_name(binding) or "").items():
+            for name, (blocks, _) in self._headers_of(binding).items():
                 if blocks and name in actions:
                     action = actions[name].request
                     found[action] = found.get(action, frozenset()).union(blocks)
         return found
+
+    def _headers_of(self, binding: etree._Element) -> dict[str, tuple[list[str], list[str]]]:
+        return {
+            operation.get("name", ""): (self._headers(operation, "input"), self._headers(operation, "output"))
+            for operation in binding.iterfind(f"{{{WSDL}}}operation")
+        }
 
     def _headers(self, operation: etree._Element, word: str) -> list[str]:
         found: dict[str, None] = {}
@@ -238,9 +241,9 @@ class Description:
         for message in operation.iterfind(f"{{{WSDL}}}{word}"):
             for header in message.iter(*names):
                 definition = self._find("message", header, header.get("message", ""))
-                for part in () if definition is None else definition.iterfind(f"{{{WSDL}}}part"):
-                    if part.get("name") == header.get("part") and part.get("element"):
-                        found[full_name(part, part.get("element", ""))] = None
+                part = None if definition is None else self._parts_of(definition).get(header.get("part"))
+                if part is not None and part.get("element"):
+                    found[full_name(part, part.get("element", ""))] = None
         return list(found)
 
     def actions(self, port_type: str) -> dict[str, Actions]:
@@ -397,6 +400,12 @@ class Description:
             for one in self._all(kind):
                 found.setdefault(defined_name(one), one)
         return self._definitions[kind].get(full_name(user, qname))
+
+    def _parts_of(self, message: etree._Element) -> dict[str | None, etree._Element]:
+        """Return the parts of a wsdl:message by their names."""
+        if message not in self._parts:
+            self._parts[message] = {one.get("name"): one for one in message.iterfind(f"{{{WSDL}}}part")}
+        return self._parts[message]
 
     @property
     def _attachments(self) -> Attachments:

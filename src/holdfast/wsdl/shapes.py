@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -95,6 +96,8 @@ class Shapes:
 
     def __init__(self, contract: Contract, taken: Iterable[str] = ()) -> None:
         self._taken = {_word(one) for one in taken}
+        self._numbers: Counter[str] = Counter()
+        """Name -> how many further ones it has."""
         self._values = dict(_enumerations(contract))
         self._known: dict[int, Shape] = {}
         self._variants: dict[tuple[str, str], Shape] = {}
@@ -203,10 +206,10 @@ class Shapes:
         return shape
 
     def _unique(self, name: str) -> str:
-        number = 2
         unique = name
         while _word(unique) in self._taken:
-            unique, number = f"{name}{number}", number + 1
+            self._numbers[name] += 1
+            unique = f"{name}{self._numbers[name] + 1}"
         self._taken.add(_word(unique))
         return unique
 

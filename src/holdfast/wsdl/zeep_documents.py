@@ -41,6 +41,8 @@ class ZeepDocuments:
         """Namespace, kind and name of each definition that a document redefines."""
         self._simple: dict[str, tuple[Schema, etree._Element]] = {}
         """Name of each simple type -> its schema, and itself."""
+        self._lists: dict[tuple[str, etree._Element], tuple[Schema, etree._Element] | None] = {}
+        """Namespace and simple type -> the list that it is or restricts, with its schema."""
         for schema in documents.schemas():
             self._namespaces.setdefault(schema.root, set()).add(schema.namespace)
             for one in schema.root.iterfind(f"{_SIMPLE}[@name]"):
@@ -100,30 +102,44 @@ class ZeepDocuments:
         kind = restriction.getparent()
         if kind is None or kind.tag != _SIMPLE:
             return
-        known: list[etree._Element] = []
-        found, used = schema, kind
-        while used.find(_LIST) is None:
-            known.append(used)
-            inner = used.find(_RESTRICTION)
-            if inner is None:
-                return
-            base = inner.get("base")
-            own = inner.find(_SIMPLE)
-            if base is not None:
-                found, own = self._simple.get(found.named(inner, base), (found, None))
-            if own is None or own in known:
-                return
-            used = own
-        made = deepcopy(used.find(_LIST))
-        assert made is not None
-        items = made.get("itemType")
-        name = etree.QName(found.named(used, items)) if items else None
+        found = self._list_of(schema, kind)
+        if found is None:
+            return
+        owner, listed = found
+        items = listed.get("itemType")
+        name = etree.QName(owner.named(listed, items)) if items else None
         if name is not None and name.namespace:
             made = etree.Element(_LIST, nsmap={"items": name.namespace})
+        else:
+            made = deepcopy(listed)
         kind.replace(restriction, made)
         if name is not None:  # the schema around it may have another prefix for the namespace, which then counts
             prefix = next((one for one, uri in made.nsmap.items() if one and uri == name.namespace), "")
             made.set("itemType", f"{prefix}:{name.localname}" if prefix else name.localname)
+
+    def _list_of(self, schema: Schema, kind: etree._Element) -> tuple[Schema, etree._Element] | None:
+        """Return the list that a simple type is, or restricts, with its schema; None if it does not."""
+        passed: list[tuple[str, etree._Element]] = []
+        found: tuple[Schema, etree._Element] | None = None
+        used: etree._Element | None = kind
+        while used is not None and found is None:
+            key = schema.namespace, used
+            if key in self._lists:
+                found = self._lists[key]
+                break
+            self._lists[key] = None  # of a circle, too
+            passed.append(key)
+            listed, inner = used.find(_LIST), used.find(_RESTRICTION)
+            if listed is not None:
+                found = schema, listed
+            elif inner is None:
+                break
+            elif (base := inner.get("base")) is None:
+                used = inner.find(_SIMPLE)
+            else:
+                schema, used = self._simple.get(schema.named(inner, base), (schema, None))
+        self._lists.update(dict.fromkeys(passed, found))
+        return found
 
 
 def _wrap(group: etree._Element) -> None:
