@@ -12,9 +12,10 @@ from functools import lru_cache
 
 from holdfast.exceptions import EnvelopeError
 
-NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# These patterns list the characters to find. Python takes ten times as long to compile the complement.
+NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that no document may hold (XML 1.0 section 2.2)."""
-_UNSAFE = re.compile(r"[^\t\n\x20-\x25\x27-\x3b\x3d\x3f-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f&<>\ud800-\udfff\ufffe\uffff]")
 _PLAIN = re.compile(r"[ -%'-;=?-~]*").fullmatch
 _REPLACEMENTS = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
 
