@@ -913,14 +913,21 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: value[:20])
 def test_a_number_that_is_none_is_a_mistake_in_its_line(value: str) -> None:
     text = EXAMPLE.read_text()
-    found = list(_NUMBER.finditer(text))
-    assert len(found) > 30
-    for one in found:
+    lines = {text.count("\n", 0, one.start()) + 1 for one in _NUMBER.finditer(text)}
+    assert len(lines) > 30
+    assert lines <= {one.line for one in mistakes(_NUMBER.sub(rf"\1 = {value}", text))}
+
+
+def test_each_number_may_be_the_only_one_that_is_wrong() -> None:
+    text = EXAMPLE.read_text()
+    for one in _NUMBER.finditer(text):
         line = text.count("\n", 0, one.start()) + 1
-        assert line in [it.line for it in mistakes(f"{text[: one.start()]}{one[1]} = {value}{text[one.end() :]}")]
-    # All at once, also the whole number above all floats, which some settings may have.
-    every = _NUMBER.sub(rf"\1 = {'9' * 400}", text)
-    assert mistakes(every)
+        assert line in [it.line for it in mistakes(f"{text[: one.start()]}{one[1]} = nan{text[one.end() :]}")]
+
+
+def test_whole_numbers_above_all_floats_are_mistakes() -> None:
+    # Some settings may have such a number.
+    assert mistakes(_NUMBER.sub(rf"\1 = {'9' * 400}", EXAMPLE.read_text()))
 
 
 _URL = re.compile(r'^([a-z_.]+) = (\[?)"https?://[^"]*"', re.MULTILINE)
