@@ -124,6 +124,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 del workload[scope]
             return super()._pending_of(workload)
 
+        def schedule(self) -> None:
+            super().schedule()
+            # A worker begins a test when it knows the next one. The worker that replaces a dead one got one alone.
+            for node in self.nodes:
+                self._reschedule(node)
+
         def _assign_work_unit(self, node: Any) -> None:
             if int(node.gateway.id.removeprefix("gw")) % 3 == 1:
                 self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
