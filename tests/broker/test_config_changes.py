@@ -53,7 +53,7 @@ def parse(text: str, running: str | None = None):  # type: ignore[no-untyped-def
             'queue = "bills"',
             10,
             "forwarders.orders.queue",
-            "the queue and the destination of",
+            "the queue of a forwarder cannot change",
         ),
         ("partner.example", "other.example", 11, "forwarders.orders.to", "the destination of a forwarder"),
     ],

@@ -86,13 +86,11 @@ def what_cannot_change(old: BrokerConfig, new: BrokerConfig) -> Iterator[Wrong]:
             yield path, f"{what} while the broker runs", _RESTART
         elif path == ("queues",):
             yield path, "the first queue cannot change while the broker runs", _RESTART
-        elif path[0] == "forwarders" and len(path) == 3 and path[2] in ("queue", "to"):
-            what = "the queue and the destination of a forwarder cannot change while the broker runs"
-            yield (
-                path,
-                what,
-                ("Give the new forwarder another name. The broker keeps the unsent messages of the old one."),
-            )
+        elif path[0] == "forwarders" and len(path) == 3 and path[2] == "queue":
+            remedy = "Give the new forwarder another name. The broker keeps the unsent messages of the old one."
+            yield path, "the queue of a forwarder cannot change", remedy
+        elif path[0] == "forwarders" and len(path) == 3 and path[2] == "to":
+            yield path, "the destination of a forwarder cannot change while the broker runs", _RESTART
 
 
 def what_nodes_share(config: BrokerConfig) -> dict[str, str]:

@@ -12,6 +12,7 @@ from functools import partial
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
@@ -34,6 +35,8 @@ class Forwarders:
         self.configs = {config.name: config for config in configs}
         self._choices = {name: creation_choices(config.versions, config.offer) for name, config in self.configs.items()}
         """One list for all outboxes of a forwarder: what one learns about its destination applies to all."""
+        self._redirected: dict[str, str] = {}
+        """Forwarder -> its earlier address, of those that the configuration redirects."""
 
     def begin(self, destination: RunningDestination) -> None:
         """Resume the forwarders in the store, and open new ones.
@@ -41,8 +44,8 @@ class Forwarders:
         A forwarder that is in the store but not in the configuration is suspended, and its unsent messages are kept.
 
         Raises:
-            ConfigurationError: In the store, a forwarder has another queue; or another address, with messages in flight
-                to it.
+            ConfigurationError: In the store, a forwarder has another queue; or another address, and its Sequence cannot
+                continue at the new one.
         """
         self.check(destination)
         for config in self.configs.values():
@@ -75,6 +78,7 @@ class Forwarders:
         self._begin_all(destination)
 
     def _begin_all(self, destination: RunningDestination) -> None:
+        self._redirected.clear()
         for config in self.configs.values():
             queue = destination.queues[config.queue]
             for partition, one in enumerate(queue.partitions):
@@ -83,6 +87,11 @@ class Forwarders:
         sessions = destination.engine.protocol.sessions
         if sessions is not None:
             sessions.on_begin = partial(self._begin_session, destination)
+        for name, earlier in self._redirected.items():
+            what = "its open Sequences continue at the new address"
+            log.warning("forwarder.redirected", forwarder=name, earlier=earlier, to=self.configs[name].to, what=what)
+        if self._redirected:
+            destination.engine.protocol.outbound.registry.announce()
         self._hold_back_others(destination)
 
     def _begin_session(self, destination: RunningDestination, partition: int) -> None:
@@ -108,7 +117,7 @@ class Forwarders:
             for partition in range(len(queue.partitions)):
                 known = outboxes.get(forwarder_key(config.name, partition))
                 if known is not None:
-                    _check_known(config, known, queue)
+                    _check_known(config, known, queue, destination.engine.protocol.outbound.registry)
 
     def _hold_back_others(self, destination: RunningDestination) -> None:
         steering = Steering(destination.engine.protocol)
@@ -136,6 +145,7 @@ class Forwarders:
             address=MC_ANONYMOUS if config.poll else config.address or "",
         )
         if outbox.to != config.to:
+            self._redirected[config.name] = outbox.to or ""
             protocol.outbound.registry.redirect(outbox, config.to)
         self._pause(Steering(protocol), config, outbox, destination.engine.clock())
 
@@ -160,18 +170,19 @@ class Forwarders:
         return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
 
 
-def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
+def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue, registry: OutboxRegistry) -> None:
     if (stored := outbox.records.queue) is not queue:
         raise ConfigurationError(
             f"in the store, the forwarder {config.name!r} reads the queue {stored.name!r}, not {queue.name!r}",
             remedy="Give the forwarder of the other queue a new name. The broker keeps the unsent messages of the "
             "old one.",
         )
-    if outbox.to != config.to and outbox.source is not None:
+    if outbox.to != config.to and not registry.may_redirect(outbox, config.to):
         raise ConfigurationError(
             f"the forwarder {config.name!r} is configured to send to {config.to}, but has an open Sequence with "
-            f"{outbox.to}",
-            remedy="Let it finish with the old address first, or give the new forwarder another name.",
+            f"{outbox.to}, which cannot continue there",
+            remedy="Restore the old address, and change it when the forwarder has nothing to send: a forwarder that "
+            "polls, or whose new destination uses the same Identifier already, cannot take its Sequence along.",
         )
 
 

@@ -107,7 +107,7 @@ class RMProtocol:
         self.forwarding: ForwardedRequests | None = None
         if letters is not None:
             self.forwarding = ForwardedRequests(letters, rules.tell, registry, self.replies)
-        self._hooks = OutboxHooks(self.inbound.forget_offered, self.forwarding)
+        self._hooks = OutboxHooks(self.inbound.forget_offered, self.inbound.redirect_offered, self.forwarding)
         self.outbound = Outbound(registry, self._hooks)
         self.authority = Authority(self.sequences, registry, self.effects)
         self.granting = SequenceCreation(self.sequences, self.outbound, self.replies, self.answering, new_identifier)

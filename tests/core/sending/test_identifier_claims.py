@@ -60,6 +60,35 @@ def test_two_peers_may_grant_one_identifier_to_two_workers() -> None:
     assert second.source is not None and second.source.state is SourceState.CREATED
 
 
+def test_an_outbox_that_is_redirected_claims_its_identifier_at_the_new_address() -> None:
+    one, other = workers()
+    first, create = one.creating()
+    one.grant(create, "urn:x")
+    registry = one.protocol.outbound.registry
+    registry.redirect(first, OTHER)
+    registry.announce()
+    second, create_other = other.creating("b", OTHER)
+    other.grant(create_other, "urn:x")
+    third, create_other = other.creating("c", TO)
+    other.grant(create_other, "urn:x")
+    assert (second.source, third.source is not None) == (None, True)
+
+
+@pytest.mark.parametrize(("identifier", "may"), [("urn:x", False), ("urn:y", True)])
+def test_no_sequence_is_redirected_to_where_another_has_its_identifier(identifier: str, may: bool) -> None:
+    sending = Sending(initial_window=2)
+    first, create = sending.creating()
+    sending.grant(create, "urn:x")
+    sending.take()
+    _, create = sending.creating("b", OTHER)
+    sending.grant(create, identifier)
+    registry = sending.protocol.outbound.registry
+    assert registry.may_redirect(first, OTHER) is may
+    assert registry.may_redirect(first, "http://a-third/")
+    first.drop(sending.now)
+    assert registry.may_redirect(first, OTHER)
+
+
 def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:
     one, other = workers()
     outbox, create = one.creating()

@@ -6,6 +6,7 @@ It sends no answers; :class:`Replies` knows the back-channels.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from holdfast.core.events import BackChannel, Delivered, Incident, NotQueued
@@ -379,6 +380,14 @@ class Inbound:
                 self.shares.closed(whole_party(destination.party))
             # Its requests are forgotten too: those of a service that calls back.
             self._end_memory(destination, now)
+
+    def redirect_offered(self, identifier: str, earlier: str, to: str) -> None:
+        """Acknowledge an offered Sequence at another address, if its AcksTo is the earlier one."""
+        destination = self.destinations.get(identifier)
+        if destination is not None and destination.acks_to.address == earlier:
+            destination.acks_to = replace(destination.acks_to, address=to)
+            destination.saved = None  # it has the earlier address
+            self.commit.save(identifier, destination)
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""

@@ -31,6 +31,10 @@ def _forget_none(_identifier: str, _now: float) -> None:
     pass
 
 
+def _redirect_none(_identifier: str, _earlier: str, _to: str) -> None:
+    pass
+
+
 def _endless() -> None:
     pass
 
@@ -46,10 +50,13 @@ class OutboxHooks:
     Args:
         forget_offered: Settles and forgets a Sequence that was offered for replies, with its Identifier and the time,
             because the Sequence that it was offered with has ended.
+        redirect_offered: Sends the acknowledgements of such a Sequence to another address if they went to the earlier
+            one, with its Identifier and both addresses.
         forwarding: Decides about the messages of a forwarder; None for an outbox that forwards nothing.
     """
 
     forget_offered: Callable[[str, float], None] = _forget_none
+    redirect_offered: Callable[[str, str, str], None] = _redirect_none
     forwarding: Forwarders | None = None
 
     @property

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from holdfast.core.messages import MC_ANONYMOUS
+from holdfast.core.messages import MC_ANONYMOUS, is_polled
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.queues.cursors import OUTBOUND
 from holdfast.core.queues.queue import Queue
@@ -13,6 +13,7 @@ from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import NO_HOOKS, OutboxHooks, SendingContext
+from holdfast.core.sending.identifier_claims import GrantedIdentifier
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import outbox_queue, replies_queue
@@ -143,15 +144,39 @@ class OutboxRegistry:
         """
         return None if key is None else self.outboxes.get(key)
 
+    def may_redirect(self, outbox: Outbox, to: str) -> bool:
+        """Return whether an outbox may be redirected with its open Sequence, if it has one.
+
+        It may not if the peer sends in answers to polls, because their address belongs to one destination. Nor may it
+        if another Sequence to that address has the same Identifier: the peer would take the messages of one for the
+        other's.
+        """
+        if (source := outbox.source) is None:
+            return True
+        named = self.context.sequences.named(source.identifier) if source.identifier is not None else []
+        return not is_polled(source.address) and all(one is outbox or one.to != to for one in named)
+
     def redirect(self, outbox: Outbox, to: str) -> None:
-        """Redirect an outbox that is empty and has no Sequence to another address."""
+        """Send the messages of an outbox to another address from now on, with :meth:`may_redirect`.
+
+        Its open Sequence continues there, because a service that has moved knows it. Another service does not: it
+        answers UnknownSequence, and the messages that are not acknowledged go into a new Sequence.
+        """
         self.circuits.leave(outbox)
         self.context.room.leave(outbox.key)
         self.context.accounts.leave(outbox.to, outbox.key)
-        outbox.to = to
+        earlier, outbox.to = outbox.to, to
         if outbox.forwarding is not None:
             self.circuits.know(to, outbox.forwarding.circuit)
+        if outbox.source is not None and outbox.source.offer is not None:
+            outbox.hooks.redirect_offered(outbox.source.offer, earlier or "", to)
         outbox.save()
+        outbox.ready()
+
+    def announce(self) -> None:
+        """Claim the granted Identifiers of all outboxes, at the addresses that they have now."""
+        if self.context.claims is not None:
+            self.context.claims.announce(_granted(self.outboxes.values()))
 
     def close(self, key: str, now: float) -> None:
         """Forget an outbox. An outbox of replies loses its records; another's queue keeps them."""
@@ -192,3 +217,11 @@ class OutboxRegistry:
 
     def queue(self, name: str) -> Queue | None:
         return self._queues.get(name)
+
+
+def _granted(outboxes: Iterable[Outbox]) -> Iterator[GrantedIdentifier]:
+    for outbox in outboxes:
+        source = outbox.source
+        if source is None or source.identifier is None or outbox.to is None or outbox.is_for_replies:
+            continue
+        yield GrantedIdentifier(source.local_id, outbox.to, source.identifier)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from holdfast.core.queues.queues import Queues
 from holdfast.core.records import Snapshot, State
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.context import OutboxHooks
-from holdfast.core.sending.identifier_claims import GrantedIdentifier
 from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.records import replies_queue, stored_outboxes
@@ -48,16 +45,7 @@ def recover_outbound(
         outbox.ready()
         registry.reading.recover(outbox)
     # Before the first grant: until every worker has announced its own, no claim is certain.
-    if registry.context.claims is not None:
-        registry.context.claims.announce(_granted(registry.outboxes.values()))
-
-
-def _granted(outboxes: Iterable[Outbox]) -> Iterator[GrantedIdentifier]:
-    for outbox in outboxes:
-        source = outbox.source
-        if source is None or source.identifier is None or outbox.to is None or outbox.is_for_replies:
-            continue
-        yield GrantedIdentifier(source.local_id, outbox.to, source.identifier)
+    registry.announce()
 
 
 def _recovered_outbox(
