@@ -142,6 +142,11 @@ def test_a_timestamp_is_written_in_the_zone_that_is_asked_for(zone: str, text: s
     if zone == "Europe/Berlin":
         with pytest.raises(ValueError, match="which XML cannot express"):
             writer.element({"v": late})
+    # Each end of the calendar has no year of four digits on one side of Greenwich.
+    for end, beyond in ((datetime.max, "Europe/Berlin"), (datetime.min, "-03:30")):
+        if zone == beyond:
+            with pytest.raises(ValueError, match="not in the years 0001 to 9999"):
+                writer.element({"v": end.replace(tzinfo=UTC)})
     with pytest.raises(ConfigurationError, match="the time zone 'Berlin' does not exist"):
         XMLWriter(T.StructType([]), "", "o", "", zone="Berlin")
 

@@ -7,7 +7,7 @@ bound may be too wide, but never too narrow. Delta keeps milliseconds, so the ma
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
@@ -19,6 +19,7 @@ MOST_COLUMNS = 32
 """Number of columns with statistics, from the first; as many as Delta's own writers describe."""
 MOST_TEXT = 100
 """Maximum characters of a text as a bound: a longer one would have to be cut, and the maximum then increased."""
+_EPOCH = datetime(1970, 1, 1)
 _BOUNDED = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DateType, T.TimestampType, T.StringType)
 
 
@@ -35,7 +36,7 @@ def asked(columns: list[T.StructField]) -> list[Column]:
     for number, field in enumerate(columns):
         column = F.col(f"`{field.name}`")
         made.append(F.count(column).alias(f"count_{number}"))
-        value = F.unix_micros(column) if isinstance(field.dataType, T.TimestampType) else column
+        value = _as_number(column, field.dataType)
         least, greatest = F.min(value), F.max(value)
         if isinstance(field.dataType, T.StringType):  # a single long text makes the file's bounds unknown
             is_short = F.max(F.length(column)) <= MOST_TEXT
@@ -56,20 +57,32 @@ def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]
     nulls: dict[str, int] = {}
     for number, field in enumerate(columns):
         nulls[field.name] = row["rows"] - row[f"count_{number}"]
-        is_time = isinstance(field.dataType, T.TimestampType)
-        # Truncated to milliseconds later: a time within the last of them must stay below the maximum.
-        for found, name, up in ((least, "min", 0), (greatest, "max", 999)):
+        for found, name, is_greatest in ((least, "min", False), (greatest, "max", True)):
             value = row[f"{name}_{number}"]
-            if value is not None:
-                found[field.name] = _moment(value + up) if is_time else _text(value)
+            bound = _bound(value, field.dataType, is_greatest) if value is not None else None
+            if bound is not None:
+                found[field.name] = bound
     return {"numRecords": row["rows"], "minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
-def _moment(micros: int) -> str:
-    """Return microseconds since 1970 in Delta's form of a time, truncated to the millisecond."""
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=micros // 1000)
-    return f"{at.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
+def _as_number(column: Column, kind: T.DataType) -> Column:
+    """Days and times are compared as numbers: Spark has years that Python has not."""
+    from pyspark.sql import functions as F
+
+    if isinstance(kind, T.TimestampType):
+        return F.unix_micros(column)
+    return F.unix_date(column) if isinstance(kind, T.DateType) else column
 
 
-def _text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, date) else value
+def _bound(value: Any, kind: T.DataType, is_greatest: bool) -> Any:
+    """Return a bound in the form of the log; None, which means unknown, for a time outside the years 1 to 9999."""
+    try:
+        if isinstance(kind, T.DateType):
+            return (_EPOCH + timedelta(days=value)).date().isoformat()
+        if isinstance(kind, T.TimestampType):
+            # A time within a millisecond must stay below the maximum.
+            at = _EPOCH + timedelta(milliseconds=-(-value // 1000) if is_greatest else value // 1000)
+            return f"{at.isoformat(timespec='milliseconds')}Z"
+    except OverflowError:
+        return None
+    return value

@@ -409,7 +409,10 @@ def _shortest(value: Decimal) -> str:
 
 
 def _moment(zone: tzinfo, value: datetime) -> str:
-    at = value.astimezone(zone)
+    try:
+        at = value.astimezone(zone)
+    except OverflowError:
+        raise ValueError(f"{value.isoformat()} is not in the years 0001 to 9999 in {zone}") from None
     offset = at.isoformat()[len(at.replace(tzinfo=None).isoformat()) :]
     if len(offset) > len("+00:00"):
         raise ValueError(f"{value.isoformat()} is {offset} from UTC in {zone}, which XML cannot express")
