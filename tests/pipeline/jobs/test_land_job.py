@@ -232,7 +232,9 @@ class LateQuery(Query):
         )
 
 
-def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeypatch: pytest.MonkeyPatch):
+def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     queries: list[Query] = [LateQuery(), LateQuery(), Query()]
 
     def land(spark: None, on_batch: Callable[[LandedBatch], None], **_how: Any) -> Query:
@@ -268,6 +270,8 @@ def test_a_query_is_started_again_when_spark_did_not_wait_for_its_python(monkeyp
         _land(None, arguments, options, threading.Event())  # type: ignore[arg-type]
     assert "--master" in caught.value.remedy
     assert queries == []
+    attempts = [line for line in capsys.readouterr().err.splitlines() if "the next attempt begins" in line]
+    assert [attempts[0][-8:], attempts[-1][-8:]] == [f"(2 of {STARTS})", f"({STARTS} of {STARTS})"]
 
 
 def nothing_landed() -> None:

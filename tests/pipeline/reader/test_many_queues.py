@@ -158,7 +158,7 @@ def test_a_queue_that_is_not_read_any_more_is_refused_unless_that_is_borne(
     end, _ = next_batch(reader, reader.initialOffset())
     shop.append("orders", 0, [record(10)])
     with pytest.raises(
-        OffsetRefused, match="checkpoint belongs to queue 'returns', but the query reads 'orders'"
+        OffsetRefused, match="checkpoint has a position in 'returns', but the query reads only 'orders'"
     ) as caught:
         stream(shop, queue="orders").latestOffset(end, ALL)
     assert "failOnDataLoss=false" in caught.value.remedy

@@ -393,6 +393,8 @@ def patiently(run: Callable[[], T]) -> T:
                 raise
             if not left:
                 raise _overloaded() from error
+            note = "Spark waited ten seconds in vain for its Python process; the next attempt begins"
+            click.echo(f"holdfast: {note} ({STARTS - left + 1} of {STARTS})", err=True)
     raise AssertionError
 
 

@@ -23,6 +23,7 @@ from holdfast.client.data_plane import DataPlane, Patience
 from holdfast.client.errors import OffsetRefused, RecordsTrimmed, ServerAway, UnknownQueue
 from holdfast.client.nodes import Nodes
 from holdfast.client.offsets import Ends, NextPositions, Place, Places, Positions, QueueRange
+from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError
 from holdfast.pipeline.reader import bounds
 from holdfast.pipeline.reader.options import ReadOptions
@@ -281,9 +282,9 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
         if strange and self._options.fail_on_loss:
             read = self._options.pattern or ", ".join(self._options.queues)
             raise OffsetRefused(
-                f"the checkpoint belongs to queue {strange[0]!r}, but the query reads {read!r}",
-                remedy="Set the option queue back, or start the query with a new checkpoint; with option "
-                "failOnDataLoss=false the query drops the queue",
+                f"the checkpoint has a position in {few(map(repr, strange))}, but the query reads only {read!r}",
+                remedy="Set the option queue back, let the query drop the queue with failOnDataLoss=false, or start "
+                "it with a new checkpoint",
             )
         return self._leave(replace(places, reader=reader), strange)
 
