@@ -25,7 +25,7 @@ API: list[tuple[str, str, list[str]]] = [
         "holdfast",
         [
             *("Source", "Sent", "Enqueued", "Progress", "Destination", "Message", "Reply", "ApplicationFault"),
-            *("Attachment", "WithAttachments"),
+            *("Attachment", "WithAttachments", "WithHeaders", "SoapHeaders"),
         ],
     ),
     ("Blocking code", "holdfast.sync", ["Source", "Sent"]),

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from holdfast.core.versions import Versions
     from holdfast.endpoint.destination.destination import Destination
     from holdfast.endpoint.destination.http_settings import DestinationHTTP
-    from holdfast.endpoint.envelopes.attachments import Attachment, WithAttachments
+    from holdfast.endpoint.destination.operations import SoapHeaders
+    from holdfast.endpoint.envelopes.attachments import Attachment, WithAttachments, WithHeaders
     from holdfast.endpoint.envelopes.message import ApplicationFault, Message
     from holdfast.endpoint.envelopes.processors import MessageContext, Processor
     from holdfast.endpoint.journal.policy import JournalPolicy
@@ -99,6 +100,7 @@ __all__ = [
     "Sent",
     "SequenceFault",
     "SequenceLost",
+    "SoapHeaders",
     "Source",
     "SourceHTTP",
     "SourcePolicy",
@@ -112,6 +114,7 @@ __all__ = [
     "UsernameTokenValidator",
     "Versions",
     "WithAttachments",
+    "WithHeaders",
     "__version__",
     "sync",
     "trace",
@@ -142,6 +145,7 @@ _HOMES = {
     "SamlTokenValidator": "security.saml.saml_token",
     "SecureConversation": "security.conversation.secure_conversation",
     "Sent": "endpoint.source.sent",
+    "SoapHeaders": "endpoint.destination.operations",
     "Source": "endpoint.source.source",
     "SourceHTTP": "endpoint.source.http_settings",
     "SourcePolicy": "core.policy",
@@ -153,6 +157,7 @@ _HOMES = {
     "UsernameTokenValidator": "security.username_token",
     "Versions": "core.versions",
     "WithAttachments": "endpoint.envelopes.attachments",
+    "WithHeaders": "endpoint.envelopes.attachments",
     "Encryption": "security.protection.encryption_settings",
     "X509": "security.x509",
     "trace": "endpoint.trace",

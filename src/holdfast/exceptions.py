@@ -308,9 +308,11 @@ class PeerFault(HoldfastError):
 
     Attributes:
         message_id: The MessageID of the request, if a call of a source raised the fault; otherwise "".
+        header_bytes: The foreign header blocks of the fault's message, XML bytes; b"" if Holdfast does not have them.
     """
 
     message_id = ""
+    header_bytes = b""
     _tell: Callable[[], None] | None = None
 
     def __init__(

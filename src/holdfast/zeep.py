@@ -30,11 +30,12 @@ from holdfast.endpoint.source.operation_calls import MessageFields
 from holdfast.endpoint.source.replies import Reply
 from holdfast.endpoint.source.sent import Sent
 from holdfast.endpoint.source.wsdl import SourceOptions, check_options, documents_of
-from holdfast.exceptions import ConfigurationError, DeliveryError, OperationFault, PeerFault
+from holdfast.exceptions import ConfigurationError, DeliveryError, EnvelopeError, OperationFault, PeerFault
 from holdfast.settings import check_seconds, check_texts
 from holdfast.store import Store
 from holdfast.store.address import check_location
-from holdfast.wsdl.extra import require_zeep
+from holdfast.wire.body import parse_element
+from holdfast.wsdl import require_zeep
 
 require_zeep()
 
@@ -325,7 +326,21 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
         if call is not _current.get() or not call._is_chosen:
             call.done()
         declared = contract.fault(operation, fault)
-        return Fault(contract.zeep_fault(fault), declared if isinstance(declared, OperationFault) else None)
+        return Fault(zeep_fault(contract, fault), declared if isinstance(declared, OperationFault) else None)
+
+
+def zeep_fault(contract: Contract, fault: PeerFault) -> zeep.exceptions.Fault:
+    """Return a fault as the one that zeep raises."""
+    root = etree.Element(f"{{{contract.envelope}}}Envelope")
+    body = etree.SubElement(root, f"{{{contract.envelope}}}Body")
+    try:
+        body.append(parse_element(fault.element))
+        contract.zeep_binding.process_error(root, None)
+    except zeep.exceptions.Fault as found:
+        return found
+    except EnvelopeError:
+        pass
+    return zeep.exceptions.Fault(fault.message, fault.code)
 
 
 def _check_caller(*, is_async: bool) -> None:

@@ -19,7 +19,7 @@ from holdfast.wire.policy.assertions import (
     Ability,
 )
 from holdfast.wire.policy.settings import StatedSettings
-from holdfast.wire.wsdl import Description, Port, defined_name
+from holdfast.wire.wsdl import Description, HeaderBlock, Port, defined_name
 
 SOAP_1_1 = "http://schemas.xmlsoap.org/wsdl/soap/"
 SOAP_1_2 = "http://schemas.xmlsoap.org/wsdl/soap12/"
@@ -502,6 +502,6 @@ def test_header_blocks_are_found_among_many_parts() -> None:
         <operation name="o"><input>{blocks}</input></operation></binding></definitions>""".encode(),
         "t.wsdl",
     )
-    names, of_reply = found.headers("{urn:t}B")["o"]
-    assert names == [f"{{urn:t}}e{one}" for one in range(number)]
-    assert of_reply == []
+    blocks = found.headers("{urn:t}B")["o"]
+    assert blocks.request == [HeaderBlock(f"{{urn:t}}e{one}", f"p{one}") for one in range(number)]
+    assert blocks.reply == blocks.faults == []

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 import zeep
 import zeep.exceptions
+from header_service import SESSION, USAGE, header_wsdl
 from lxml import etree
 from order_service import Orders, in_one_document
 from zeep.wsse.username import UsernameToken
@@ -27,7 +28,9 @@ from holdfast import (
     Message,
     NotAcknowledged,
     PeerFault,
+    SoapHeaders,
     SourceHTTP,
+    WithHeaders,
 )
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.zeep import AsyncTransport, Transport
@@ -286,6 +289,29 @@ async def test_the_headers_of_a_call_and_of_its_reply_are_carried(serve: Any) ->
 
     await in_thread(program)
     assert seen == ["{urn:h}Tenant"]
+
+
+async def test_declared_headers_are_values_of_a_client_and_of_its_replies(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=header_wsdl())
+    seen: list[Any] = []
+
+    @app.operation("Do")
+    def do(number: int, headers: SoapHeaders) -> Any:
+        seen.append(headers)
+        return WithHeaders(number, {"Usage": USAGE})
+
+    url = await serve(app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            client = zeep.Client(f"{url}?wsdl", transport=transport)
+            reply = client.service.Do(number=3, _soapheaders={"session": SESSION, "own": "acme"})
+            assert (reply.body.number, reply.header.usage.left) == (3, USAGE["left"])
+            with pytest.raises(holdfast.zeep.Fault, match="requires the header Session"):
+                client.service.Do(number=3, _soapheaders={"own": "acme"})
+
+    await in_thread(program)
+    assert seen == [{"Session": SESSION, "Trace": None, "{urn:h}Tenant": "acme", "{urn:other}Tenant": None}]
 
 
 async def test_a_client_of_a_loaded_document_needs_the_wsdl_in_the_transport(serve: Any) -> None:

@@ -28,6 +28,8 @@ NETRM_NS = "http://schemas.microsoft.com/ws/2006/05/rm"
 SOAP_OF_NS: dict[str, SOAP] = {uri: soap for soap, uri in SOAP_NS.items()}
 WSA_OF_NS: dict[str, Addressing] = {uri: addressing for addressing, uri in WSA_NS.items()}
 RM_OF_NS: dict[str, RM] = {uri: rm for rm, uri in RM_NS.items()}
+OWN_NAMESPACES = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
+"""Those of the header blocks that Holdfast writes."""
 
 ANONYMOUS_URI: dict[Addressing, str] = {
     addressing: namespace + ("/anonymous" if addressing is Addressing.V2005_08 else "/role/anonymous")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lxml import etree
 
@@ -86,6 +87,29 @@ class Actions:
     request: str
     reply: str
     faults: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderBlock:
+    """A header block that a wsdl:binding declares (WSDL 1.1, 3.7).
+
+    Args:
+        name: The name of its element, as "{namespace}local".
+        part: The name of its part of a wsdl:message.
+        is_required: Whether the WSDL says so (``wsdl:required``).
+    """
+
+    name: str
+    part: str
+    is_required: bool = False
+
+
+class HeaderBlocks(NamedTuple):
+    """The header blocks of the request of an operation, of its reply, and of its faults (``soap:headerfault``)."""
+
+    request: list[HeaderBlock]
+    reply: list[HeaderBlock]
+    faults: list[HeaderBlock]
 
 
 class Description:
@@ -206,45 +230,50 @@ class Description:
                 found[service.get("name", ""), port.get("name", "")] = actions
         return found
 
-    def headers(self, binding: str) -> dict[str, tuple[list[str], list[str]]]:
+    def headers(self, binding: str) -> dict[str, HeaderBlocks]:
         """Return the header blocks that a wsdl:binding declares (WSDL 1.1, 3.7), by the operation's name.
 
         Args:
             binding: Its qualified name, as "{namespace}Name".
-
-        Returns:
-            The names of those of the request, and of those of the reply, as "{namespace}local".
         """
         found = next((one for one in self._all("binding") if defined_name(one) == binding), None)
         return {} if found is None else self._headers_of(found)
 
     def headers_of_requests(self) -> dict[str, frozenset[str]]:
-        """Return the header blocks that any wsdl:binding declares for a request, by the request's action."""
+        """Return the names of the header blocks that any wsdl:binding declares for a request, by the request's action.
+
+        Each is "{namespace}local".
+        """
         found: dict[str, frozenset[str]] = {}
         for binding in self._all("binding"):
             actions = self.actions(full_name(binding, binding.get("type", "")))
-            for name, (blocks, _) in self._headers_of(binding).items():
-                if blocks and name in actions:
+            for name, blocks in self._headers_of(binding).items():
+                if blocks.request and name in actions:
                     action = actions[name].request
-                    found[action] = found.get(action, frozenset()).union(blocks)
+                    found[action] = found.get(action, frozenset()).union(one.name for one in blocks.request)
         return found
 
-    def _headers_of(self, binding: etree._Element) -> dict[str, tuple[list[str], list[str]]]:
+    def _headers_of(self, binding: etree._Element) -> dict[str, HeaderBlocks]:
         return {
-            operation.get("name", ""): (self._headers(operation, "input"), self._headers(operation, "output"))
+            operation.get("name", ""): HeaderBlocks(
+                self._headers(operation, "input", "header"),
+                self._headers(operation, "output", "header"),
+                self._headers(operation, "*", "headerfault"),
+            )
             for operation in binding.iterfind(f"{{{WSDL}}}operation")
         }
 
-    def _headers(self, operation: etree._Element, word: str) -> list[str]:
-        found: dict[str, None] = {}
-        names = [f"{{{namespace}}}header" for namespace in SOAP_BINDINGS]
-        for message in operation.iterfind(f"{{{WSDL}}}{word}"):
-            for header in message.iter(*names):
-                definition = self._find("message", header, header.get("message", ""))
-                part = None if definition is None else self._parts_of(definition).get(header.get("part"))
-                if part is not None and part.get("element"):
-                    found[full_name(part, part.get("element", ""))] = None
-        return list(found)
+    def _headers(self, operation: etree._Element, message: str, word: str) -> list[HeaderBlock]:
+        found: dict[str, HeaderBlock] = {}
+        names = [f"{{{namespace}}}{word}" for namespace in SOAP_BINDINGS]
+        for header in (one for each in operation.iterfind(f"{{{WSDL}}}{message}") for one in each.iter(*names)):
+            definition = self._find("message", header, header.get("message", ""))
+            part = None if definition is None else self._parts_of(definition).get(header.get("part"))
+            if part is not None and part.get("element"):
+                name = full_name(part, part.get("element", ""))
+                is_required = header.get(f"{{{WSDL}}}required") in ("true", "1")
+                found[name] = HeaderBlock(name, header.get("part", ""), is_required)
+        return list(found.values())
 
     def actions(self, port_type: str) -> dict[str, Actions]:
         """Return the actions of each operation of a wsdl:portType, by the operation's name.

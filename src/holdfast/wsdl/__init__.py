@@ -6,3 +6,22 @@ bytes and values out. The extra ``wsdl`` installs zeep, which only ``holdfast.ze
 import; no other module imports them until an operation is called or offered by name. Open
 :mod:`holdfast.wsdl.contract` first.
 """
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from holdfast.exceptions import ConfigurationError
+
+
+def require_zeep() -> None:
+    """Check that zeep is installed.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    if find_spec("zeep") is None:
+        raise ConfigurationError(
+            "Operations of a WSDL need the package zeep, which is not installed.",
+            remedy="pip install 'holdfast[wsdl]'",
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,12 +26,13 @@ from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError
 from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
-from holdfast.wire.wsdl import Actions
+from holdfast.wire.wsdl import Actions, HeaderBlocks
 from holdfast.wsdl.defects import first_defect, unusable_operations
-from holdfast.wsdl.documents import SCHEMA, Documents
+from holdfast.wsdl.documents import Documents
 from holdfast.wsdl.fields import TYPE, as_field, drop_defaults, is_nil
 from holdfast.wsdl.groups import parts
-from holdfast.wsdl.schemas import BodySchema
+from holdfast.wsdl.headers import Blocks, bare
+from holdfast.wsdl.schemas import BodySchema, rpc_schemas
 from holdfast.wsdl.simple_types import simple_types
 from holdfast.wsdl.structures import complete
 from holdfast.wsdl.substitutes import DerivedTypes, Substitutes, SubstitutionGroups
@@ -73,8 +74,9 @@ class Operation:
         output: zeep's element of the reply's body; None for a one-way operation, or if the body is empty.
         faults: zeep's element of the detail of each declared fault, by the fault's name.
         is_rpc: Whether its bodies are in RPC style.
-        headers: Names of the header blocks that the WSDL declares for its request, as "{namespace}local".
+        headers: The header blocks that the WSDL declares for its request.
         reply_headers: Those of its reply.
+        fault_headers: Those of its faults.
     """
 
     name: str
@@ -83,9 +85,10 @@ class Operation:
     input: Any
     output: Any
     faults: Mapping[str, Any]
-    is_rpc: bool = False
-    headers: tuple[str, ...] = ()
-    reply_headers: tuple[str, ...] = ()
+    is_rpc: bool
+    headers: Blocks
+    reply_headers: Blocks
+    fault_headers: Blocks
 
     @property
     def is_one_way(self) -> bool:
@@ -119,7 +122,8 @@ class Contract:
             if isinstance(one.binding, Soap11Binding | Soap12Binding)
         }
         self.port, binding = self._binding(port)
-        self._zeep_binding = binding
+        self.zeep_binding = binding
+        """zeep's wsdl:binding."""
         self.name = str(etree.QName(binding.port_type.name).localname)
         """The name of its wsdl:portType."""
         self.envelope = SOAP_NS[SOAP.V1_2 if isinstance(binding, Soap12Binding) else SOAP.V1_1]
@@ -263,6 +267,42 @@ class Contract:
             )
         return self._write(f"the fault {fault}", operation.faults[fault], (), values)
 
+    def header_bytes(self, blocks: Blocks, given: object, *, is_json: bool = False) -> bytes:
+        """Return the header blocks of a message.
+
+        Args:
+            blocks: The declared ones, of an :class:`Operation`.
+            given: Their values by name, where None is no block. A value may be an lxml element, which is written as it
+                is. Or all header blocks of the message as XML, declared or not: they are sent as they are.
+            is_json: As for :meth:`request`.
+
+        Raises:
+            EnvelopeError: A value does not fit, the WSDL declares no such block, or a required one is missing.
+        """
+        if isinstance(given, bytes):
+            blocks.check_complete(blocks.elements(given))
+            return given
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise EnvelopeError(f"headers must be a dict of values by name, or bytes of XML, not {kind}.")
+        written: dict[str, bytes] = {}
+        for name, value in given.items():
+            block = blocks.named(name)
+            if block.key in written:
+                raise EnvelopeError(f"The header {block.key} is given twice.", remedy="Give each header one value.")
+            if isinstance(value, etree._Element) and value.tag == block.name:
+                self._check(bare(value))
+                written[block.key] = etree.tostring(value, with_tail=False, encoding="utf-8")
+            elif value is not None:
+                what = f"the header {block.key}"
+                is_fields = isinstance(value, Mapping) and not is_bare(block.element)
+                if not is_fields:
+                    check_one_value(block.element, value, what)
+                arguments, values = ((), value) if is_fields else ((value,), {})
+                written[block.key] = self._write(what, block.element, arguments, values, is_json=is_json)
+        blocks.check_complete(written)
+        return b"".join(written.values())
+
     def _write(
         self,
         what: str,
@@ -319,6 +359,25 @@ class Contract:
         known = [*fields(operation.output)]
         return value[known[0]] if len(known) == 1 and isinstance(value, dict) and [*value] == known else value
 
+    def header_values(self, blocks: Blocks, headers: bytes, *, is_json: bool = False) -> dict[str, Any]:
+        """Return the values of the declared header blocks of a message, by name; None for each absent one.
+
+        ``is_json`` as for :meth:`reply_value`.
+
+        Raises:
+            EnvelopeError: A block is not valid, is there twice, or is required and missing.
+        """
+        found = blocks.elements(headers)
+        blocks.check_complete(found)
+        values: dict[str, Any] = dict.fromkeys(blocks)
+        for key, element in found.items():
+            try:
+                values[key] = self._value(blocks[key].element, element, is_json=is_json)
+            except EnvelopeError as error:
+                message = f"The header {key} does not fit the WSDL. {error.message}"
+                raise EnvelopeError(message, remedy=error.remedy) from None
+        return values
+
     def fault(self, operation: Operation, fault: PeerFault, *, is_json: bool = False) -> PeerFault:
         """Return a fault with the values of its detail if the operation declares it, else the same fault.
 
@@ -338,19 +397,6 @@ class Contract:
                     fault.message, name=name, value=value, code=fault.code, detail=fault.detail, element=fault.element
                 )
         return fault
-
-    def zeep_fault(self, fault: PeerFault) -> zeep.exceptions.Fault:
-        """Return a fault as the one that zeep raises."""
-        root = etree.Element(f"{{{self.envelope}}}Envelope")
-        body = etree.SubElement(root, f"{{{self.envelope}}}Body")
-        try:
-            body.append(parse_element(fault.element))
-            self._zeep_binding.process_error(root, None)
-        except zeep.exceptions.Fault as found:
-            return found
-        except EnvelopeError:
-            pass
-        return zeep.exceptions.Fault(fault.message, fault.code)
 
     def _read(self, what: str, element: Any, body: bytes, *, is_json: bool = False) -> Any:
         if element is None or not body:
@@ -382,7 +428,8 @@ class Contract:
             ConfigurationError: the schema cannot be compiled.
         """
         if self._schema is None:
-            self._schema = BodySchema(self.documents, list(_rpc_schemas(self.operations.values())))
+            rpc = [body for one in self.operations.values() if one.is_rpc for body in (one.input, one.output)]
+            self._schema = BodySchema(self.documents, list(rpc_schemas(one for one in rpc if one is not None)))
 
     def _check(self, element: etree._Element) -> None:
         self.compile_schema()
@@ -451,9 +498,14 @@ class Contract:
                     *bodies,
                     {fault: as_field(element) for fault, element in faults.items() if element is not None},
                     is_rpc,
-                    *map(tuple, headers.get(name, ((), ()))),
+                    *self._header_blocks(name, headers.get(name)),
                 ),
             )
+
+    def _header_blocks(self, operation: str, declared: HeaderBlocks | None) -> Iterator[Blocks]:
+        messages = f"the operation {operation}", f"the reply of {operation}", f"a fault of {operation}"
+        for message, blocks in zip(messages, declared or ((), (), ()), strict=True):
+            yield Blocks(message, blocks, self._document.types)
 
 
 def _document(documents: Documents) -> Document:
@@ -527,35 +579,3 @@ def _reason(error: Exception) -> str:
         return f"{choice[1]} cannot have {choice[2]} together with its other fields: {choice[3]:.400}"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 500 else f"{text[:500]}…"
-
-
-def _rpc_schemas(operations: Iterable[Operation]) -> Iterator[etree._Element]:
-    """Schema documents for the bodies of operations in RPC style, which no schema of the WSDL declares."""
-    by_namespace: dict[str, dict[str, Any]] = {}
-    for operation in operations:
-        for element in (operation.input, operation.output) if operation.is_rpc else ():
-            if element is not None:
-                by_namespace.setdefault(element.qname.namespace or "", {})[element.qname.localname] = element
-    for namespace, elements in by_namespace.items():
-        schema = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": namespace} if namespace else {})
-        types = {_type_name(part.type) for one in elements.values() for _, part in one.type.elements}
-        for needed in sorted({one.namespace for one in types} - {SCHEMA, namespace}):
-            etree.SubElement(schema, f"{{{SCHEMA}}}import", {"namespace": needed})
-        for name, one in elements.items():
-            declared = etree.SubElement(schema, f"{{{SCHEMA}}}element", {"name": name})
-            kind = etree.SubElement(declared, f"{{{SCHEMA}}}complexType")
-            parts = etree.SubElement(kind, f"{{{SCHEMA}}}sequence")
-            for part, element in one.type.elements:
-                named = _type_name(element.type)
-                etree.SubElement(
-                    parts,
-                    f"{{{SCHEMA}}}element",
-                    {"name": part, "type": f"p:{named.localname}", "form": "unqualified", "nillable": "true"},
-                    nsmap={"p": named.namespace},
-                )
-        yield schema
-
-
-def _type_name(kind: Any) -> Any:
-    """Return the name of a type. For zeep, the one that admits everything has none."""
-    return etree.QName(SCHEMA, "anyType") if kind.qname is None else kind.qname

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lxml import etree
@@ -208,3 +208,33 @@ def _namespace_name(index: int) -> str:
 def _locations(root: etree._Element) -> Iterator[etree._Element]:
     for word in ("import", "include", "redefine"):
         yield from root.iterfind(f"{{{SCHEMA}}}{word}")
+
+
+def rpc_schemas(bodies: Iterable[Any]) -> Iterator[etree._Element]:
+    """Yield schema documents for bodies in RPC style, zeep's elements, which no schema of the WSDL declares."""
+    by_namespace: dict[str, dict[str, Any]] = {}
+    for element in bodies:
+        by_namespace.setdefault(element.qname.namespace or "", {})[element.qname.localname] = element
+    for namespace, elements in by_namespace.items():
+        schema = etree.Element(f"{{{SCHEMA}}}schema", {"targetNamespace": namespace} if namespace else {})
+        types = {_type_name(part.type) for one in elements.values() for _, part in one.type.elements}
+        for needed in sorted({one.namespace for one in types} - {SCHEMA, namespace}):
+            etree.SubElement(schema, f"{{{SCHEMA}}}import", {"namespace": needed})
+        for name, one in elements.items():
+            declared = etree.SubElement(schema, f"{{{SCHEMA}}}element", {"name": name})
+            kind = etree.SubElement(declared, f"{{{SCHEMA}}}complexType")
+            parts = etree.SubElement(kind, f"{{{SCHEMA}}}sequence")
+            for part, element in one.type.elements:
+                named = _type_name(element.type)
+                etree.SubElement(
+                    parts,
+                    f"{{{SCHEMA}}}element",
+                    {"name": part, "type": f"p:{named.localname}", "form": "unqualified", "nillable": "true"},
+                    nsmap={"p": named.namespace},
+                )
+        yield schema
+
+
+def _type_name(kind: Any) -> Any:
+    """Return the name of a type. For zeep, the one that admits everything has none."""
+    return etree.QName(SCHEMA, "anyType") if kind.qname is None else kind.qname

@@ -20,6 +20,7 @@ from holdfast.wsdl.contract import Contract, Operation, is_bare
 from holdfast.wsdl.documents import SCHEMA
 from holdfast.wsdl.fields import ELEMENT, TYPE
 from holdfast.wsdl.groups import parts
+from holdfast.wsdl.headers import Blocks
 from holdfast.wsdl.values import CONTENT
 
 _PYTHON: list[tuple[type, str]] = [
@@ -131,6 +132,24 @@ class Shapes:
         """Return the fields of a body's element: none for an element without fields."""
         kind = getattr(element, "type", None)
         return list(self._fields(kind)) if isinstance(kind, zeep.xsd.ComplexType) else []
+
+    def headers(self, blocks: Blocks) -> list[Field]:
+        """Return the header blocks of a message as fields."""
+        return [
+            Field(
+                block.key,
+                self._of_element(block.element, block.element.name),
+                is_optional=not block.is_required,
+                is_nillable=bool(block.element.nillable),
+            )
+            for block in blocks.values()
+        ]
+
+    def structure(self, name: str, fields: list[Field]) -> Shape:
+        """Return a new structure with a name like the given one."""
+        made = Shape(self._unique(name), fields=fields)
+        self.named.append(made)
+        return made
 
     def _fields(self, kind: Any) -> Iterator[Field]:
         yield from self._fields_in(kind)

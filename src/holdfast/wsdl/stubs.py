@@ -6,6 +6,7 @@ import json
 import keyword
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.shapes import Field, Shape, Shapes
@@ -31,10 +32,12 @@ __all__ = [{names}]
 '''
 
 _OPTIONS = (
-    '_sequence_key: str = "", _message_id: str | None = None, _headers: bytes = b"", '
+    '_sequence_key: str = "", _message_id: str | None = None, _headers: {}, '
     "_attachments: collections.abc.Sequence[holdfast.Attachment] = (), _timeout: float | None = 60.0"
 )
 _PASSED = ", ".join(f"{one}={one}" for one in re.findall(r"(_\w+):", _OPTIONS))
+_REPLY_HEADERS = "_reply_headers: {} | None = None"
+_PASSED_REPLY_HEADERS = '_reply_headers=cast("dict[str, Any] | None", _reply_headers)'
 _USED = {"bool", "bytes", "collections", "datetime", "dict", "float", "holdfast", "int", "list", "self", "str", "value"}
 _USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_source"}
 """Names that the module itself uses: a class, method or parameter with one of them would hide it."""
@@ -43,14 +46,17 @@ _USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_sou
 def typed_module(contract: Contract) -> str:
     """Return the source text of a module for the operations of a contract. ``mypy --strict`` accepts it."""
     shapes = Shapes(contract, taken=contract.operations)  # a method hides a class with its name
+    options: dict[str, tuple[str, str]] = {}
+    """Name of an operation -> its parameters for options, and how they are passed on."""
     for operation in contract.operations.values():
         shapes.input(operation)
         shapes.output(operation)
+        options[operation.name] = _options(operation, shapes)
     structures = {_identifier(one.name): _structure(one) for one in shapes.named}
     name = _identifier(contract.name)
     name = f"{name}Operations" if {name, f"Blocking{name}"} & set(structures) else name
     classes = [
-        "\n".join(_class(contract, shapes, f"{prefix}{name}", is_blocking=is_blocking))
+        "\n".join(_class(contract, shapes, options, f"{prefix}{name}", is_blocking=is_blocking))
         for prefix, is_blocking in (("", False), ("Blocking", True))
     ]
     names = sorted([name, f"Blocking{name}", *structures])
@@ -59,7 +65,23 @@ def typed_module(contract: Contract) -> str:
     return "\n\n".join([head, *structures.values(), *classes]) + "\n"
 
 
-def _class(contract: Contract, shapes: Shapes, name: str, *, is_blocking: bool) -> Iterator[str]:
+def _options(operation: Operation, shapes: Shapes) -> tuple[str, str]:
+    """Return the parameters of a method for the options of ``call``, and how they are passed on."""
+    kind, parameters, passed = 'bytes = b""', _OPTIONS, _PASSED
+    if operation.headers:
+        made = shapes.structure(f"{operation.name}Headers", shapes.headers(operation.headers))
+        default = "" if any(not one.is_optional for one in made.fields) else ' = b""'
+        kind = f"{_type(made)} | bytes{default}"
+    if operation.reply_headers:
+        given = [replace(one, is_optional=True) for one in shapes.headers(operation.reply_headers)]
+        made = shapes.structure(f"{operation.name}ReplyHeaders", given)
+        parameters, passed = f"{parameters}, {_REPLY_HEADERS.format(_type(made))}", f"{passed}, {_PASSED_REPLY_HEADERS}"
+    return parameters.format(kind), passed
+
+
+def _class(
+    contract: Contract, shapes: Shapes, options: dict[str, tuple[str, str]], name: str, *, is_blocking: bool
+) -> Iterator[str]:
     source = "holdfast.sync.Source" if is_blocking else "holdfast.Source"
     yield f"class {name}:"
     yield f'    """Calls the operations with a :class:`{source}` that has the WSDL."""'
@@ -68,10 +90,10 @@ def _class(contract: Contract, shapes: Shapes, name: str, *, is_blocking: bool) 
     yield "        self._source = source"
     for operation in contract.operations.values():
         yield ""
-        yield from _method(operation, shapes, is_blocking=is_blocking)
+        yield from _method(operation, shapes, *options[operation.name], is_blocking=is_blocking)
 
 
-def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Iterator[str]:
+def _method(operation: Operation, shapes: Shapes, options: str, passed: str, *, is_blocking: bool) -> Iterator[str]:
     fields = shapes.input(operation)
     ordered = [*(one for one in fields if not one.is_optional), *(one for one in fields if one.is_optional)]
     parameters = [f"{_identifier(one.name)}: {_parameter(one)}" for one in ordered]
@@ -80,12 +102,12 @@ def _method(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> Itera
     first = f"self, value: {_type(bare)}{may_be_nil}, *, " if bare is not None else "self, *, "
     result = _result(operation, shapes, is_blocking=is_blocking)
     start = "    def" if is_blocking else "    async def"
-    yield f"{start} {_identifier(operation.name)}({first}{', '.join([*parameters, _OPTIONS])}) -> {result}:"
+    yield f"{start} {_identifier(operation.name)}({first}{', '.join([*parameters, options])}) -> {result}:"
     if operation.documentation:
         yield f'        """{_text(operation.documentation)}"""'
     plain = [f"{one.name}={one.name}" for one in fields if _identifier(one.name) == one.name]
     other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
-    given = [_literal(operation.name), *(["value"] if bare is not None else []), *plain, _PASSED]
+    given = [_literal(operation.name), *(["value"] if bare is not None else []), *plain, passed]
     if other:
         given.append(f'**cast("dict[str, Any]", {{{", ".join(other)}}})')
     call = f"{'' if is_blocking else 'await '}self._source.call({', '.join(given)})"

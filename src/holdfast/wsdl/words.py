@@ -49,8 +49,8 @@ def _lines(told: dict[str, Any]) -> Iterator[str]:
             yield f"      {one['documentation']}"
         yield f"      action {one['action']}" + (f", reply {one['reply_action']}" if one["reply_action"] else "")
         for key, word in (("headers", "header"), ("reply_headers", "header of the reply")):
-            for name in one[key]:
-                yield f"      {word} {name}"
+            for block in one[key]:
+                yield f"      {word} {block}"
         for name, fields in one["faults"].items():
             yield f"      fault {name}({fields})"
     for name, reason in told["unusable"].items():
@@ -72,8 +72,8 @@ def _operation_facts(operation: Operation, shapes: Shapes) -> dict[str, Any]:
         "returns": "nothing" if output is None else _typed(output),
         "action": operation.actions.request,
         "reply_action": operation.actions.reply,
-        "headers": [*operation.headers],
-        "reply_headers": [*operation.reply_headers],
+        "headers": [_signature([one]) for one in shapes.headers(operation.headers)],
+        "reply_headers": [_signature([one]) for one in shapes.headers(operation.reply_headers)],
         "faults": {name: _signature(shapes.fields(one)) for name, one in operation.faults.items()},
     }
 

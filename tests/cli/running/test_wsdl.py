@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from header_service import SESSION, USAGE, header_wsdl
 from hypothesis import given
 from hypothesis import strategies as st
 from one_operation import one_operation
@@ -27,7 +29,7 @@ from order_service import WSDL, Orders
 from signers import issue
 
 import holdfast
-from holdfast import SymmetricBindingValidator, UsernameTokenValidator
+from holdfast import Destination, SoapHeaders, SymmetricBindingValidator, UsernameTokenValidator, WithHeaders
 from holdfast.cli.running.operation_values import OperationValues
 from holdfast.endpoint.listener_settings import AdminListener, Listeners
 from holdfast.endpoint.serve import Service
@@ -36,20 +38,27 @@ from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.documents import Documents
 
 
-@pytest.fixture
-def orders() -> Iterator[tuple[Orders, str]]:
-    """The service of orders, served from a thread, and its URL."""
+@contextmanager
+def served_in_thread(app: Destination) -> Iterator[str]:
+    """Serve a destination from a thread, and give its URL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    service = Orders()
-    served = Service(service.app, Listeners(port=0, admin=AdminListener(port=0)))
+    served = Service(app, Listeners(port=0, admin=AdminListener(port=0)))
     asyncio.run_coroutine_threadsafe(served.start(), loop).result(60)
-    yield service, served.url
+    yield served.url
     asyncio.run_coroutine_threadsafe(served.close(1.0), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def orders() -> Iterator[tuple[Orders, str]]:
+    """The service of orders, served from a thread, and its URL."""
+    service = Orders()
+    with served_in_thread(service.app) as url:
+        yield service, url
 
 
 def test_a_wsdl_is_shown_in_words(run: Any, orders: tuple[Orders, str]) -> None:
@@ -131,6 +140,8 @@ def test_a_wsdl_that_cannot_be_loaded_is_a_sentence(run: Any, name: str) -> None
 @pytest.mark.nightly
 def test_a_type_checker_accepts_a_typed_module_and_finds_wrong_calls_of_it(run: Any, tmp_path: Path) -> None:
     assert run("wsdl", str(WSDL), "--stubs", "orders_client.py").code == 0
+    (tmp_path / "header.wsdl").write_bytes(header_wsdl())
+    assert run("wsdl", "header.wsdl", "--stubs", "header_client.py").code == 0
     (tmp_path / "program.py").write_text(PROGRAM)
     checked = subprocess.run(
         [
@@ -218,6 +229,7 @@ import datetime
 from decimal import Decimal
 
 import holdfast
+from header_client import DoReplyHeaders, T
 from orders_client import BlockingOrders, Line, Orders
 
 
@@ -232,6 +244,16 @@ async def main(source: holdfast.Source) -> None:
     await orders.Price(item="nail", currency="GBP")  # wrong: not one of the schema's
     await orders.SubmitOrder(customer="a")  # wrong: no lines
     number: str = receipt["number"]  # wrong: an int
+
+
+async def with_headers(source: holdfast.Source) -> None:
+    told: DoReplyHeaders = {}
+    await T(source).Do(number=1, _headers={"Session": {"key": "a"}, "Trace": None}, _reply_headers=told)
+    await T(source).Do(number=1, _headers=b"<a/>")
+    await T(source).Note(number=1)
+    await T(source).Do(number=1)  # wrong: the header Session is required
+    await T(source).Do(number=1, _headers={"Session": {"kee": "a"}})  # wrong
+    await T(source).Do(number=1, _headers={"Sesion": {"key": "a"}})  # wrong
 
 
 def blocking(source: holdfast.sync.Source) -> Decimal:
@@ -277,6 +299,24 @@ def test_each_line_of_json_is_a_call(run: Any, orders: tuple[Orders, str], tmp_p
     assert json.loads(result.out)["acknowledged"] == 5
 
 
+def test_headers_in_json_are_those_of_the_message_and_of_the_reply(run: Any, tmp_path: Path) -> None:
+    app, seen = Destination(":memory:", wsdl=header_wsdl()), []
+
+    @app.operation("Do")
+    def do(number: int, headers: SoapHeaders) -> Any:
+        seen.append(headers["Session"])
+        return WithHeaders(number, {"Usage": USAGE})
+
+    (tmp_path / "a.json").write_text('{"number": 3, "@headers": {"Session": {"key": "Åsa", "hop": [1.50], "of": 7}}}')
+    (tmp_path / "b.json").write_text('{"number": 3}')
+    with served_in_thread(app) as url:
+        send = ("send", "--wsdl", f"{url}?wsdl", "--operation", "Do")
+        result, refused = run(*send, "a.json"), run(*send, "b.json")
+    assert json.loads(result.out) == {"_value_1": 3, "@headers": {"Usage": {"left": "2.5"}}}, result.err
+    assert (seen, refused.code) == ([SESSION], 1)
+    assert "requires the header Session" in refused.err and "@headers" in refused.err
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -306,27 +346,29 @@ def test_a_declared_fault_is_told_with_its_values(run: Any, orders: tuple[Orders
     assert 'Too many of nail. (OrderRefused: {"item": "nail", "limit": 100})' in result.err
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(), st.floats(allow_nan=False))
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False), st.integers(), st.floats(allow_nan=False, allow_infinity=False)
+)
 def test_numbers_in_json_arrive_without_loss_in_both_directions(amount: Decimal, count: int, share: float) -> None:
     values = _numbers()
-    body = values.body("a", f'{{"amount": {amount}, "count": {count}, "share": {share!r}}}'.encode())
+    body, _ = values.message("a", f'{{"amount": {amount}, "count": {count}, "share": {share!r}}}'.encode())
     assert values._contract.request_values(values._operation, body) == {
         "amount": amount,
         "count": count,
         "share": share,
         "wait": None,
     }
-    told = json.loads(values.reply(body))
-    assert values.body("a", json.dumps(told).encode()) == body
+    told = json.loads(values.reply(body, b""))
+    assert values.message("a", json.dumps(told).encode()) == (body, b"")
 
 
 @pytest.mark.parametrize("name", ["NaN", "INF", "-INF"])
 def test_numbers_that_json_lacks_are_the_texts_of_xml(name: str) -> None:
     values = _numbers()
-    body = values.body("a", f'{{"amount": 1, "count": 1, "share": "{name}"}}'.encode())
-    told = json.loads(values.reply(body), parse_constant=pytest.fail)
+    body, _ = values.message("a", f'{{"amount": 1, "count": 1, "share": "{name}"}}'.encode())
+    told = json.loads(values.reply(body, b""), parse_constant=pytest.fail)
     assert told["share"] == name
-    assert values.body("a", json.dumps(told).encode()) == body
+    assert values.message("a", json.dumps(told).encode()) == (body, b"")
 
 
 @pytest.mark.parametrize(
@@ -334,17 +376,17 @@ def test_numbers_that_json_lacks_are_the_texts_of_xml(name: str) -> None:
 )
 def test_a_number_that_json_lacks_is_refused_in_json(written: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match="is no number of JSON") as caught:
-        _numbers().body("a", f'{{"amount": 1, "count": 1, "share": {written}}}'.encode())
+        _numbers().message("a", f'{{"amount": 1, "count": 1, "share": {written}}}'.encode())
     assert f'Write the text "{text}"' in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["PT1.5S", "P1DT2H", "P1Y2M3D", "-PT1H", "PT0.1234567S"])
 def test_a_duration_in_json_can_be_sent_again(text: str) -> None:
     values = _numbers()
-    body = values.body("a", f'{{"amount": 1, "wait": "{text}"}}'.encode())
-    told = json.loads(values.reply(body))
+    body, _ = values.message("a", f'{{"amount": 1, "wait": "{text}"}}'.encode())
+    told = json.loads(values.reply(body, b""))
     assert told["wait"] == text
-    assert values.body("a", json.dumps(told).encode()) == body
+    assert values.message("a", json.dumps(told).encode()) == (body, b"")
 
 
 @cache

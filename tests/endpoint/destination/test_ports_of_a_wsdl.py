@@ -147,9 +147,9 @@ async def test_a_security_header_is_not_understood_because_the_wsdl_declares_it(
 def test_the_headers_of_an_operation_are_shown(tmp_path: Path) -> None:
     (tmp_path / "b.wsdl").write_bytes(wsdl())
     made = Contract(Documents(tmp_path / "b.wsdl", lambda url: b""))
-    assert made.operation("Place").headers == ("{urn:b}Tenant",)
-    assert made.operation("Count").headers == ()
-    assert "header {urn:b}Tenant" in in_words(made)
+    assert [one.name for one in made.operation("Place").headers.values()] == ["{urn:b}Tenant"]
+    assert not made.operation("Count").headers
+    assert "header Tenant: string, optional" in in_words(made)
 
 
 # --- further documents -----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -16,6 +16,7 @@ from holdfast.wire.body import in_utf8
 
 if TYPE_CHECKING:
     from holdfast.endpoint.envelopes.attachments import Attachment
+    from holdfast.endpoint.source.operation_calls import MessageFields
 
 TOGETHER = 256
 """Messages stored together, so that they share a sync."""
@@ -33,6 +34,17 @@ class Outgoing:
     key: str
     message_id: str | None = None
     attachments: tuple[Attachment, ...] = ()
+    headers: bytes = b""
+
+    def fields(self, attachments: Iterable[Attachment]) -> MessageFields:
+        """Return the arguments for ``send`` and ``request``, with further attachments."""
+        return {
+            "action": self.action,
+            "sequence_key": self.key,
+            "message_id": self.message_id,
+            "headers": self.headers,
+            "attachments": (*self.attachments, *attachments),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class MessageFiles:
                     content = "one XML element" if values is None else "a JSON object"
                     raise ConfigurationError(f"{name} is empty", remedy=f"Put {content} into the file.")
                 if values is not None:
-                    yield Outgoing(name, values.body(name, body), values.action, self.key)
+                    yield self._of_values(name, body, values)
                 else:
                     yield Outgoing(name, _utf8(name, body), self.action, self.key)
 
@@ -75,12 +87,16 @@ class MessageFiles:
                     continue
                 where = f"{name}, line {number}"
                 if self.values is not None:
-                    yield Outgoing(where, self.values.body(where, line), self.values.action, self.key)
+                    yield self._of_values(where, line, self.values)
                     continue
                 found = _line(where, line)
                 action, key = found.get("action", self.action), found.get("key", self.key)
                 attachments = found.get("attachments", ())
                 yield Outgoing(where, found["body"], action, key, found.get("message_id"), attachments)
+
+    def _of_values(self, name: str, text: bytes, values: OperationValues) -> Outgoing:
+        body, headers = values.message(name, text)
+        return Outgoing(name, body, values.action, self.key, headers=headers)
 
     def batches(self) -> Iterator[Batch]:
         """The messages in batches, up to the first one that cannot be sent."""
@@ -130,7 +146,9 @@ def _check(message: Outgoing, *, has_attachments: bool) -> None:
 
     identifier = "urn:uuid:0" if message.message_id is None else message.message_id  # the source makes one
     try:
-        record = outgoing_record(message.key, message.action, message.body, identifier, b"", 0.0, wants_reply=False)
+        record = outgoing_record(
+            message.key, message.action, message.body, identifier, message.headers, 0.0, wants_reply=False
+        )
         if not has_attachments:
             attach(record, (), None)
     except EnvelopeError as error:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
 
 
+HEADERS = "@headers"
+"""Key of the header blocks in the values of a message. XML has no such name."""
+
+
 def json_value(text: bytes, unfit: Callable[[str], ConfigurationError]) -> Any:
     """Return the value in a text of JSON.
 
@@ -62,26 +66,38 @@ class OperationValues:
         self.action = self._operation.actions.request
         self.is_one_way = self._operation.is_one_way
 
-    def body(self, where: str, text: bytes) -> bytes:
-        """Return the body for values in JSON.
+    def message(self, where: str, text: bytes) -> tuple[bytes, bytes]:
+        """Return the body and the header blocks for values in JSON.
 
         Raises:
             ConfigurationError: The text is not a JSON object, or its values do not fit the WSDL.
         """
         from holdfast.wsdl.contract import is_bare
+        from holdfast.wsdl.values import CONTENT
 
         unfit = partial(self._no_values, where)
         is_value = is_bare(self._operation.input)
         values = json_value(text, unfit) if is_value else json_object(text, unfit)
+        headers: Any = {}
+        if isinstance(values, dict) and HEADERS in values:
+            headers = values.pop(HEADERS)
+            values = values[CONTENT] if is_value and set(values) == {CONTENT} else values
         given = ((values,), {}) if is_value else ((), values)
         try:
-            return self._contract.request(self._operation, *given, is_json=True)
+            body = self._contract.request(self._operation, *given, is_json=True)
+            return body, self._contract.header_bytes(self._operation.headers, headers, is_json=True)
         except EnvelopeError as error:
             raise self._no_values(where, error.message, error.remedy) from error
 
-    def reply(self, body: bytes) -> str:
-        """Return the value of a reply as a line of JSON."""
-        return _json(self._contract.reply_value(self._operation, body, is_json=True))
+    def reply(self, body: bytes, headers: bytes) -> str:
+        """Return the value of a reply as a line of JSON, with its header blocks if the WSDL declares any."""
+        from holdfast.wsdl.values import CONTENT
+
+        value, blocks = self._contract.reply_value(self._operation, body, is_json=True), self._operation.reply_headers
+        if blocks:
+            value = value if isinstance(value, dict) else {CONTENT: value}
+            value = {**value, HEADERS: self._contract.header_values(blocks, headers, is_json=True)}
+        return _json(value)
 
     def fault(self, fault: PeerFault) -> str:
         """Return the name and values of a declared fault, for its message; "" for another fault."""

@@ -32,7 +32,7 @@ class PrintedAnswers:
 
     def reply(self, reply: Reply) -> None:
         """Print a reply, and confirm it."""
-        click.echo(reply.body_bytes if self.values is None else self.values.reply(reply.body_bytes))
+        click.echo(reply.body_bytes if self.values is None else self.values.reply(reply.body_bytes, reply.header_bytes))
         self._replies += 1
         reply.done()
 

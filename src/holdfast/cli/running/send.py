@@ -445,13 +445,7 @@ def _not_sent(run: Run, problem: HoldfastError) -> ConfigurationError:
 async def _store(source: Source, run: Run) -> None:
     async def take(message: Outgoing) -> None:
         try:
-            await source.send(
-                message.body,
-                action=message.action,
-                sequence_key=message.key,
-                message_id=message.message_id,
-                attachments=(*message.attachments, *run.attachments),
-            )
+            await source.send(message.body, **message.fields(run.attachments))
         except (EnvelopeError, StoreError):
             raise
         except HoldfastError as error:  # that key is stopped; the others are not
@@ -485,14 +479,7 @@ def _raise_refused(run: Run) -> None:
 
 async def _request(source: Source, run: Run) -> None:
     async def take(message: Outgoing) -> Reply:
-        return await source.request(
-            message.body,
-            action=message.action,
-            sequence_key=message.key,
-            message_id=message.message_id,
-            attachments=(*message.attachments, *run.attachments),
-            timeout=None,
-        )
+        return await source.request(message.body, **message.fields(run.attachments), timeout=None)
 
     await _each(run, take, run.answers.reply)
 

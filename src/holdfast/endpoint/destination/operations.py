@@ -28,6 +28,14 @@ CURRENT: ContextVar[tuple[Contract, Operation] | None] = ContextVar("holdfast_op
 """The operation of the running handler, with its contract."""
 
 
+class SoapHeaders(dict[str, Any]):
+    """The values of the header blocks of a message, by their local names: those that the WSDL declares for the request.
+
+    A handler of ``@app.operation`` receives them in an argument that is annotated with this class. An absent block is
+    None.
+    """
+
+
 class OperationHandler:
     """A handler of values, as a handler of messages."""
 
@@ -44,7 +52,7 @@ class OperationHandler:
         self._fields = fields(operation.input)
         self._parameters = dict(inspect.signature(handler).parameters)
         self._takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in self._parameters.values())
-        self._message = self._take_message()
+        self._message, self._headers = self._take(Message), self._take(SoapHeaders)
         self.takes_connection = self._parameters.pop(CONNECTION, None) is not None and CONNECTION not in self._fields
         self._check_parameters()
 
@@ -88,10 +96,13 @@ class OperationHandler:
             values = self._contract.request_values(
                 self._operation, inlined_body(message.body_bytes, message.attachments)
             )
+            headers = self._contract.header_values(self._operation.headers, message.header_bytes)
         except EnvelopeError as error:
             raise InvalidRequest(error.message) from None
         if self._message:
             further[self._message] = message
+        if self._headers:
+            further[self._headers] = SoapHeaders(headers)
         if not self._fields:
             is_empty = self._operation.input is None or values in (None, {})
             return self._handler(*(() if is_empty else (values,)), **further)
@@ -106,17 +117,18 @@ class OperationHandler:
                 self._has_returned = True
                 log.warning("reply.not_requested", action=message.action, handler=self._name)
             return None
-        value, attachments = (
-            (result.body, [*result.attachments]) if isinstance(result, WithAttachments) else (result, [])
-        )
+        if not isinstance(result, WithAttachments):
+            result = WithAttachments(result, ())
+        value, attachments = result.body, [*result.attachments]
         try:
             body = self._contract.reply(self._operation, value)
+            headers = self._contract.header_bytes(self._operation.reply_headers, result.headers)
         except EnvelopeError as error:
             raise InvalidBody(error.message, remedy=error.remedy) from None
         if self._returns_attachments(message):
             body, binary = extract_values(body, value)
             attachments += binary
-        return WithAttachments(body, attachments) if attachments else body
+        return WithAttachments(body, attachments, headers) if attachments or headers else body
 
     def _returns_attachments(self, message: Message) -> bool:
         given = self._mtom()
@@ -124,19 +136,19 @@ class OperationHandler:
             return given
         return self._contract.demands_mtom or (bool(message.attachments) and has_includes(message.body_bytes))
 
-    def _take_message(self) -> str:
-        """Return the name of the argument with the annotation Message, "" without one."""
+    def _take(self, kind: type) -> str:
+        """Return the name of the argument with an annotation, "" without one; it is then no field."""
         try:
             hints = typing.get_type_hints(self._handler)
         except Exception:  # an annotation is any expression, and may use names that only a type checker imports
             hints = {}
         for name, parameter in list(self._parameters.items()):
-            if hints.get(name, parameter.annotation) is Message:
+            if hints.get(name, parameter.annotation) is kind:
                 if name in self._fields:
                     raise ConfigurationError(
-                        f"The argument {name} of the handler {self._name} is annotated with Message, but it has the "
-                        f"name of a field of the operation {self._operation.name}.",
-                        remedy="Give the argument for the message another name.",
+                        f"The argument {name} of the handler {self._name} is annotated with {kind.__name__}, but it "
+                        f"has the name of a field of the operation {self._operation.name}.",
+                        remedy="Give the argument another name.",
                     )
                 del self._parameters[name]
                 return name

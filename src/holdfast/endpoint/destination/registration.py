@@ -111,16 +111,17 @@ class HandlerRegistration:
     def operation(self, name: str, *, port: str | None = None) -> Callable[[OperationHandlerT], OperationHandlerT]:
         """Register the decorated function as the handler of an operation of the ``wsdl``. Needs the extra ``wsdl``.
 
-        The handler takes the fields of the operation's input as arguments with their names, and may take the
-        :class:`Message` in an argument annotated so. An absent optional field is None, or the argument's default. It
-        returns what the operation returns: the value of the only field of the output, or a dict of its fields. To
-        answer with a declared fault, it raises :meth:`fault`. Binary values are bytes, whether they travel as
-        attachments (MTOM) or in base64. To return other attachments, it returns ``WithAttachments(value, …)``.
-        Otherwise it behaves as a handler of :meth:`on`.
+        The handler takes the fields of the operation's input as arguments with their names. In arguments annotated so,
+        it may take the :class:`Message`, and the values of header blocks as :class:`SoapHeaders`. An absent optional
+        field is None, or the argument's default. It returns what the operation returns: the value of the only field of
+        the output, or a dict of its fields. To answer with a declared fault, it raises :meth:`fault`. Binary values are
+        bytes, whether they travel as attachments (MTOM) or in base64. To return other attachments, it returns
+        ``WithAttachments(value, …)``; to return header blocks, :class:`WithHeaders`. Otherwise it behaves as a handler
+        of :meth:`on`.
 
-        The body is validated against the WSDL's schema before the handler is called. A request with an invalid body is
-        answered with a Sender fault (Client in SOAP 1.1) that names the element. A one-way message with one becomes a
-        dead letter.
+        The body, and header blocks that the WSDL declares, are validated against its schema before the handler is
+        called. A request with an invalid one is answered with a Sender fault (Client in SOAP 1.1) that names the
+        element. A one-way message with one becomes a dead letter.
 
         Args:
             name: The name of the operation in the WSDL.
@@ -194,7 +195,7 @@ class HandlerRegistration:
                     "The destination has no WSDL, so it knows no operations.",
                     remedy='Give it one: Destination(wsdl="service.wsdl"). Without one, use @app.on(action).',
                 )
-            from holdfast.wsdl.extra import require_zeep
+            from holdfast.wsdl import require_zeep
 
             require_zeep()
             from holdfast.wsdl.contract import Contract

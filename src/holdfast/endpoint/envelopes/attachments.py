@@ -173,6 +173,7 @@ class WithAttachments:
     Args:
         body: One XML element, as a handler returns it otherwise; the value, for a handler of ``@app.operation``.
         attachments: Its attachments.
+        headers: As for :class:`WithHeaders`.
 
     Raises:
         ConfigurationError: ``attachments`` is not a collection of :class:`Attachment`.
@@ -180,9 +181,27 @@ class WithAttachments:
 
     body: Any
     attachments: Sequence[Attachment]
+    headers: bytes | Mapping[str, Any] = b""
 
     def __post_init__(self) -> None:
+        check_class("headers", self.headers, (bytes, Mapping), optional=False)
         object.__setattr__(self, "attachments", to_attachments(self.attachments))
+
+
+class WithHeaders(WithAttachments):
+    """A reply with header blocks, for a handler to return.
+
+    Args:
+        body, attachments: As for :class:`WithAttachments`.
+        headers: XML bytes: elements with namespaces, one after the other. A handler of ``@app.operation`` may also give
+            a dict with the values of header blocks that the WSDL declares for the reply, by their local names.
+
+    Raises:
+        ConfigurationError: ``headers`` is neither bytes nor a dict, or as for :class:`WithAttachments`.
+    """
+
+    def __init__(self, body: Any, headers: bytes | Mapping[str, Any], attachments: Sequence[Attachment] = ()) -> None:
+        super().__init__(body, attachments, headers)
 
 
 def to_attachments(given: Iterable[Attachment]) -> tuple[Attachment, ...]:

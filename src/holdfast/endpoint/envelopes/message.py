@@ -135,6 +135,7 @@ class Message:
         if name.localname != "Fault" or "envelope" not in (name.namespace or ""):
             return
         error = _peer_fault(fault)
+        error.header_bytes = self.header_bytes
         if error.code == REPLY_TOO_LARGE and any(HOLDFAST_NS in part.nsmap.values() for part in fault.iter("{*}*")):
             raise too_large_error("the service", self.relates_to or "", error.message)
         raise error

@@ -30,6 +30,7 @@ from holdfast.endpoint.handling.handlers import InvalidRequest, PermanentFailure
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
+from holdfast.wire import check_header_blocks
 from holdfast.wire.limits import DEFAULT, Limits
 
 Returned = Body | WithAttachments | None
@@ -277,11 +278,18 @@ class Dispatcher:
             body = nothing if content is None else body_bytes(content)
             self._check_size(body)
             files = result.attachments if isinstance(result, WithAttachments) else ()
-            attachments = encode_attachments(files, body, create=self._engine.store.create_content)
+            headers = result.headers if isinstance(result, WithAttachments) else b""
+            if not isinstance(headers, bytes):  # values, which only handlers of operations return
+                raise EnvelopeError(f"its headers must be bytes of XML, not {type(headers).__name__}")
+            if headers:
+                check_header_blocks(headers)
+            attachments = encode_attachments(files, body, headers, self._engine.store.create_content)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
-        return Record("", 0, action, body, record.received_at, soap=record.soap, attachments=attachments)
+        return Record(
+            "", 0, action, body, record.received_at, soap=record.soap, headers=headers, attachments=attachments
+        )
 
     def _check_size(self, body: bytes) -> None:
         """Refuse a body that clients cannot receive: its requester would ask for it without end."""

@@ -7,7 +7,8 @@ Owns the way from values to a stored message, and from a reply or fault to value
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+import contextlib
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
 from holdfast.endpoint.arguments import check_class
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.wsdl.documents import Documents
 
 
-_OPTIONS: Final = ("sequence_key", "message_id", "headers", "attachments", "timeout")
+_OPTIONS: Final = ("sequence_key", "message_id", "headers", "reply_headers", "attachments", "timeout")
 """Options of :meth:`OperationCalls.call`, without the underscore that separates them from fields."""
 
 
@@ -55,7 +56,8 @@ class OperationCalls:
         *arguments: Any,
         _sequence_key: str = "",
         _message_id: str | None = None,
-        _headers: bytes = b"",
+        _headers: bytes | Mapping[str, Any] = b"",
+        _reply_headers: dict[str, Any] | None = None,
         _attachments: Sequence[Attachment] = (),
         _timeout: float | None = 60.0,
         **values: Any,
@@ -65,9 +67,13 @@ class OperationCalls:
         Args:
             operation: The name of the operation in the WSDL.
             arguments: The values of the first fields, or the value of an input without fields.
-            _sequence_key, _message_id, _headers: As for :meth:`send`. With a ``_message_id``, the source keeps the
+            _sequence_key, _message_id: As for :meth:`send`. With a ``_message_id``, the source keeps the
                 reply until :meth:`Reply.done` or the end of its block, and a repeated call returns it again. After
                 that, a call with the same MessageID executes the operation again.
+            _headers: The values of header blocks that the WSDL declares for the request, by their local names:
+                ``{"Session": {"key": "…"}}``. Or all header blocks as XML, as for :meth:`send`.
+            _reply_headers: A dict to which the call adds the values of the header blocks that the WSDL declares for the
+                reply, None for each absent one; or those of a fault.
             _attachments: Files that travel with the message, as for :meth:`send`. Binary values need none: they are
                 bytes, and :attr:`SourceHTTP.mtom` says how they travel.
             _timeout: As for :meth:`request`.
@@ -85,11 +91,13 @@ class OperationCalls:
             NotAcknowledged, DeliveryError, StoreError: as for :meth:`request` and :meth:`send`.
         """
         check_class("operation", operation, str, optional=False)
+        check_class("_reply_headers", _reply_headers, dict)
         contract = await self._described()
         found = contract.operation(operation)
         _check_given_once(found, arguments, values)
         try:
             body = contract.request(found, arguments, values)
+            headers = contract.header_bytes(found.headers, _headers)
         except EnvelopeError as error:
             error.remedy = error.remedy or _misspelt_options(found, values)
             raise
@@ -101,7 +109,7 @@ class OperationCalls:
             "action": found.actions.request,
             "sequence_key": _sequence_key,
             "message_id": _message_id,
-            "headers": _headers,
+            "headers": headers,
             "attachments": attachments,
         }
         if found.is_one_way:
@@ -111,8 +119,14 @@ class OperationCalls:
         except PeerFault as fault:
             declared = contract.fault(found, fault)
             declared.message_id, declared._tell = fault.message_id, fault._tell
+            declared.header_bytes = fault.header_bytes
+            if _reply_headers is not None:
+                with contextlib.suppress(EnvelopeError):  # the fault says more
+                    _reply_headers |= contract.header_values(found.fault_headers, fault.header_bytes)
             raise declared from None
         value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
+        if _reply_headers is not None:
+            _reply_headers |= contract.header_values(found.reply_headers, reply.header_bytes)
         # Without its MessageID, the program cannot ask for the reply again.
         if _message_id is None:
             reply.done()
@@ -178,7 +192,7 @@ def load_contract(documents: Documents, port: str | None) -> Contract:
         ConfigurationError: zeep is not installed, or the WSDL cannot be used.
         TransportError: A document cannot be fetched.
     """
-    from holdfast.wsdl.extra import require_zeep
+    from holdfast.wsdl import require_zeep
 
     require_zeep()
     from holdfast.wsdl.contract import Contract

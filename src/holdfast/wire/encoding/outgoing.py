@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
 from holdfast.wire.limits import DEFAULT
-from holdfast.wire.names import CONTENT_NAMES, MC_ACTION, RM_NS, RM_OF_ACTION, SOAP_NS, WSA_NS
+from holdfast.wire.names import CONTENT_NAMES, MC_ACTION, OWN_NAMESPACES, RM_OF_ACTION, SOAP_NS
 from holdfast.wire.tree import has_many_attributes, is_deep, refuse_doctype, refuse_instruction
 
 LONGEST_TEXT = DEFAULT.max_uri
@@ -41,7 +41,6 @@ _IRI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*+:{_OF_IRI}").fullmatch
 _NO_IRI = re.compile(r"[\s<>\"{}|\\^`]|%(?![0-9A-Fa-f]{2})")
 
 _NO_ELEMENT = "the body is not one well-formed XML element"
-_OURS = frozenset({*SOAP_NS.values(), *WSA_NS.values(), *RM_NS.values()})
 _ENVELOPES = frozenset(f"{namespace}}}Envelope" for namespace in SOAP_NS.values())
 _FAULTS = frozenset(f"{namespace}}}Fault" for namespace in SOAP_NS.values())
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -288,7 +287,7 @@ def check_header_blocks(data: bytes) -> None:
         namespace, _, local = name.rpartition("}")
         if not namespace:
             raise EnvelopeError(f"the header {local} has no namespace, which SOAP requires for header blocks")
-        if namespace in _OURS:
+        if namespace in OWN_NAMESPACES:
             raise EnvelopeError(
                 f"the header {{{name} belongs to SOAP, WS-Addressing or WS-ReliableMessaging, which Holdfast writes",
                 remedy="Omit it: the action and the MessageID are separate arguments.",

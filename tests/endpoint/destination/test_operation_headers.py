@@ -1,0 +1,122 @@
+"""Header blocks of operations as values, over real sockets: of requests, replies and faults, in every version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from header_service import SESSION, USAGE, header_wsdl
+
+import holdfast
+from holdfast import Destination, EnvelopeError, Message, PeerFault, SoapHeaders, Source, WithAttachments, WithHeaders
+from holdfast.core.versions import TRIED_VERSIONS, Versions
+from holdfast.testing import lossy, pair
+
+ABSENT = {"Trace": None, "{urn:h}Tenant": None, "{urn:other}Tenant": None}
+UNKNOWN = b'<h:Unknown xmlns:h="urn:h">sesame</h:Unknown>'
+
+
+def service(seen: list[Any], soap: str = "1.1", reply: Callable[[int], Any] | None = None) -> Destination:
+    """Return a destination that notes the headers of each message, and replies with the headers of the WSDL."""
+    app = Destination(":memory:", wsdl=header_wsdl(soap))
+
+    @app.operation("Do")
+    async def do(number: int, headers: SoapHeaders) -> Any:
+        seen.append(headers)
+        return WithHeaders(number, {"Usage": USAGE}) if reply is None else reply(number)
+
+    @app.operation("Note")
+    def note(number: int, blocks: SoapHeaders, message: Message) -> None:
+        seen.append((blocks, [one.tag for one in message.headers]))
+
+    return app
+
+
+@pytest.mark.parametrize("versions", TRIED_VERSIONS, ids=lambda v: f"{v.rm}-{v.addressing}-{v.soap}")
+async def test_headers_are_values_of_request_and_reply(serve: Any, versions: Versions) -> None:
+    seen: list[Any] = []
+    app = service(seen, versions.soap.value)
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:", versions=versions) as source:
+        told: dict[str, Any] = {"mine": 1}
+        assert await source.call("Do", 3, _headers={"Session": SESSION}, _reply_headers=told) == 3
+        assert told == {"mine": 1, "Usage": USAGE}
+        sent = await source.call("Note", number=4, _headers={"Tenant": "acme"})
+        await sent.acknowledged(60)
+        await app.running.dispatcher.done()  # type: ignore[union-attr]
+    assert seen == [{"Session": SESSION, **ABSENT}, ({"Tenant": "acme"}, ["{urn:h}Tenant"])]
+
+
+async def test_every_retransmission_carries_the_headers(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    async with pair(service(seen), network=lossy(0.4, seed=3), store=tmp_path) as source:
+        for number in range(10):
+            await source.call("Note", number=number, _headers={"Tenant": f"t{number}"})
+    assert [blocks["Tenant"] for blocks, _ in seen] == [f"t{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [({}, "requires the header Session"), ({"Session": {"key": None}}, "key"), ({"Sesion": {}}, "no header 'Sesion'")],
+)
+async def test_a_request_with_wrong_headers_is_not_stored(serve: Any, headers: Any, named: str) -> None:
+    url = (await serve(service([]))).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(EnvelopeError, match=named):
+            await source.call("Do", number=1, _headers=headers)
+        assert source.progress.stored == 0
+
+
+@pytest.mark.parametrize("block", ["", '<h:Session xmlns:h="urn:h"><h:no/></h:Session>'])
+async def test_a_request_with_invalid_headers_gets_a_fault_that_names_them(serve: Any, block: str) -> None:
+    seen: list[Any] = []
+    url = (await serve(service(seen))).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        body = '<Ask xmlns="urn:h"><number>1</number></Ask>'
+        with pytest.raises(PeerFault, match="Session") as caught:
+            await source.request(body, action="urn:h/Do", headers=block.encode())
+    assert (caught.value.code, seen) == ("Client", [])
+
+
+@pytest.mark.parametrize("headers", [{"Usage": {"left": "much"}}, {"Usag": USAGE}, b"text", b"<Usage/>"])
+async def test_a_reply_with_wrong_headers_is_a_dead_letter(serve: Any, headers: Any) -> None:
+    app = service([], reply=lambda number: WithHeaders(number, headers))
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(PeerFault, match="failed to handle"):
+            await source.call("Do", number=1, _headers={"Session": SESSION})
+    assert app.running.dispatcher.handling.dead == 1  # type: ignore[union-attr]
+
+
+async def test_a_reply_may_have_headers_as_xml_and_attachments(serve: Any) -> None:
+    one = holdfast.Attachment(b"abc")
+    app = service([], reply=lambda number: WithHeaders(number, UNKNOWN, [one]))
+    assert WithHeaders(1, UNKNOWN, [one]) != WithHeaders(1, b"", [one]) != WithAttachments(1, [one])
+
+    @app.on("urn:plain", reply_action="urn:plain/reply")
+    def plain(message: Message) -> WithHeaders:
+        return WithHeaders("<a/>", UNKNOWN)
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        told: dict[str, Any] = {}
+        assert await source.call("Do", number=1, _headers={"Session": SESSION}, _reply_headers=told) == 1
+        assert told == {"Usage": None}
+        reply = await source.request("<a/>", action="urn:plain")
+        assert [one.text for one in reply.headers] == ["sesame"]
+
+
+async def test_the_header_of_a_fault_is_read(serve: Any) -> None:
+    """A service tells what is wrong with a header in a header of its fault (WSDL 1.1, 3.7)."""
+    fault = '<s:Fault xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><faultcode>s:Client</faultcode>'
+    app = Destination(":memory:", wsdl=header_wsdl())
+    app.on("urn:h/Do")(lambda message: WithHeaders(f"{fault}<faultstring>no</faultstring></s:Fault>", UNKNOWN))
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        told: dict[str, Any] = {}
+        with pytest.raises(PeerFault, match="no") as caught:
+            await source.call("Do", number=1, _headers={"Session": SESSION}, _reply_headers=told)
+        assert caught.value.header_bytes == UNKNOWN
+        assert told == {"Unknown": "sesame"}
