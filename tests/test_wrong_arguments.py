@@ -28,7 +28,7 @@ LONGEST = 300
 """Characters of the sentence about a wrong argument."""
 GIVEN_BY_HOLDFAST = (
     *(holdfast.Enqueued, holdfast.Message, holdfast.MessageContext, holdfast.PeerCertificate),
-    *(holdfast.Processor, holdfast.Progress, holdfast.Reply, holdfast.Sent),
+    *(holdfast.Processor, holdfast.Progress, holdfast.Reply, holdfast.Sent, holdfast.SoapHeaders),
 )
 """Classes that a program does not make."""
 LENIENT = {("Destination", "partitions"), ("Destination", "journal"), ("Source", "journal")}

@@ -122,10 +122,10 @@ def test_a_type_that_does_not_fit_is_refused(
 def test_json_has_the_same_key(contract: Contract) -> None:
     values = OperationValues(contract, "Do", "v.wsdl")
     given = {"vehicle": TAXI | {"photo": "AAE="}, "many": [BUS]}
-    found = json.loads(values.reply(values.body("it", json.dumps(given).encode())))
+    found = json.loads(values.reply(*values.message("it", json.dumps(given).encode())))
     assert {name: found[name] for name in given} == given
     with pytest.raises(ConfigurationError, match="abstract type Vehicle"):
-        values.body("it", b'{"vehicle": {"plate": "A"}}')
+        values.message("it", b'{"vehicle": {"plate": "A"}}')
 
 
 SAME_NAME = SCHEMA.replace("</xs:schema>", "") + (

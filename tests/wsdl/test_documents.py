@@ -26,6 +26,8 @@ from holdfast.wsdl.schemas import BodySchema
 
 URL = "http://service.example/orders?wsdl"
 XSD = "http://www.w3.org/2001/XMLSchema"
+WSA, XMLMIME = "http://www.w3.org/2005/08/addressing", "http://www.w3.org/2005/05/xmlmime"
+SWAREF = "http://ws-i.org/profiles/basic/1.1/xsd"
 
 
 class Web:
@@ -206,6 +208,62 @@ def test_the_schema_of_the_xml_namespace_is_loaded_from_nowhere() -> None:
     made = contract(web)
     made.compile_schema()
     assert not [url for url in web.asked if "w3.org" in url]
+
+
+@pytest.mark.parametrize(
+    ("location", "namespace", "kind", "value"),
+    [
+        (
+            "http://www.w3.org/2005/08/addressing/ws-addr.xsd",
+            WSA,
+            "k:EndpointReferenceType",
+            {"Address": {"_value_1": "urn:a", "_attr_1": None}},
+        ),
+        ("http://www.w3.org/2006/03/addressing/ws-addr.xsd", WSA, "k:AttributedURIType", {"_value_1": "urn:a"}),
+        ("http://www.w3.org/2005/05/xmlmime", XMLMIME, "k:base64Binary", {"_value_1": b"a", "contentType": "a/b"}),
+        ("http://ws-i.org/profiles/basic/1.1/swaref.xsd", SWAREF, "k:swaRef", "cid:a"),
+    ],
+)
+def test_well_known_schemas_are_never_fetched(location: str, namespace: str, kind: str, value: Any) -> None:
+    imported = f'<xs:import namespace="{namespace}" schemaLocation="{location}"/><xs:element'
+    schema = SCHEMA.replace("<xs:element", imported, 1)
+    schema = schema.replace('name="customer" type="xs:string"', f'name="customer" type="{kind}" xmlns:k="{namespace}"')
+    web = Web()
+    web.found = {URL: orders("/t.xsd"), "http://service.example/t.xsd": schema}
+    made = contract(web)
+    submit = made.operation("SubmitOrder")
+    values = {"customer": value, "lines": [{"item": "x", "quantity": 1}]}
+    found = made.request_values(submit, made.request(submit, (), values))["customer"]
+    found = found if isinstance(value, str) else {name: found[name] for name in value}
+    assert found == value
+    assert set(web.asked) == set(web.found)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_definition_may_be_repeated_in_the_same_words(tmp_path: Path, is_same: bool) -> None:
+    """Some servers repeat the schema in each WSDL that another one imports, with other prefixes and documentation."""
+    schema = SCHEMA.partition("?>")[2]
+    again = schema
+    for old, new in (("xs:", "s:"), ("xmlns:xs=", "xmlns:s="), ("o:", "p:"), ("xmlns:o=", "xmlns:p=")):
+        again = again.replace(old, new)
+    note = "<s:annotation><s:documentation>a</s:documentation></s:annotation>\n"
+    again = again.replace("<s:complexType>", f"<s:complexType>{note}", 1)
+    if not is_same:
+        again = again.replace('"s:positiveInteger"', '"s:int"')
+    before, _, after = WSDL.read_text().partition("<xs:schema>")
+    types = f'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"><types>{again}</types></definitions>'
+    (tmp_path / "b.wsdl").write_text(types)
+    imported = '<wsdl:import namespace="urn:orders" location="b.wsdl"/><wsdl:types>'
+    text = f"{before}{schema}{after.partition('</xs:schema>')[2]}".replace("<wsdl:types>", imported)
+    (tmp_path / "a.wsdl").write_text(text)
+    made = Contract(Documents(tmp_path / "a.wsdl", Web().fetch))
+    if not is_same:
+        with pytest.raises(ConfigurationError, match="'Line' does already exist"):
+            made.compile_schema()
+        return
+    submit = made.operation("SubmitOrder")
+    values = {"customer": "a", "lines": [{"item": "x", "quantity": 1}]}
+    assert made.request_values(submit, made.request(submit, (), values)) == {**values, "wanted": None}
 
 
 def test_several_inline_schemas_of_one_namespace_are_one_schema(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_a_body_may_be_one_value(kind: str, text: str, value: Any, shown: str) -
     assert made.request_values(do, body) == value
     assert made.reply_value(do, made.reply(do, value)) == value
     in_json = OperationValues(made, "Do", "a.wsdl")
-    assert in_json.body("it", text.encode()) == body
-    assert json.loads(in_json.reply(body)) == json.loads(text)
+    assert in_json.message("it", text.encode()) == (body, b"")
+    assert json.loads(in_json.reply(body, b"")) == json.loads(text)
     name = "anything" if kind == "anyType" else kind
     assert f"Do({name}) -> {name}" in in_words(made)
     assert f"def Do(self, value: {shown}, *" in typed_module(made)
@@ -121,7 +121,19 @@ def test_an_rpc_reply_has_the_name_of_its_operation() -> None:
     reply = b'<r:DoResponse xmlns:r="urn:r"><a>0</a><b><v:x xmlns:v="urn:v">1</v:x></b></r:DoResponse>'
     assert made.reply_value(do, reply) == values
     assert etree.fromstring(made.reply(do, values)).tag == "{urn:r}DoResponse"
-    assert OperationValues(made, "Do", "a.wsdl").body("it", json.dumps(values).encode()) == body
+    assert OperationValues(made, "Do", "a.wsdl").message("it", json.dumps(values).encode()) == (body, b"")
+
+
+def test_an_rpc_body_may_have_the_name_of_an_element_of_the_schema() -> None:
+    for name in ("Do", "DoResponse"):
+        element = f'<xs:element name="{name}" type="xs:boolean"/><xs:complexType name="T">'
+        made = contract(RPC.replace("urn:r", "urn:v").replace('<xs:complexType name="T">', element))
+        do = made.operation("Do")
+        values = {"a": 0, "b": {"x": 1}}
+        assert made.request_values(do, made.request(do, (), values)) == values
+        assert made.reply_value(do, made.reply(do, values)) == values
+        with pytest.raises(EnvelopeError, match="'a': 'x'"):
+            made.request(do, (), {**values, "a": "x"})
 
 
 def test_an_rpc_part_may_have_any_type() -> None:
@@ -187,7 +199,7 @@ ONE_FIELD = one_operation(
 )
 def test_json_that_says_two_things_or_too_much_is_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        OperationValues(contract(ONE_FIELD), "Do", "a.wsdl").body("it", text.encode())
+        OperationValues(contract(ONE_FIELD), "Do", "a.wsdl").message("it", text.encode())
 
 
 def test_blank_lines_between_messages_are_none(tmp_path: Path) -> None:

@@ -83,9 +83,9 @@ def test_a_value_of_another_element_arrives_with_its_name(contract: Contract, va
 def test_json_has_the_same_keys(contract: Contract, values: dict[str, Any]) -> None:
     made = OperationValues(contract, "Do", "v.wsdl")
     text = json.dumps(REST | values, default=str)
-    found = json.loads(made.reply(made.body("it", text.encode())))
-    again = made.body("it", json.dumps({name: one for name, one in found.items() if one is not None}).encode())
-    assert again == made.body("it", text.encode())
+    found = json.loads(made.reply(*made.message("it", text.encode())))
+    again = made.message("it", json.dumps({name: one for name, one in found.items() if one is not None}).encode())
+    assert again == made.message("it", text.encode())
 
 
 CHAIN = {
@@ -155,7 +155,7 @@ def test_open_elements_stay_xml_and_those_after_them_keep_their_place(contract: 
     assert contract.reply(do, found) == contract.reply(do, found), "writing leaves the values as they are"
     made = OperationValues(contract, "Do", "v.wsdl")
     shown = json.loads(made.reply(body))["_value_2"]
-    assert b">x<c" in made.body("it", json.dumps({"mid": 1, "_value_2": shown, "last": 5}).encode())
+    assert b">x<c" in made.message("it", json.dumps({"mid": 1, "_value_2": shown, "last": 5}).encode())[0]
 
 
 # --- values whose type the schema leaves open -------------------------------------------------------------------------

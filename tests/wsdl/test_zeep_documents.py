@@ -99,6 +99,17 @@ def test_a_header_block_needs_no_use(tmp_path: Path) -> None:
     assert made.request_values(do, made.request(do, (5,), {})) == 5
 
 
+@pytest.mark.parametrize("block", ['message="v:none" part="q"', 'message="v:m" part="none"'])
+def test_a_header_block_that_the_wsdl_lacks_is_left_out(tmp_path: Path, block: str) -> None:
+    text = one_operation('<xs:element name="In" type="xs:int"/>')
+    block = f'<soap:body use="literal"/><soap:header {block} use="literal"/>'
+    (tmp_path / "in.wsdl").write_text(text.replace('<soap:body use="literal"/>', block))
+    made = Contract(Documents(tmp_path / "in.wsdl", lambda url: b""))
+    do = made.operation("Do")
+    assert made.request_values(do, made.request(do, (5,), {})) == 5
+    assert not do.headers
+
+
 def test_an_inline_schema_may_use_another_one_that_it_does_not_import(tmp_path: Path) -> None:
     other = '<xs:schema targetNamespace="urn:o"><xs:complexType name="O"><xs:attribute name="a"/></xs:complexType>'
     schema = '<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="n" type="o:O" xmlns:o="urn:o"/>'

@@ -73,7 +73,6 @@ class Operation:
         input: zeep's element of the request's body; None if the body is empty.
         output: zeep's element of the reply's body; None for a one-way operation, or if the body is empty.
         faults: zeep's element of the detail of each declared fault, by the fault's name.
-        is_rpc: Whether its bodies are in RPC style.
         headers: The header blocks that the WSDL declares for its request.
         reply_headers: Those of its reply.
         fault_headers: Those of its faults.
@@ -85,7 +84,6 @@ class Operation:
     input: Any
     output: Any
     faults: Mapping[str, Any]
-    is_rpc: bool
     headers: Blocks
     reply_headers: Blocks
     fault_headers: Blocks
@@ -291,7 +289,7 @@ class Contract:
             if block.key in written:
                 raise EnvelopeError(f"The header {block.key} is given twice.", remedy="Give each header one value.")
             if isinstance(value, etree._Element) and value.tag == block.name:
-                self._check(bare(value))
+                self._check(bare(value), block.element)
                 written[block.key] = etree.tostring(value, with_tail=False, encoding="utf-8")
             elif value is not None:
                 what = f"the header {block.key}"
@@ -329,7 +327,7 @@ class Contract:
             raise EnvelopeError(f"The values for {what} make no element.")
         written = etree.tostring(parent[0], with_tail=False, encoding="utf-8")
         try:
-            self._check(parse_element(written))
+            self._check(parse_element(written), element)
         except EnvelopeError as error:
             raise EnvelopeError(f"The values for {what} do not fit the WSDL. {error.message}") from None
         return written
@@ -410,7 +408,7 @@ class Contract:
 
     def _value(self, element: Any, found: etree._Element, *, is_json: bool = False) -> Any:
         nil = [one for one in found.iter(etree.Element) if is_nil(one)]
-        self._check(found)
+        self._check(found, element)
         for one in nil:
             drop_defaults(one)
         try:
@@ -428,13 +426,13 @@ class Contract:
             ConfigurationError: the schema cannot be compiled.
         """
         if self._schema is None:
-            rpc = [body for one in self.operations.values() if one.is_rpc for body in (one.input, one.output)]
-            self._schema = BodySchema(self.documents, list(rpc_schemas(one for one in rpc if one is not None)))
+            bodies = [body for one in self.operations.values() for body in (one.input, one.output) if body is not None]
+            self._schema = BodySchema(self.documents, list(rpc_schemas(one for one in bodies if one.is_rpc)))
 
-    def _check(self, element: etree._Element) -> None:
+    def _check(self, written: etree._Element, element: Any) -> None:
         self.compile_schema()
         assert self._schema is not None
-        self._schema.check(element)
+        self._schema.check(written, is_rpc=element.is_rpc)
 
     # --- the WSDL -------------------------------------------------------------------------------------------------
 
@@ -486,8 +484,12 @@ class Contract:
             except ConfigurationError as error:
                 refused[name] = error.message
                 continue
-            is_rpc = found.style == "rpc"
-            if is_rpc and bodies[1] is not None:  # WS-I Basic Profile 1.1 R2729; zeep takes the name of the message
+            for body in bodies:
+                if body is not None:
+                    body.is_rpc = found.style == "rpc"
+            if (
+                found.style == "rpc" and bodies[1] is not None
+            ):  # WS-I Basic Profile 1.1 R2729; zeep takes the name of the message
                 bodies[1].qname = etree.QName(bodies[1].qname.namespace, f"{name}Response")
             yield (
                 name,
@@ -497,7 +499,6 @@ class Contract:
                     documentation.get(name, ""),
                     *bodies,
                     {fault: as_field(element) for fault, element in faults.items() if element is not None},
-                    is_rpc,
                     *self._header_blocks(name, headers.get(name)),
                 ),
             )

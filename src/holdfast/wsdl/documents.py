@@ -23,23 +23,15 @@ from holdfast.wire.wsdl import WSDL, Description, full_name
 
 XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
 
-_XML_SCHEMA = b"""<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
-    targetNamespace="http://www.w3.org/XML/1998/namespace" xml:lang="en">
-  <xs:attribute name="lang" type="xs:language"/>
-  <xs:attribute name="space">
-    <xs:simpleType><xs:restriction base="xs:NCName">
-      <xs:enumeration value="default"/><xs:enumeration value="preserve"/>
-    </xs:restriction></xs:simpleType>
-  </xs:attribute>
-  <xs:attribute name="base" type="xs:anyURI"/>
-  <xs:attribute name="id" type="xs:ID"/>
-  <xs:attributeGroup name="specialAttrs">
-    <xs:attribute ref="xml:lang"/><xs:attribute ref="xml:space"/><xs:attribute ref="xml:base"/>
-    <xs:attribute ref="xml:id"/>
-  </xs:attributeGroup>
-</xs:schema>
-"""
-"""The schema of the XML namespace (xml:lang and others), which many schemas import from w3.org. Loaded from nowhere."""
+KNOWN_SCHEMAS = {
+    ("www.w3.org", "xml.xsd"): "xml.xsd",
+    ("www.w3.org", "ws-addr.xsd"): "ws-addr.xsd",
+    ("www.w3.org", "xmlmime"): "xmlmime.xsd",
+    ("www.w3.org", "xmlmime.xsd"): "xmlmime.xsd",
+    ("ws-i.org", "swaref.xsd"): "swaref.xsd",
+}
+"""Host and last part of a URL -> the file in ``known_schemas`` with that schema, which many WSDLs import. These are the
+schemas of xml:lang, of WS-Addressing 1.0, and of binary values. They are never fetched."""
 MOST_DOCUMENTS = 100
 """Maximum number of documents of one WSDL."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -142,8 +134,8 @@ class Documents:
             TransportError: the document cannot be fetched.
         """
         location = self._located(location)
-        if _is_xml_schema(location):
-            return _XML_SCHEMA
+        if location == XML_NAMESPACE:
+            return _known_schema("xml.xsd")
         found = self._loaded.get(location)
         if found is None:
             try:
@@ -156,8 +148,13 @@ class Documents:
         return found
 
     def _load(self, location: str) -> bytes:
-        self._check_place(location)
-        found = self._fetch(location) if location.startswith(_WEB) else _read(location)
+        parts = split_url(location)
+        known = KNOWN_SCHEMAS.get((parts.hostname or "", parts.path.rpartition("/")[2]))
+        if known is not None and location != self.first:
+            found = _known_schema(known)
+        else:
+            self._check_place(location)
+            found = self._fetch(location) if location.startswith(_WEB) else _read(location)
         self._check_limits(location, found)
         is_first = location == self.first
         found, root = _parse(location, found, is_first=is_first)
@@ -430,7 +427,5 @@ def _read(path: str) -> bytes:
         raise ConfigurationError(f"{path} cannot be read: {clause(str(reason))}.", remedy=remedy) from error
 
 
-def _is_xml_schema(location: str) -> bool:
-    """Whether a location is one of w3.org's for the schema of the XML namespace, or the namespace itself."""
-    parts = split_url(location)
-    return location == XML_NAMESPACE or (parts.hostname == "www.w3.org" and parts.path.endswith("/xml.xsd"))
+def _known_schema(name: str) -> bytes:
+    return Path(__file__).with_name("known_schemas").joinpath(name).read_bytes()

@@ -102,10 +102,12 @@ class Field(zeep.xsd.Element):
     Attributes:
         members: The elements that may be there instead of it (its substitution group).
         is_abstract: Whether only its members may be there.
+        is_rpc: Whether it is the element of a body in RPC style.
     """
 
     members: tuple[Any, ...] = ()
     is_abstract = False
+    is_rpc = False
 
     def named(self, found: etree._Element) -> Any:
         """Return the declaration of an element that belongs to this field, None if it does not."""

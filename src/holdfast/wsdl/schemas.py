@@ -24,6 +24,9 @@ _NAMESPACES = re.compile(r"\{[^{}\s']*\}(?=[\w*])")
 """Namespaces before names in libxml2's messages; a set of values, such as {'EUR', 'USD'}, is not one."""
 
 
+_RPC = "holdfast.rpc"
+"""The element around a body in RPC style: no schema declares the body itself, and one may declare another element with
+its name."""
 _LINE = re.compile(r"(?<=\.), line \d+$")
 """A line of a schema that this module wrote."""
 
@@ -46,12 +49,27 @@ class BodySchema:
         self._schema = collected.compile()
         self._lock = threading.Lock()  # the error log belongs to the schema
 
-    def check(self, element: etree._Element) -> None:
+    def check(self, element: etree._Element, *, is_rpc: bool = False) -> None:
         """Validate a body, and add the default values that it leaves out.
+
+        Args:
+            element: The body's element.
+            is_rpc: Whether it is a body in RPC style.
 
         Raises:
             EnvelopeError: the body is not valid; the message names the element and the reason.
         """
+        if not is_rpc:
+            self._check(element)
+            return
+        around = etree.Element(etree.QName(etree.QName(element).namespace, _RPC))
+        around.append(element)
+        try:
+            self._check(around)
+        finally:
+            around.remove(element)
+
+    def _check(self, element: etree._Element) -> None:
         with self._lock:
             if self._schema.validate(element):
                 return
@@ -93,6 +111,8 @@ class _Collected(etree.Resolver):
         """Location -> name of its unit."""
         self._places: dict[str, str] = {}
         """Name of a unit -> the location of its document."""
+        self._defined: dict[tuple[str, str, str], list[object]] = {}
+        """Namespace, kind and name of a definition -> its first form, as of :func:`_words`."""
         for location, root in documents.wsdl():
             for types in root.iterfind(f"{{{WSDL}}}types"):
                 for schema in types.iterfind(f"{{{SCHEMA}}}schema"):
@@ -161,6 +181,7 @@ class _Collected(etree.Resolver):
             self._list(schema, name)
         # With the prefixes that the WSDL around an inline schema declares: names in attributes may use them.
         root = etree.fromstring(etree.tostring(schema, with_tail=False, encoding="utf-8"))
+        self._drop_repeated(root)
         for one in _locations(root):
             word, place = etree.QName(one).localname, one.get("schemaLocation")
             if word == "import":
@@ -172,6 +193,14 @@ class _Collected(etree.Resolver):
             elif place:
                 one.set("schemaLocation", self._unit(self._documents.beside(location, place), is_included=True))
         self._units[name] = etree.tostring(root, encoding="utf-8")
+
+    def _drop_repeated(self, schema: etree._Element) -> None:
+        """Remove the definitions that an earlier document has in the same words: some servers repeat them."""
+        namespace = schema.get("targetNamespace")
+        for one in schema.findall("*[@name]") if namespace else ():
+            key, words = (namespace or "", str(one.tag), one.get("name", "")), list(_words(one))
+            if self._defined.setdefault(key, words) is not words and self._defined[key] == words:
+                schema.remove(one)
 
     def _list(self, schema: etree._Element, name: str) -> None:
         units = self._of_namespace.setdefault(schema.get("targetNamespace", ""), [])
@@ -189,6 +218,24 @@ class _Collected(etree.Resolver):
                 if etree.QName(one).localname == "import" and namespace in self._of_namespace:
                     one.set("schemaLocation", _namespace_name(namespaces.index(namespace)))
             self._units[name] = etree.tostring(root, encoding="utf-8")
+
+
+def _words(definition: etree._Element) -> Iterator[object]:
+    """Yield what a definition consists of, whatever its prefixes, documentation and white space."""
+    walk = etree.iterwalk(definition, events=("start", "end"), tag=f"{{{SCHEMA}}}*")
+    for event, one in walk:
+        if one.tag == f"{{{SCHEMA}}}annotation":
+            walk.skip_subtree()
+        elif event == "end":
+            yield None
+        else:
+            yield (
+                one.tag,
+                {
+                    name: [full_name(one, each) for each in value.split()] if name in (*USES, "ref") else value
+                    for name, value in one.items()
+                },
+            )
 
 
 def _used(root: etree._Element) -> set[str]:
@@ -220,8 +267,10 @@ def rpc_schemas(bodies: Iterable[Any]) -> Iterator[etree._Element]:
         types = {_type_name(part.type) for one in elements.values() for _, part in one.type.elements}
         for needed in sorted({one.namespace for one in types} - {SCHEMA, namespace}):
             etree.SubElement(schema, f"{{{SCHEMA}}}import", {"namespace": needed})
+        around = etree.SubElement(schema, f"{{{SCHEMA}}}element", {"name": _RPC})
+        bodies = etree.SubElement(etree.SubElement(around, f"{{{SCHEMA}}}complexType"), f"{{{SCHEMA}}}choice")
         for name, one in elements.items():
-            declared = etree.SubElement(schema, f"{{{SCHEMA}}}element", {"name": name})
+            declared = etree.SubElement(bodies, f"{{{SCHEMA}}}element", {"name": name, "form": "qualified"})
             kind = etree.SubElement(declared, f"{{{SCHEMA}}}complexType")
             parts = etree.SubElement(kind, f"{{{SCHEMA}}}sequence")
             for part, element in one.type.elements:

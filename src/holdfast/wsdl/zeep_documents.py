@@ -11,7 +11,7 @@ from copy import deepcopy
 
 from lxml import etree
 
-from holdfast.wire.wsdl import WSDL
+from holdfast.wire.wsdl import WSDL, defined_name, full_name
 from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
 
 _REDEFINE = f"{{{SCHEMA}}}redefine"
@@ -39,10 +39,16 @@ class ZeepDocuments:
         """Schema -> its namespace, or those of the schemas that include it without one."""
         self._redefined: set[tuple[str, str, str]] = set()
         """Namespace, kind and name of each definition that a document redefines."""
+        self._parts: set[tuple[str, str]] = set()
+        """Message and name of each part."""
         self._simple: dict[str, tuple[Schema, etree._Element]] = {}
         """Name of each simple type -> its schema, and itself."""
         self._lists: dict[tuple[str, etree._Element], tuple[Schema, etree._Element] | None] = {}
         """Namespace and simple type -> the list that it is or restricts, with its schema."""
+        for _, root in documents.wsdl():
+            for message in root.iterfind(f"{{{WSDL}}}message"):
+                name = defined_name(message) or ""
+                self._parts |= {(name, part.get("name", "")) for part in message.iterfind(f"{{{WSDL}}}part")}
         for schema in documents.schemas():
             self._namespaces.setdefault(schema.root, set()).add(schema.namespace)
             for one in schema.root.iterfind(f"{_SIMPLE}[@name]"):
@@ -60,9 +66,11 @@ class ZeepDocuments:
         for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}body"):
             if len(one.get("parts", "").split()) == 1:
                 one.set("part", one.get("parts", "").strip())  # zeep looks for this attribute, which WSDL does not have
-        for one in root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}header"):
+        for one in list(root.iterfind(f"{{{WSDL}}}binding/{{{WSDL}}}operation/*/{{*}}header")):
             for block in one.iter("{*}header", "{*}headerfault"):
                 block.set("use", block.get("use", "literal"))  # zeep needs it, and no value goes into a header
+            if (full_name(one, one.get("message", "")), one.get("part", "")) not in self._parts:
+                one.getparent().remove(one)  # type: ignore[union-attr] # zeep would refuse the whole WSDL
         if including and root.tag == f"{{{SCHEMA}}}schema" and not root.get("targetNamespace"):
             root = _in_namespace(root, including)
         return etree.tostring(root, encoding="utf-8")

@@ -89,7 +89,7 @@ class OperationValues:
         except EnvelopeError as error:
             raise self._no_values(where, error.message, error.remedy) from error
 
-    def reply(self, body: bytes, headers: bytes) -> str:
+    def reply(self, body: bytes, headers: bytes = b"") -> str:
         """Return the value of a reply as a line of JSON, with its header blocks if the WSDL declares any."""
         from holdfast.wsdl.values import CONTENT
 

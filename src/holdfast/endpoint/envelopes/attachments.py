@@ -185,6 +185,8 @@ class WithAttachments:
 
     def __post_init__(self) -> None:
         check_class("headers", self.headers, (bytes, Mapping), optional=False)
+        for name in self.headers if isinstance(self.headers, Mapping) else ():
+            check_class("the name of a header", name, str, optional=False)
         object.__setattr__(self, "attachments", to_attachments(self.attachments))
 
 
