@@ -67,6 +67,7 @@ def test_a_block_is_named_by_its_element_or_its_part(name: str) -> None:
         ({}, "requires the header Session for the operation Do"),
         ({"Session": None}, "requires the header Session"),
         (b"", "requires the header Session"),
+        (b"<Session", "the headers are not well-formed XML"),
         ({"Sesion": SESSION}, "no header 'Sesion' for the operation Do"),
         ({"Tenant": "a", "Session": SESSION}, "no header 'Tenant'"),
         ({"session": SESSION, "Session": SESSION}, "Session is given twice"),

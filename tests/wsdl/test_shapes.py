@@ -52,6 +52,17 @@ def test_an_item_of_a_list_that_may_be_nil_may_be_none() -> None:
     assert "n: list[int | None]," in typed_module(of(f"<xs:sequence>{many}</xs:sequence>"))
 
 
+def test_an_optional_argument_may_be_nil_if_the_schema_says_so() -> None:
+    one = '<xs:element name="{}" type="xs:int" minOccurs="0"/>'
+    nillable = one.format("n").replace("/>", ' nillable="true"/>')
+    module = typed_module(of(f"<xs:sequence>{nillable}{one.format('m')}</xs:sequence>"))
+    assert "n: int | NilValue | None = None, m: int | None = None," in module
+    assert "NilValue" not in typed_module(of(f"<xs:sequence>{one.format('m')}</xs:sequence>"))
+    namespace: dict[str, object] = {}
+    exec(module, namespace)
+    assert "NilValue" in str(namespace["__all__"])
+
+
 def test_a_reply_of_listed_values_makes_a_module_that_python_reads() -> None:
     kind = '<xs:simpleType name="K"><xs:restriction base="xs:string"><xs:enumeration value="a&quot;b"/>'
     content = '<xs:sequence><xs:element name="n" type="v:K"/></xs:sequence>'

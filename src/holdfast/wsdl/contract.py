@@ -24,6 +24,7 @@ from zeep.wsdl.wsdl import Document
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, OperationFault, PeerFault
 from holdfast.settings import suggestion
+from holdfast.wire import check_header_blocks
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions, HeaderBlocks
@@ -278,6 +279,7 @@ class Contract:
             EnvelopeError: A value does not fit, the WSDL declares no such block, or a required one is missing.
         """
         if isinstance(given, bytes):
+            check_header_blocks(given)
             blocks.check_complete(blocks.elements(given))
             return given
         if not isinstance(given, Mapping):

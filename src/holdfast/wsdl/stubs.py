@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from holdfast.wsdl.contract import Contract, Operation
+from holdfast.wsdl.fields import IS_NIL
 from holdfast.wsdl.shapes import Field, Shape, Shapes
 
 WRITTEN_BY = "Written by `holdfast wsdl --stubs`."
@@ -38,8 +39,11 @@ _OPTIONS = (
 _PASSED = ", ".join(f"{one}={one}" for one in re.findall(r"(_\w+):", _OPTIONS))
 _REPLY_HEADERS = "_reply_headers: {} | None = None"
 _PASSED_REPLY_HEADERS = '_reply_headers=cast("dict[str, Any] | None", _reply_headers)'
+_NIL = "NilValue"
+_NIL_CLASS = f'{_NIL} = TypedDict("{_NIL}", {{"{IS_NIL}": Literal[True]}})'
+"""The value of an optional field that is nil, not absent."""
 _USED = {"bool", "bytes", "collections", "datetime", "dict", "float", "holdfast", "int", "list", "self", "str", "value"}
-_USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_source"}
+_USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_source", _NIL}
 """Names that the module itself uses: a class, method or parameter with one of them would hide it."""
 
 
@@ -59,6 +63,8 @@ def typed_module(contract: Contract) -> str:
         "\n".join(_class(contract, shapes, options, f"{prefix}{name}", is_blocking=is_blocking))
         for prefix, is_blocking in (("", False), ("Blocking", True))
     ]
+    if any(f"| {_NIL} |" in one for one in classes):
+        structures = {_NIL: _NIL_CLASS, **structures}
     names = sorted([name, f"Blocking{name}", *structures])
     where = f"the port {contract.port}" if contract.port else f"the binding {contract.name}"
     head = _HEAD.format(mark=WRITTEN_BY, where=_text(where), names=", ".join(f'"{one}"' for one in names))
@@ -128,7 +134,9 @@ def _result(operation: Operation, shapes: Shapes, *, is_blocking: bool) -> str:
 def _parameter(one: Field) -> str:
     text = _value(one)
     may_be_none = one.is_nillable and not one.is_list
-    return f"{text} | None = None" if one.is_optional else f"{text} | None" if may_be_none else text
+    if one.is_optional:
+        return f"{text} | {_NIL} | None = None" if may_be_none else f"{text} | None = None"
+    return f"{text} | None" if may_be_none else text
 
 
 def _structure(shape: Shape) -> str:
