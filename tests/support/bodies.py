@@ -24,9 +24,14 @@ def of(content: str, others: str = "", attributes: str = "") -> Contract:
         attributes: Of that type.
     """
     schema = f'<xs:element name="In"><xs:complexType {attributes}>{content}</xs:complexType></xs:element>{others}'
+    return made_of(one_operation(schema))
+
+
+def made_of(text: str) -> Contract:
+    """Return the contract of a WSDL."""
     with TemporaryDirectory() as place:
         wsdl = Path(place, "in.wsdl")
-        wsdl.write_text(one_operation(schema), encoding="utf-8")
+        wsdl.write_text(text, encoding="utf-8")
         made = Contract(Documents(wsdl, _no_web))
         made.compile_schema()
         return made

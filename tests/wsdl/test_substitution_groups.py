@@ -11,8 +11,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from bodies import of
+from bodies import made_of, of
 from lxml import etree
+from one_operation import one_operation
 
 from holdfast.cli.running.operation_values import OperationValues
 from holdfast.exceptions import ConfigurationError, EnvelopeError
@@ -86,6 +87,40 @@ def test_json_has_the_same_keys(contract: Contract, values: dict[str, Any]) -> N
     found = json.loads(made.reply(*made.message("it", text.encode())))
     again = made.message("it", json.dumps({name: one for name, one in found.items() if one is not None}).encode())
     assert again == made.message("it", text.encode())
+
+
+ROOTS: list[tuple[str, Any]] = [
+    *(("shape", one) for one in (CIRCLE, SQUARE, TILE, {"@element": "{urn:v}square", "@nil": True})),
+    *(("round", one) for one in (CIRCLE, {"name": "r"})),
+    *(("amount", one) for one in (Decimal("1.5"), {"@element": "{urn:v}count", "_value_1": 2})),
+]
+
+
+@pytest.mark.parametrize(("head", "value"), ROOTS, ids=lambda one: f"{one!r:.50}")
+def test_a_body_may_be_another_element_of_its_group(head: str, value: Any) -> None:
+    with_head = one_operation(SHAPES).replace('element="v:In"', f'element="v:{head}"')
+    made = made_of(with_head)
+    do = made.operation("Do")
+    given = ((), value) if isinstance(value, dict) else ((value,), {})
+    body = made.request(do, *given)
+    assert made.request_values(do, body) == value
+    assert made.reply(do, value) == body
+    assert made.reply_value(do, body) in (value, "r"), "the only field of a round thing is its name"
+    assert made.operation_of(etree.fromstring(body)) is do
+    in_json = OperationValues(made, "Do", "v.wsdl")
+    text = json.dumps(value, default=str).encode()
+    assert made.request_values(do, in_json.message("it", text)[0]) == value
+
+
+def test_a_body_of_another_group_or_of_an_abstract_element_is_refused() -> None:
+    made = made_of(one_operation(SHAPES).replace('element="v:In"', 'element="v:shape"'))
+    do = made.operation("Do")
+    for values, says in (({"name": "a"}, "abstract element"), ({"@element": "count", "_value_1": 2}, "no element of")):
+        with pytest.raises(EnvelopeError, match=says):
+            made.request(do, (), values)
+    for name in ("{urn:v}count", "circle", "{urn:v}shape"):
+        with pytest.raises(EnvelopeError):
+            made.request_values(do, etree.tostring(etree.Element(name)))
 
 
 CHAIN = {

@@ -30,7 +30,7 @@ from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions, HeaderBlocks
 from holdfast.wsdl.defects import first_defect, unusable_operations
 from holdfast.wsdl.documents import Documents
-from holdfast.wsdl.fields import TYPE, as_field, drop_defaults, is_nil
+from holdfast.wsdl.fields import ELEMENT, TYPE, as_field, drop_defaults, is_nil
 from holdfast.wsdl.groups import parts
 from holdfast.wsdl.headers import Blocks, bare
 from holdfast.wsdl.schemas import BodySchema, rpc_schemas
@@ -108,7 +108,8 @@ class Contract:
         TransportError: a document cannot be fetched.
     """
 
-    TYPE = TYPE
+    KEYS = (TYPE, ELEMENT)
+    """Keys of values that are no fields."""
 
     def __init__(self, documents: Documents, port: str | None = None) -> None:
         self.documents = documents
@@ -135,16 +136,17 @@ class Contract:
         for name in self.unusable:
             self.operations.pop(name, None)
         bodies = [
-            body.type
+            body
             for one in self.operations.values()
             for body in (one.input, one.output, *one.faults.values())
             if body is not None
         ]
         types = self._document.types
         self.substitutes = Substitutes(DerivedTypes(documents, types), SubstitutionGroups(documents, types))
-        complete(
-            (*types.types, *(getattr(one, "type", None) for one in types.elements), *bodies), self.substitutes.elements
-        )
+        groups = self.substitutes.elements
+        complete((*types.types, *(getattr(one, "type", None) for one in (*types.elements, *bodies))), groups)
+        for body in bodies:
+            groups.complete(body)
         self._schema: BodySchema | None = None
 
     @cached_property
@@ -191,7 +193,7 @@ class Contract:
             ConfigurationError: the WSDL has no such operation.
         """
         tag = None if body is None else str(body.tag)
-        fitting = [one for one in self.operations.values() if _tag(one.input) == tag]
+        fitting = [one for one in self.operations.values() if _may_be(one.input, tag)]
         for one in fitting:
             if one.actions.request == action:
                 return one
@@ -237,7 +239,7 @@ class Contract:
         known = [*fields(operation.output)]
         if not known and value in (None, {}) and not is_bare(operation.output):
             arguments, values = (), {}
-        elif isinstance(value, Mapping) and self._is_whole(operation.output, known, value):
+        elif isinstance(value, Mapping) and (ELEMENT in value or self._is_whole(operation.output, known, value)):
             arguments, values = (), value
         elif len(known) == 1:
             arguments, values = (), {known[0]: value}
@@ -388,7 +390,7 @@ class Contract:
         except EnvelopeError:  # text, or several elements
             return fault
         for name, element in operation.faults.items():
-            if detail is not None and _tag(element) == detail.tag:
+            if detail is not None and _may_be(element, detail.tag):
                 try:
                     value = self._value(element, detail, is_json=is_json)
                 except EnvelopeError:
@@ -404,7 +406,7 @@ class Contract:
                 return {}
             raise EnvelopeError(f"{what} {_shown(element)}, not {_shown(parse_element(body) if body else None)}.")
         found = parse_element(body)
-        if found.tag != _tag(element):
+        if not _may_be(element, found.tag):
             raise EnvelopeError(f"{what} {_shown(element, found)}, not {_shown(found, element)}.")
         return self._value(element, found, is_json=is_json)
 
@@ -558,8 +560,9 @@ def is_bare(element: Any) -> bool:
     return element is not None and not isinstance(element.type, zeep.xsd.ComplexType)
 
 
-def _tag(element: Any) -> str | None:
-    return None if element is None else str(element.qname.text)
+def _may_be(element: Any, tag: object) -> bool:
+    """Whether a body with a tag, None for an empty one, is an element or one of its substitution group."""
+    return tag is None if element is None else tag in [one.qname.text for one in (element, *element.members)]
 
 
 def _shown(element: Any, other: Any = None) -> str:

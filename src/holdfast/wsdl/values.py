@@ -90,6 +90,12 @@ def prepared(
     """
     writer = _Preparation(substitutes, is_json=is_json)
     kind = element.type
+    only = arguments[0] if len(arguments) == 1 and not values else None
+    if isinstance(only, Mapping) and ELEMENT in only:
+        arguments, values = (), only
+    if ELEMENT in values and not arguments:
+        return writer.one(element, values, element.name)
+    check_concrete(element, element.name)
     if values.get(IS_NIL) is True and not arguments:
         return writer.item(kind, values, element.name)
     if not isinstance(kind, zeep.xsd.ComplexType):
@@ -150,7 +156,7 @@ class _Preparation:
         if element.accepts_multiple and isinstance(value, Iterator):
             raise _unfit(where, "a list", value)
         if not element.accepts_multiple or value is None or not _is_repeated(element.type, value):
-            return self._one(element, value, where)
+            return self.one(element, value, where)
         return [self._one_of(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
 
     def _one_of(self, element: Any, value: Any, where: str) -> Any:
@@ -158,9 +164,9 @@ class _Preparation:
             if not element.nillable:
                 raise EnvelopeError(f"{where} is None.", remedy="Leave absent values out of the list.")
             return zeep.xsd.Nil
-        return self._one(element, value, where)
+        return self.one(element, value, where)
 
-    def _one(self, element: Any, value: Any, where: str) -> Any:
+    def one(self, element: Any, value: Any, where: str) -> Any:
         """Return one value of an element."""
         if isinstance(value, Mapping) and ELEMENT in value:
             member = self._elements.member(element, value, where)
@@ -185,7 +191,7 @@ class _Preparation:
 
     def _open_one(self, wildcard: Any, value: Any, where: str) -> Any:
         if isinstance(value, Mapping) and ELEMENT in value:
-            return self._one(wildcard, value, where)
+            return self.one(wildcard, value, where)
         if isinstance(value, str | bytes):
             try:
                 return parse_element(value.encode() if isinstance(value, str) else value)
@@ -431,7 +437,9 @@ def parsed(element: Any, body: etree._Element, schema: Schema, *, is_json: bool 
         if not len(one) and one.text is None and NIL not in one.attrib:
             one.text = ""  # zeep reads None as an absent text
     try:
-        return _plain(element.parse(body, schema), element.type, is_json=is_json)
+        declared = next((one for one in element.members if one.qname.text == body.tag), element)
+        value = declared.parse(body, schema)
+        return _plain(value if declared is element else Member(declared, value), element.type, is_json=is_json)
     except Unreadable as error:
         error.message = f"{_place(body, error.value)}: {error.message}"
         raise

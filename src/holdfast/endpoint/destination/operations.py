@@ -108,7 +108,8 @@ class OperationHandler:
             return self._handler(*(() if is_empty else (values,)), **further)
         given = {name: value for name, value in values.items() if value is not None or not self._has_default(name)}
         if not self._takes_all:
-            given.pop(self._contract.TYPE, None)  # of a body of a derived type: no argument can have this name
+            for key in self._contract.KEYS:  # of another type or element than the declared one: no argument's name
+                given.pop(key, None)
         return self._handler(**given, **further)
 
     def _write(self, message: Message, result: Any) -> bytes | WithAttachments | None:
