@@ -108,6 +108,19 @@ async def test_a_reply_may_have_headers_as_xml_and_attachments(serve: Any) -> No
         assert [one.text for one in reply.headers] == ["sesame"]
 
 
+async def test_a_binary_header_may_be_an_attachment(serve: Any) -> None:
+    """.NET sends large binary values as attachments in MTOM, wherever in the envelope they are."""
+    seen: list[Any] = []
+    url = (await serve(service(seen))).url
+    include = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a@b"/>'
+    headers = f'<Session xmlns="urn:h"><key/></Session><Trace xmlns="urn:h">{include}</Trace>'
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        files = [holdfast.Attachment(b"abc" * 999, content_id="a@b")]
+        body = '<Ask xmlns="urn:h"><number>1</number></Ask>'
+        await source.request(body, action="urn:h/Do", headers=headers.encode(), attachments=files)
+    assert seen[0]["Trace"] == b"abc" * 999
+
+
 async def test_the_header_of_a_fault_is_read(serve: Any) -> None:
     """A service tells what is wrong with a header in a header of its fault (WSDL 1.1, 3.7)."""
     fault = '<s:Fault xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><faultcode>s:Client</faultcode>'

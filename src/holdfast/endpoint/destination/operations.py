@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body
+from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body, inlined_headers
 from holdfast.endpoint.envelopes.message import Message
 from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, InvalidRequest, check_runs
 from holdfast.endpoint.logs import log
@@ -96,7 +96,8 @@ class OperationHandler:
             values = self._contract.request_values(
                 self._operation, inlined_body(message.body_bytes, message.attachments)
             )
-            headers = self._contract.header_values(self._operation.headers, message.header_bytes)
+            blocks = inlined_headers(message.header_bytes, message.attachments)
+            headers = self._contract.header_values(self._operation.headers, blocks)
         except EnvelopeError as error:
             raise InvalidRequest(error.message) from None
         if self._message:

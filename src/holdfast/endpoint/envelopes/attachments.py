@@ -303,6 +303,12 @@ def inlined_body(body: bytes, attachments: Sequence[Attachment]) -> bytes:
     return inline
 
 
+def inlined_headers(headers: bytes, attachments: Sequence[Attachment]) -> bytes:
+    """Return header blocks like :func:`inlined_body`: .NET sends large binary values of any header as attachments."""
+    whole = inlined_body(b"<headers>%b</headers>" % headers, attachments)
+    return whole[len(b"<headers>") : -len(b"</headers>")]
+
+
 def _headers(one: Attachment, name: str) -> bytes:
     if one._part is not None:
         return one._part.headers

@@ -12,7 +12,13 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Required, Self, TypedDict, Unpack
 
 from holdfast.endpoint.arguments import check_class
-from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
+from holdfast.endpoint.envelopes.attachments import (
+    Attachment,
+    extract_values,
+    inlined_body,
+    inlined_headers,
+    to_attachments,
+)
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.exceptions import ConfigurationError, EnvelopeError, PeerFault
 
@@ -126,7 +132,8 @@ class OperationCalls:
             raise declared from None
         value = contract.reply_value(found, inlined_body(reply.body_bytes, reply.attachments))
         if _reply_headers is not None:
-            _reply_headers |= contract.header_values(found.reply_headers, reply.header_bytes)
+            blocks = inlined_headers(reply.header_bytes, reply.attachments)
+            _reply_headers |= contract.header_values(found.reply_headers, blocks)
         # Without its MessageID, the program cannot ask for the reply again.
         if _message_id is None:
             reply.done()
