@@ -281,7 +281,8 @@ class Contract:
             EnvelopeError: A value does not fit, the WSDL declares no such block, or a required one is missing.
         """
         if isinstance(given, bytes):
-            check_header_blocks(given)
+            if given:
+                check_header_blocks(given)
             blocks.check_complete(blocks.elements(given))
             return given
         if not isinstance(given, Mapping):
