@@ -112,6 +112,14 @@ def test_a_body_may_be_another_element_of_its_group(head: str, value: Any) -> No
     assert made.request_values(do, in_json.message("it", text)[0]) == value
 
 
+def test_the_value_of_the_only_field_may_name_its_element_too() -> None:
+    made = of('<xs:sequence><xs:element ref="v:shape"/></xs:sequence>', SHAPES)
+    do = made.operation("Do")
+    body = made.request(do, (CIRCLE,), {})
+    assert made.request_values(do, body) == {"shape": CIRCLE}
+    assert made.reply(do, CIRCLE) == made.reply(do, {"shape": CIRCLE}) == body
+
+
 def test_a_body_of_another_group_or_of_an_abstract_element_is_refused() -> None:
     made = made_of(one_operation(SHAPES).replace('element="v:In"', 'element="v:shape"'))
     do = made.operation("Do")

@@ -239,7 +239,7 @@ class Contract:
         known = [*fields(operation.output)]
         if not known and value in (None, {}) and not is_bare(operation.output):
             arguments, values = (), {}
-        elif isinstance(value, Mapping) and (ELEMENT in value or self._is_whole(operation.output, known, value)):
+        elif isinstance(value, Mapping) and self._is_whole(operation.output, known, value):
             arguments, values = (), value
         elif len(known) == 1:
             arguments, values = (), {known[0]: value}
@@ -250,6 +250,8 @@ class Contract:
 
     def _is_whole(self, element: Any, known: list[str], value: Mapping[str, Any]) -> bool:
         """Whether a mapping has all fields of a reply, and is not the value of the only one."""
+        if element is not None and element.is_named(value):
+            return True
         if TYPE in value and {*known} < {*value} and isinstance(element.type, zeep.xsd.ComplexType):
             return len(known) > 1 or bool(self.substitutes.types.derived(element.type))
         return len(known) > 1 or {*value} == {*known}

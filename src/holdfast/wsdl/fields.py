@@ -109,6 +109,12 @@ class Field(zeep.xsd.Element):
     is_abstract = False
     is_rpc = False
 
+    def is_named(self, value: object) -> bool:
+        """Whether a value names an element of the group, as the element of a body: its only field may do so, too."""
+        if not self.members or not isinstance(value, Mapping):
+            return False
+        return any(value.get(ELEMENT) in (one.qname.text, one.name) for one in (self, *self.members))
+
     def named(self, found: etree._Element) -> Any:
         """Return the declaration of an element that belongs to this field, None if it does not."""
         name = etree.QName(found)

@@ -90,9 +90,8 @@ def prepared(
     """
     writer = _Preparation(substitutes, is_json=is_json)
     kind = element.type
-    only = arguments[0] if len(arguments) == 1 and not values else None
-    if isinstance(only, Mapping) and ELEMENT in only:
-        arguments, values = (), only
+    if len(arguments) == 1 and not values and element.is_named(arguments[0]):
+        values, arguments = arguments[0], ()
     if ELEMENT in values and not arguments:
         return writer.one(element, values, element.name)
     check_concrete(element, element.name)
