@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 import trustme
+from order_service import in_one_document
 from saml import unsigned
 
 from holdfast.broker import config as classes
 from holdfast.broker.config_file import parse_config, read_config
+from holdfast.broker.signature_config import MessageCredentialsConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "broker.toml"
-OURS = [one for one in vars(classes).values() if dataclasses.is_dataclass(one) and one.__module__ == classes.__name__]
+OURS = [
+    one
+    for one in vars(classes).values()
+    if dataclasses.is_dataclass(one) and (one.__module__ == classes.__name__ or one is MessageCredentialsConfig)
+]
 NAMED_BY_TABLES = {("PolicyConfig", "pattern"), ("PolicyConfig", "given")} | {
     (name, "name") for name in ("QueueConfig", "ForwarderConfig")
 }
@@ -86,6 +92,7 @@ def test_every_configuration_that_the_documentation_shows_loads(tmp_path: Path, 
     (tmp_path / "warehouse.password").write_text("s3cret\n")
     (tmp_path / "cluster.secret").write_text(f"{secrets.token_hex(32)}\n")
     (tmp_path / "kafka-password").write_text("s3cret\n")
+    (tmp_path / "shop.wsdl").write_bytes(in_one_document())
     (tmp_path / "assertion.xml").write_text(unsigned("2.0", 0.0))
     write_certificates(tmp_path, ("broker",), ("authority", "gateway", "idp", "warehouse"))
     config = parse_config(block.encode(), "broker.toml", tmp_path)

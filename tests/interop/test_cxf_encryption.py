@@ -38,8 +38,7 @@ from java_signers import (
 from waiting import until
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import EncryptionConfig, SignatureConfig
+from holdfast.broker.signature_config import EncryptionConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF", security="certificates and encryption")]

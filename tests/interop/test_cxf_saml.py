@@ -32,8 +32,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import AssertionsConfig
+from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig
 from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, cell(peer="CXF")]

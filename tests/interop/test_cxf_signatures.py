@@ -39,8 +39,7 @@ from java_stacks import cxf as words
 from waiting import until
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import SignatureConfig
+from holdfast.broker.signature_config import MessageCredentialsConfig, SignatureConfig
 from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, pytest.mark.nightly, cell(peer="CXF", security="certificates")]

@@ -37,8 +37,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import ForwarderSymmetricConfig, SymmetricConfig
+from holdfast.broker.signature_config import ForwarderSymmetricConfig, MessageCredentialsConfig, SymmetricConfig
 from holdfast.config.values import Secret
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.inspection import describe_protocol

@@ -28,7 +28,7 @@ from java_stacks import cxf as words
 from waiting import until
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
+from holdfast.broker.signature_config import MessageCredentialsConfig
 from holdfast.config.values import Secret
 from holdfast.security.users import Users
 from holdfast.testing.proxy import LossyProxy

@@ -37,8 +37,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import EncryptionConfig, SignatureConfig
+from holdfast.broker.signature_config import EncryptionConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.config.values import Secret
 from holdfast.security.users import Users
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed

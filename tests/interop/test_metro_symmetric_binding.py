@@ -32,8 +32,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
-from holdfast.broker.config import MessageCredentialsConfig
-from holdfast.broker.signature_config import ForwarderSymmetricConfig, SymmetricConfig
+from holdfast.broker.signature_config import ForwarderSymmetricConfig, MessageCredentialsConfig, SymmetricConfig
 from holdfast.config.values import Secret
 from holdfast.security.users import Users
 from holdfast.testing.proxy import LossyProxy

@@ -16,7 +16,7 @@ from holdfast.broker.config import PARTITIONS, SESSIONS, BrokerConfig
 from holdfast.broker.config_changes import what_changes, what_nodes_share
 from holdfast.broker.config_checks import check_config
 from holdfast.broker.config_warnings import public_secrets, tls_certificates, unused_policies
-from holdfast.broker.forwarders import Forwarders
+from holdfast.broker.forwarders import Forwarders, services_of
 from holdfast.broker.message_security import MessageSecurity
 from holdfast.broker.routing import Router
 from holdfast.core.queues.queue_limit import QueueLimit
@@ -71,7 +71,9 @@ class Broker:
             journal=config.journal if config.journal.enabled else False,
         )
         settings = self.destination.settings
-        settings.router = _router(config, self.forwarders)
+        settings.router = router = _router(config, self.forwarders)
+        # Of the whole configuration: the gateway of a node, which sends nothing, serves them too.
+        settings.wsdl.behind = services_of(self.config.forwarders, router, settings.policy_at).give
         settings.restored = restored
         settings.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         settings.queues = _retentions(config)
@@ -117,6 +119,7 @@ class Broker:
         # Every step that can fail comes before the first change.
         listeners, forwarders = _listeners(new), Forwarders(new.forwarders)
         router, destination = _router(new, forwarders), self.destination.running
+        services = services_of(read.forwarders, router, self.destination.settings.policy_at)
         forwarders.check(destination)
         ways = self.forwarders.new_ways(forwarders)
         security = MessageSecurity(new, self._security)
@@ -125,6 +128,7 @@ class Broker:
         destination.settings.envelopes.process_with(security.begin())  # before a new forwarder sends
         forwarders.take_over(destination, ways)
         self.forwarders = forwarders
+        self.destination.settings.wsdl.behind = services.give
         destination.use(new.sequences, new.http(), router, _retentions(new))
         _limit_queues(destination, new)
         changed = what_changes(self.config, read)

@@ -16,15 +16,14 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from holdfast.broker.cluster_config import OWN_CACHE, ClusterConfig
 from holdfast.broker.destinations import nearness
 from holdfast.broker.signature_config import (
-    VERSION_OF_CONVERSATION,
-    AssertionFile,
     AssertionsConfig,
-    ForwarderSymmetricConfig,
+    MessageCredentialsConfig,
     SignatureConfig,
     SymmetricConfig,
 )
 from holdfast.config.values import (
     RETENTION,
+    TEXT,
     Glob,
     Kind,
     Name,
@@ -32,19 +31,20 @@ from holdfast.config.values import (
     NewFile,
     ProxyUrl,
     QueueName,
-    Secret,
     SecretFile,
     SecretVariable,
     StorePlace,
     Unfit,
     Url,
     one_of,
+    read_url,
 )
 from holdfast.core.messages import Expects
 from holdfast.core.policy import DestinationPolicy, ForwardingPolicy, SourcePolicy, StagingPolicy
 from holdfast.core.queues.retention import RetentionPolicy
 from holdfast.core.versions import RM_OF_NAME, SOAP, Addressing, Versions
 from holdfast.endpoint.admin.token import read_token
+from holdfast.endpoint.destination.forwarded_services import ServiceWSDL
 from holdfast.endpoint.destination.http_settings import DestinationHTTP
 from holdfast.endpoint.journal.policy import JournalPolicy
 from holdfast.endpoint.listener_settings import AdminAddress, AdminListener, MessageAddress
@@ -80,6 +80,17 @@ def _users(value: Any, base: Path) -> Users:
 
 
 UsersFile = Annotated[Users, Kind("the path of a file with lines `NAME:PASSWORD`", _users)]
+
+
+def _wsdl(value: Any, base: Path) -> ServiceWSDL:
+    text = str(read_url(value, base)) if isinstance(value, str) and "://" in value else str(TEXT.read(value, base))
+    try:
+        return ServiceWSDL(text if "://" in text else str(base / text))
+    except ConfigurationError as error:
+        raise Unfit(error.message.removesuffix("."), error.remedy) from None
+
+
+WSDLFile = Annotated[ServiceWSDL, Kind("the path of a file, or an http or https URL", _wsdl)]
 _PROFILE: Kind = one_of(PROFILES)
 _RM: Kind = one_of(RM_OF_NAME)
 _ADDRESSING: Kind = one_of([one.value for one in Addressing])
@@ -309,45 +320,6 @@ class CredentialsConfig:
 
 
 @dataclass(frozen=True)
-class MessageCredentialsConfig:
-    """The user name and password in each message, as WS-Security's UsernameToken; or its signature.
-
-    Args:
-        username: User name.
-        password_file: File with the password.
-        password_env: Environment variable with the password.
-        digest: Send a digest instead of the password.
-        timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
-        conversation: Request a token of WS-SecureConversation with the user name for each Sequence, and sign with its
-            key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
-            ``[security]`` are.
-        conversation_version: Version of WS-SecureConversation. If you do not set it, "2005/02" with
-            WS-ReliableMessaging 1.0 and "1.3" with later versions, as WCF's bindings combine them.
-        signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
-        symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
-            destination protected with it.
-        assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
-        timestamp_alone: Send a Timestamp alone instead, for a service that demands one over https and no token.
-    """
-
-    username: str | None = None
-    password_file: SecretFile | None = None
-    password_env: SecretVariable | None = None
-    digest: bool = False
-    timestamp: bool = True
-    conversation: bool = False
-    conversation_version: Annotated[str, VERSION_OF_CONVERSATION] | None = None
-    signature: SignatureConfig | None = None
-    symmetric: ForwarderSymmetricConfig | None = None
-    assertion: AssertionFile | None = None
-    timestamp_alone: bool = False
-
-    @property
-    def password(self) -> Secret | None:
-        return self.password_file or self.password_env
-
-
-@dataclass(frozen=True)
 class ForwarderConfig:
     """Forwards the messages of a queue to a destination, reliably.
 
@@ -361,6 +333,9 @@ class ForwarderConfig:
         soap: Version of SOAP.
         offer: Whether the forwarder offers a Sequence for replies. By default it detects whether the destination
             accepts one.
+        wsdl: WSDL 1.1 of the destination, as a file or URL. A GET with ``?wsdl`` at an address from which routes send
+            its operations to ``queue`` returns it with the broker's address and policy, and likewise the documents that
+            it imports. The broker reads a file at its start, and fetches a URL when a client asks for it.
         paused: Whether the forwarder waits instead of sending.
         timeout: How long one HTTP exchange may take. The forwarder does not retransmit a request while its exchange is
             open, so set a longer time than the slowest service takes to reply.
@@ -384,6 +359,7 @@ class ForwarderConfig:
     addressing: Annotated[str, _ADDRESSING] | None = None
     soap: Annotated[str, _SOAP] | None = None
     offer: bool | None = None
+    wsdl: WSDLFile | None = None
     paused: bool = False
     timeout: Seconds = 60.0
     address: Url | None = None

@@ -19,6 +19,7 @@ from holdfast.broker.config import (
     ForwarderConfig,
     ListenConfig,
     RouteConfig,
+    actions_of,
     resolved_policy,
 )
 from holdfast.broker.security_checks import checks_of_credentials, checks_of_senders, one_secret
@@ -376,6 +377,7 @@ def _of_forwarders(config: BrokerConfig) -> Iterator[Wrong]:
         path: KeyPath = ("forwarders", one.name)
         yield from readable(
             _of_its_queue(path, one, config),
+            _of_its_wsdl((*path, "wsdl"), one, config),
             _of_its_versions(path, one),
             _of_its_destination(path, one, config),
             _of_its_address(path, one),
@@ -391,6 +393,16 @@ def _of_its_queue(path: KeyPath, one: ForwarderConfig, config: BrokerConfig) -> 
     queues = _queues(config)
     if one.queue not in queues:
         yield (*path, "queue"), *not_there(one.queue, queues)
+
+
+def _of_its_wsdl(path: KeyPath, one: ForwarderConfig, config: BrokerConfig) -> Iterator[Wrong]:
+    """A WSDL whose operations no route sends to the service would not be served."""
+    if one.wsdl is not None and one.wsdl.is_loaded:
+        routed = actions_of(one.queue, config.routes, config.default_queue)
+        actions = sorted({action for some in one.wsdl.actions.values() for action in some})
+        if routed and not any(matches(pattern, action) for pattern in routed for action in actions):
+            what = f"no route sends an operation of this WSDL to the queue '{one.queue}'"
+            yield path, what, f"Its actions are: {', '.join(actions[:5]) or 'none'}. Correct the routes."
 
 
 def _of_its_versions(path: KeyPath, one: ForwarderConfig) -> Iterator[Wrong]:

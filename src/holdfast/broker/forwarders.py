@@ -10,18 +10,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from holdfast.broker.config import ForwarderConfig
+from holdfast.broker.routing import Router
+from holdfast.config.values import host_of
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
+from holdfast.endpoint.destination.forwarded_services import FETCH_SECONDS, ForwardedServices, Policy
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.http_settings import HTTPSettings
 from holdfast.endpoint.sending.outboxes import forwarder_key, forwarder_of
 from holdfast.endpoint.sending.sender import Way
 from holdfast.exceptions import ConfigurationError
+from holdfast.wsdl.documents import fetcher
 
 CONNECTIONS = 128
 """Maximum number of connections from a forwarder to its destination. A request occupies one until the service answers,
@@ -192,13 +196,44 @@ def way_of(config: ForwarderConfig) -> Way:
     Raises:
         ConfigurationError: A TLS file is not valid.
     """
-    http = HTTPSettings(
+    http = _http_of(config)
+    return Way(http.new_client(connections_per_host=CONNECTIONS), http.headers or {})
+
+
+def _http_of(config: ForwarderConfig) -> HTTPSettings:
+    return HTTPSettings(
         headers={"Authorization": config.credentials.authorization()} if config.credentials is not None else {},
         ssl_context=config.tls.context() if config.tls is not None else None,
         proxy=config.proxy.location() if config.proxy is not None else None,
         timeout=config.timeout,
     )
-    return Way(http.new_client(connections_per_host=CONNECTIONS), http.headers or {})
+
+
+def services_of(configs: Iterable[ForwarderConfig], router: Router, policy: Policy) -> ForwardedServices:
+    """Return the services whose WSDLs the broker serves.
+
+    Args:
+        router: Decides which service the messages to an address reach.
+        policy: The broker's own.
+
+    Raises:
+        ConfigurationError: A TLS file is not valid.
+    """
+    services = ForwardedServices(policy, router.reachable)
+    for config in configs:
+        if config.wsdl is not None:
+            http, location = _http_of(config), config.wsdl.location
+            # The credentials are for the destination: its WSDL may be at another host.
+            is_own = config.wsdl.is_remote and host_of(location) == host_of(config.to)
+            fetch = fetcher(
+                location,
+                http.headers if is_own else None,
+                ssl_context=http.ssl_context,
+                proxy=http.proxy,
+                timeout=FETCH_SECONDS,
+            )
+            services.add(config.name, config.queue, config.wsdl, fetch)
+    return services
 
 
 def _said_of_way(config: ForwarderConfig) -> tuple[object, ...]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from holdfast.broker.config import BrokerConfig, MessageCredentialsConfig, SecurityConfig
-from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
+from holdfast.broker.config import BrokerConfig, SecurityConfig
+from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.exceptions import NotForThisRole
 from holdfast.security.conversation.secure_conversation import SecureConversation, is_token_request

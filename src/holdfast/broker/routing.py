@@ -175,6 +175,12 @@ class Router:
         except _Costly:
             return None
 
+    def reachable(self, action: str, to: str) -> frozenset[str]:
+        """Return the queues that messages with an Action and a To may get to, whatever else is in them."""
+        choice = self._choose(action, to)  # not cached: any client may ask for any address
+        found = [one.routed for one in choice.routes] + ([] if choice.otherwise is None else [choice.otherwise])
+        return frozenset(queue for routed in found for queue in routed.queues)
+
     def _route(self, envelope: Envelope, most: int) -> Routed | Fault:
         choice = self._choice(envelope)
         headers = _Headers(envelope.headers)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Final
 
-from holdfast.broker.config import BrokerConfig, ForwarderConfig, MessageCredentialsConfig, SecurityConfig
-from holdfast.broker.signature_config import AssertionsConfig, SignatureConfig
+from holdfast.broker.config import BrokerConfig, ForwarderConfig, SecurityConfig
+from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import is_given

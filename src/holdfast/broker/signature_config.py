@@ -1,4 +1,4 @@
-"""Settings of protected messages: signed by certificates or with symmetric keys; and of SAML assertions."""
+"""Settings of protected messages: certificates, symmetric keys, SAML assertions, and the users of forwarders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-from holdfast.config.values import FILE, Kind, Unfit, one_of
+from holdfast.config.values import FILE, Kind, Secret, SecretFile, SecretVariable, Unfit, one_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.names import CipherName, Confirmation, ConversationVersion, SuiteName, SymmetricSuiteName
 from holdfast.security.names import Kind as Reference
@@ -27,7 +27,7 @@ _SYMMETRIC_SUITE: Kind = one_of(get_args(SymmetricSuiteName))
 _REFERENCE: Kind = one_of(get_args(Reference))
 _KNOWN_REFERENCE: Kind = one_of([one for one in get_args(Reference) if one != "token"])
 _CIPHER: Kind = one_of(get_args(CipherName))
-VERSION_OF_CONVERSATION: Kind = one_of(get_args(ConversationVersion))
+_VERSION_OF_CONVERSATION: Kind = one_of(get_args(ConversationVersion))
 _CONFIRMATION: Kind = one_of(get_args(Confirmation))
 
 
@@ -361,3 +361,42 @@ class AssertionsConfig:
             nonces=nonces,
             skew=skew,
         )
+
+
+@dataclass(frozen=True)
+class MessageCredentialsConfig:
+    """The user name and password in each message, as WS-Security's UsernameToken; or its signature.
+
+    Args:
+        username: User name.
+        password_file: File with the password.
+        password_env: Environment variable with the password.
+        digest: Send a digest instead of the password.
+        timestamp: Send a Timestamp as well. Most services that demand a user name demand one.
+        conversation: Request a token of WS-SecureConversation with the user name for each Sequence, and sign with its
+            key. WCF demands this if it combines a user name with a reliable session. The tokens are where ``nonces`` of
+            ``[security]`` are.
+        conversation_version: Version of WS-SecureConversation. If you do not set it, "2005/02" with
+            WS-ReliableMessaging 1.0 and "1.3" with later versions, as WCF's bindings combine them.
+        signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
+        symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
+            destination protected with it.
+        assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
+        timestamp_alone: Send a Timestamp alone instead, for a service that demands one over https and no token.
+    """
+
+    username: str | None = None
+    password_file: SecretFile | None = None
+    password_env: SecretVariable | None = None
+    digest: bool = False
+    timestamp: bool = True
+    conversation: bool = False
+    conversation_version: Annotated[str, _VERSION_OF_CONVERSATION] | None = None
+    signature: SignatureConfig | None = None
+    symmetric: ForwarderSymmetricConfig | None = None
+    assertion: AssertionFile | None = None
+    timestamp_alone: bool = False
+
+    @property
+    def password(self) -> Secret | None:
+        return self.password_file or self.password_env

@@ -178,7 +178,8 @@ def _retention(value: Any, base: Path) -> RetentionPolicy:
     return _given(_text(value, base), RetentionPolicy.parse)  # type: ignore[no-any-return]
 
 
-def _url(value: Any, base: Path) -> str:
+def read_url(value: Any, base: Path) -> str:
+    """Return an http or https URL without a password."""
     text = _text(value, base)
     _no_password(text)
     if len(text) > LONGEST_URL:
@@ -204,7 +205,7 @@ def _no_password(text: str) -> None:
 
 
 def _proxy(value: Any, base: Path) -> str:
-    text = _url(value, base)
+    text = read_url(value, base)
     if not text.startswith("http://"):
         raise _unfit(value, "an http URL of a proxy", 'Example: "http://proxy.example:3128".')
     if "@" in text:
@@ -357,7 +358,7 @@ Name = Annotated[str, Kind("a name", _name)]
 NewFile = Annotated[str, Kind("the path of a file, created if it does not exist", _path)]
 Folder = Annotated[str, Kind("a directory, created if it does not exist", _path)]
 Glob = Annotated[str, Kind("text in which `*` matches any characters", _glob)]
-Url = Annotated[str, Kind("an http or https URL", _url)]
+Url = Annotated[str, Kind("an http or https URL", read_url)]
 ProxyUrl = Annotated[str, Kind("an http URL", _proxy)]
 StorePlace = Annotated[str, Kind('a directory, `":memory:"`, or the URL of a database', _store)]
 SecretFile = Annotated[Secret, Kind("the path of a file that contains only the secret", _secret_file)]

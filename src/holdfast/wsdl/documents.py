@@ -171,14 +171,19 @@ class Documents:
         location = self._located(location)
         return self._parsed[location] if location in self._parsed else parse_element(data)
 
-    def load_all(self) -> None:
-        """Load every document that another one imports, includes or redefines; errors as for :meth:`load`."""
-        waiting, seen = [self.first], set[str]()
+    def load_all(self) -> list[str]:
+        """Load every document that another one imports, includes or redefines; errors as for :meth:`load`.
+
+        Returns:
+            Their locations, that of the WSDL first.
+        """
+        waiting, seen = [self.first], dict[str, None]()
         while waiting:
             location = waiting.pop(0)
             if location not in seen:
-                seen.add(location)
+                seen[location] = None
                 waiting.extend(self._imported(location, self.root(location)))
+        return list(seen)
 
     def schemas(self) -> list[Schema]:
         """Return every xs:schema of the loaded documents, once for each namespace that it is included in."""

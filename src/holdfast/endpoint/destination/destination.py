@@ -40,7 +40,7 @@ from holdfast.settings import check_seconds
 from holdfast.store import Store, shown
 from holdfast.store.address import check_location
 from holdfast.wire.generated_wsdl import generated_wsdl
-from holdfast.wire.policy.writing import PolicyVersion, written
+from holdfast.wire.policy.writing import PolicyVersion
 
 
 class Destination(HandlerRegistration, ASGIApplication):
@@ -101,9 +101,8 @@ class Destination(HandlerRegistration, ASGIApplication):
             policy = replace(policy, assurance=to_assurance(assurance))
         self.incidents: Counter[str] = Counter()
         """How often each incident was logged, by name."""
-        self._processors = to_processors(processors)
         wsdl_given = ServiceDescription(wsdl, self._generated_wsdl, lambda action: self.settings.table.accepts(action))
-        self._envelopes = Envelopes("destination", self.incidents, self._processors, http.envelopes)
+        self._envelopes = Envelopes("destination", self.incidents, to_processors(processors), http.envelopes)
         self._envelopes.declared = wsdl_given.headers
         self.settings = DestinationSettings(
             location=store,
@@ -157,11 +156,8 @@ class Destination(HandlerRegistration, ASGIApplication):
         return self
 
     def _generated_wsdl(self, address: str, version: PolicyVersion = "1.5") -> bytes:
-        is_https = address.startswith("https://")
-        demands = [demand for one in self._processors if (demand := one.policy(is_https=is_https))]
-        binds_sequences = any(one.binds_sequences for one in self._processors)
-        policy = written(self.settings.policy, demands, version, binds_sequences=binds_sequences)
-        return generated_wsdl(address, self.settings.table.described(), policy, version)
+        settings = self.settings
+        return generated_wsdl(address, settings.table.described(), settings.policy_at(address, version), version)
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -75,6 +75,7 @@ from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
 from holdfast.store import Counted, Store, Transactional, shown
 from holdfast.store.rocksdb.descriptors import soft_limit
+from holdfast.wire.policy.writing import PolicyVersion, written
 
 _UNHEEDED = frozenset((Submitted, Acknowledged, Declined, Discarded, Ended, Unheard, NotQueued, FaultReceived))
 """Effects for sources and for the journal; a destination ignores them."""
@@ -122,6 +123,13 @@ class DestinationSettings:
     addresses: Callable[[], Mapping[str, str]] = dict
     on_recovered: Callable[[RunningDestination], None] = lambda _running: None
     on_store_failed: Callable[[BaseException], None] = lambda _error: None
+
+    def policy_at(self, address: str, version: PolicyVersion) -> str:
+        """Return the content of a wsp:Policy for clients that reach the destination at an address."""
+        processors, is_https = self.envelopes.processors, address.startswith("https://")
+        demands = [demand for one in processors if (demand := one.policy(is_https=is_https))]
+        binds_sequences = any(one.binds_sequences for one in processors)
+        return written(self.policy, demands, version, binds_sequences=binds_sequences)
 
 
 class RunningDestination:

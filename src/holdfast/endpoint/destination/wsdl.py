@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from lxml import etree
@@ -36,7 +37,7 @@ MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
 
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
-_NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
+NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _IMPORTS = {
     f"{{{WSDL}}}import": ("wsdl", "location"),
@@ -77,6 +78,8 @@ class ServiceDescription:
         self._ports: Mapping[tuple[str, str], Collection[str]] = {}
         """Service and port -> the actions of its requests."""
         self.is_given = given is not None
+        self.behind: Callable[[Exchange], bool] | None = None
+        """Answers for the services behind a broker, and returns whether it does; see ``forwarded_services``."""
         if given is not None:
             self._take(
                 "", given if isinstance(given, bytes) else _read(given), None if isinstance(given, bytes) else given
@@ -102,7 +105,7 @@ class ServiceDescription:
         else:
             self._description.add(data, str(place or "wsdl"))
             root = parse_element(data)
-        for element, attribute, kind in _imports(root):
+        for element, attribute, kind in imports_of(root):
             location = element.get(attribute, "")
             if place is None and location and not split_url(location).scheme:
                 raise ConfigurationError(
@@ -174,23 +177,22 @@ class ServiceDescription:
         Returns:
             Whether it was such a request.
         """
-        request = exchange.request
-        asked, _, more = request.target.partition("?")[2].partition("&")
-        word, _, value = asked.partition("=")
-        kind = word.lower().removeprefix("single")
-        if kind not in ("wsdl", "xsd") or request.method not in ("GET", "HEAD"):
+        asked = asked_for(exchange.request)
+        if asked is None:
             return False
-        key = f"{kind}={unquote(value)}" if value or kind == "xsd" else ""
+        if self.behind is not None and self.behind(exchange):
+            return True
+        key = f"{asked.kind}={asked.name}" if asked.name or asked.kind == "xsd" else ""
+        request = exchange.request
         if not self._documents and not key:
-            version = next((one for one in WSP if one == dict(parse_qsl(more)).get("policy", "1.5")), None)
-            if version is not None:
-                exchange.respond(200, self._generate(_address_of(request), version), b"text/xml; charset=utf-8")
+            if asked.version is not None:
+                exchange.respond(200, self._generate(address_of(request), asked.version), b"text/xml; charset=utf-8")
             else:
-                exchange.respond(404, _NO_SUCH_POLICY, b"text/plain")
+                exchange.respond(404, NO_SUCH_POLICY, b"text/plain")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
-            exchange.respond(200, self._written(key, _address_of(request), self._offered()), b"text/xml; charset=utf-8")
+            exchange.respond(200, self._written(key, address_of(request), self._offered()), b"text/xml; charset=utf-8")
         return True
 
     def _offered(self) -> frozenset[tuple[str, str]]:
@@ -202,7 +204,7 @@ class ServiceDescription:
         data = self._documents[key]
         root = parse_element(data)
         is_changed = False
-        for element, attribute, kind in _imports(root):
+        for element, attribute, kind in imports_of(root):
             found = self._beside(key, kind, element.get(attribute, ""))
             if found is not None:
                 asked, _, name = found[0].partition("=")
@@ -213,13 +215,38 @@ class ServiceDescription:
             for port in service.iterfind(f"{{{WSDL}}}port"):
                 # Another port is served elsewhere: clients that came here would be rejected.
                 if (service.get("name", ""), port.get("name", "")) in offered:
-                    is_changed |= _set_address(port, address)
+                    is_changed |= set_address(port, address)
         if not is_changed:
             return data
         return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=True)
 
 
-def _set_address(port: etree._Element, address: str) -> bool:
+class Asked(NamedTuple):
+    """A request for a description.
+
+    Args:
+        kind: "wsdl" or "xsd".
+        name: The name of a document; "" for the WSDL itself.
+        version: The version of WS-Policy; None: one that does not exist.
+    """
+
+    kind: str
+    name: str
+    version: PolicyVersion | None
+
+
+def asked_for(request: Request) -> Asked | None:
+    """Return what a request asks for; None if it is not for a description."""
+    asked, _, more = request.target.partition("?")[2].partition("&")
+    word, _, value = asked.partition("=")
+    kind = word.lower().removeprefix("single")
+    if kind not in ("wsdl", "xsd") or request.method not in ("GET", "HEAD"):
+        return None
+    version = next((one for one in WSP if one == dict(parse_qsl(more)).get("policy", "1.5")), None)
+    return Asked(kind, unquote(value), version)
+
+
+def set_address(port: etree._Element, address: str) -> bool:
     """Set the address of a port if it is SOAP over HTTP; return whether it is."""
     addresses = [one for namespace in SOAP_BINDINGS for one in port.iterfind(f"{{{namespace}}}address")]
     mine = [one for one in addresses if one.get("location", "").strip().startswith(("http://", "https://"))]
@@ -255,14 +282,14 @@ def _policy_of(assertion: etree._Element) -> str | None:
     return namespace if namespace in POLICY else None
 
 
-def _imports(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:
+def imports_of(root: etree._Element) -> Iterator[tuple[etree._Element, str, str]]:
     """Yield the elements that refer to other documents, with the attribute of the location and the kind of document."""
     for name, (kind, attribute) in _IMPORTS.items():
         for element in root.iter(name):
             yield element, attribute, kind
 
 
-def _address_of(request: Request) -> str:
+def address_of(request: Request) -> str:
     """The URL by which a request reached this endpoint, without its query. Only the requester receives it."""
     headers = request.headers
     said = headers.get(b"x-forwarded-proto", b"").strip().lower()
