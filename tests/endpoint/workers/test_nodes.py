@@ -11,6 +11,7 @@ import json
 import os
 import re
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from scripted_nodes import Cluster
 from waiting import until
 
 import holdfast
-from holdfast.core.messages import CreateSequenceResponse
-from holdfast.endpoint.worker import worker_of
+from holdfast.core.messages import CreateSequenceResponse, TerminateSequence, TerminateSequenceResponse
+from holdfast.endpoint.worker import identifier_of, worker_of
 from holdfast.http.outcome import TransportError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -234,6 +235,20 @@ async def test_a_repeated_create_sequence_finds_the_first_answer_at_any_node(clu
         assert len(found) == 1
         workers.add(worker_of(found.pop()))
     assert len(workers) > 1
+
+
+@pytest.mark.nightly
+async def test_any_node_ends_the_sequence_that_a_client_with_workers_offered(cluster: Start, peer: Any) -> None:
+    """The Identifier has the number of a worker of the client's server, which is also that of a partition here."""
+    made = cluster(4, a=[0, 1], b=[2, 3], c=[])
+    urls = [await asyncio.to_thread(node.url) for node in made]
+    for number in range(4):
+        for url in urls:
+            one, offered = peer(url), identifier_of(number, uuid.uuid4().int)
+            await one.create(offer=offered)
+            other = peer(urls[(urls.index(url) + 1) % 3])
+            ended = await other.say(control=TerminateSequence(offered), message_id=one.new_id())
+            assert isinstance(ended.envelope.control, TerminateSequenceResponse), ended
 
 
 @pytest.mark.nightly

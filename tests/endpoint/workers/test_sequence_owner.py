@@ -126,10 +126,7 @@ def envelope(**fields: object) -> Envelope:
 
 def test_what_names_no_sequence_of_ours_is_somebodys_by_what_it_is_about() -> None:
     assert owner_of(envelope(body=b"<a/>"), 8).worker is None
-    assert owner_of(envelope(control=CloseSequence(OURS[3])), 8).worker == 3
-    assert owner_of(envelope(control=TerminateSequence(OURS[2])), 8).worker == 2
     assert owner_of(envelope(fault=Fault("Sender", ""), relates_to=OURS[5]), 8).worker == 5
-    assert owner_of(envelope(control=Acknowledge(), ack_requested=(AckRequested(OURS[6]),)), 8).worker == 6
     stranger = owner_of(envelope(acknowledgements=(SequenceAcknowledgement("urn:theirs"),), relates_to="urn:x"), 8)
     assert (stranger.worker, stranger.identifiers) == (None, ("urn:theirs",))
 
@@ -154,9 +151,36 @@ def test_a_number_in_an_identifier_of_the_peers_server_names_no_worker_here(
 
     # Before there was CreateSequence, the source made the Identifier: here it acknowledges one of this server.
     is_number_ours = "acknowledgements" in fields and not versions.rm.can.creates
-    assert said() == (Named(3) if is_number_ours else Named(None, (OURS[3],)))
+    assert said() == Named(3 if is_number_ours else None, (OURS[3],))
     assert said(ack_requested=(AckRequested(OURS[6]),)).worker == 6
     assert said(relates_to=OURS[5]).worker == (3 if is_number_ours else 5)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"control": CloseSequence(OURS[3])},
+        {"control": TerminateSequence(OURS[3])},
+        {"control": MakeConnection(identifier=OURS[3])},
+        {"control": Acknowledge(), "ack_requested": (AckRequested(OURS[3]),)},
+        {"control": Acknowledge(), "acknowledgements": (SequenceAcknowledgement(OURS[3]),)},
+        {"control": CloseSequenceResponse(OURS[3])},
+        {"control": TerminateSequenceResponse(OURS[3])},
+        {"fault": Fault("UnknownSequence", "", is_rm=True, identifier=OURS[3])},
+    ],
+    ids=lambda fields: type(next(iter(fields.values()))).__name__ + "".join(fields),
+)
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+@pytest.mark.parametrize("relates_to", [None, OURS[5]], ids=["alone", "related"])
+def test_no_number_in_an_identifier_decides_without_a_worker_that_knows_it(
+    versions: Versions, fields: dict[str, object], relates_to: str | None
+) -> None:
+    """The one exception is the Sequence header, whose Identifier this server made in every version with an answer."""
+    said = Envelope(versions.soap, versions.addressing, versions.rm, relates_to=relates_to, **fields)  # type: ignore[arg-type]
+    named = owner_of(said, 8)
+    assert named.identifiers == (OURS[3],)
+    assert named.is_sought(lambda _: False)
+    assert not named.is_sought(lambda identifier: identifier == OURS[3])
 
 
 @given(

@@ -34,9 +34,12 @@ from holdfast.client.offsets import Range
 from holdfast.core.messages import (
     Acknowledge,
     AckRequested,
+    CloseSequence,
+    CloseSequenceResponse,
     CreateSequenceResponse,
     SequenceAcknowledgement,
     TerminateSequence,
+    TerminateSequenceResponse,
 )
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.worker import identifier_of, worker_of
@@ -413,6 +416,24 @@ async def test_every_worker_takes_a_lone_acknowledgement_and_refuses_a_strangers
         control=Acknowledge(), acknowledgements=(SequenceAcknowledgement("urn:test:nobodys", ((1, 1),)),)
     )
     assert answer.fault == "UnknownSequence"
+
+
+@pytest.mark.parametrize("end", [CloseSequence, TerminateSequence])
+async def test_a_client_with_workers_ends_the_sequence_that_it_offered_through_any_worker(
+    replying: str, peer: Any, end: type[CloseSequence] | type[TerminateSequence]
+) -> None:
+    """A worker of the client's server made the Identifier, so it has the number of a worker there."""
+    answered = {CloseSequence: CloseSequenceResponse, TerminateSequence: TerminateSequenceResponse}[end]
+    for number in (0, 1, 7, 0, 1, 7):  # connections of any worker
+        found = await requesters(replying, peer, lambda number=number: identifier_of(number, uuid.uuid4().int))
+        for one, offered in found.values():
+            await one.request(1)
+            ended = await peer(replying).say(control=end(offered), message_id=one.new_id())
+            assert isinstance(ended.envelope.control, answered), ended
+    for number in (0, 1, 7):
+        stranger = identifier_of(number, uuid.uuid4().int)
+        answer = await peer(replying).say(control=end(stranger), message_id="urn:test:1")
+        assert answer.fault == "UnknownSequence"
 
 
 # --- the admin listener -----------------------------------------------------------------------------------------------

@@ -263,7 +263,7 @@ class Neighbours:
     def _goes_on(self, exchange: Exchange, envelope: Envelope) -> bool:
         """Whether an envelope is another worker's, which gets it then."""
         named = owner_of(envelope, self._count)
-        if named.worker is not None:
+        if named.worker is not None and not named.identifiers:
             if self._is_here(named.worker) or (named.is_replaceable and self._is_away(named.worker)):
                 return False
             self._pass_on(exchange, named.worker % self._count)
@@ -280,14 +280,13 @@ class Neighbours:
         return self._worker.is_gateway
 
     async def _look_for(self, exchange: Exchange, named: Named) -> None:
-        """Find the worker that knows a Sequence with an Identifier that the peer created; without one, keep it here."""
+        """Find the worker that knows a Sequence with an Identifier that the peer may have created; without one, keep it
+        here, or let the likely owner refuse it."""
         is_sure = True
         for identifier in named.identifiers:
             owner = self._known.get(identifier)
             if owner is None:
-                others = [number for number in range(self._count) if number != self._number]
-                answers = await asyncio.gather(*(self._ask(number, identifier) for number in others))
-                owner, is_certain = found_in(dict(zip(others, answers, strict=True)))
+                owner, is_certain = await self._find(identifier, named.worker)
                 is_sure = is_sure and is_certain
             if owner is not None:
                 self._remember(identifier, owner)
@@ -295,8 +294,22 @@ class Neighbours:
                 return
         if not is_sure:
             put_off(exchange, self._place.placements.now)
+        elif named.worker is not None and not self._is_here(named.worker):
+            self._pass_on(exchange, named.worker % self._count)
         elif not self._is_not_for_gateway(exchange):
             self._keep(exchange)
+
+    async def _find(self, identifier: str, likely: int | None) -> tuple[int | None, bool]:
+        """Ask the other workers for a Sequence, a likely owner before the rest; return as :func:`found_in`."""
+        others = {number for number in range(self._count) if number != self._number}
+        first = {likely % self._count} & others if likely is not None else set[int]()
+        answers: dict[int, bool | None] = {}
+        for several in (sorted(first), sorted(others - first)):
+            found = await asyncio.gather(*(self._ask(number, identifier) for number in several))
+            answers |= dict(zip(several, found, strict=True))
+            if True in found:
+                break
+        return found_in(answers)
 
     async def _ask(self, number: int, identifier: str) -> bool | None:
         """Whether a worker knows a Sequence; None if it does not say."""

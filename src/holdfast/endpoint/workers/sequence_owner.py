@@ -80,9 +80,10 @@ class Named(msgspec.Struct, frozen=True):
     """The owner of an envelope.
 
     Args:
-        worker: The number of its owner; None: the worker that received it.
-        identifiers: Sequences of the envelope with Identifiers that the peer created: a worker that knows one is its
-            owner.
+        worker: The number of its owner, or with ``identifiers`` of the one to ask first; None: the worker that received
+            it.
+        identifiers: Sequences of the envelope with Identifiers that the peer may have created: a worker that knows one
+            is its owner. The peer may be a server with workers, so a number in one may be that of a worker there.
         is_replaceable: Whether another worker may answer it while its owner does not run.
     """
 
@@ -96,7 +97,7 @@ class Named(msgspec.Struct, frozen=True):
         Args:
             knows: Whether this worker knows a Sequence.
         """
-        return self.worker is None and bool(self.identifiers) and not any(map(knows, self.identifiers))
+        return bool(self.identifiers) and not any(map(knows, self.identifiers))
 
 
 def found_in(answers: Mapping[int, bool | None]) -> tuple[int | None, bool]:
@@ -132,7 +133,7 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         return Named(worker, is_replaceable=control.offer is None)
     # A source names Sequences that were created here. A destination names Sequences with Identifiers that its server
     # made: a number in one is that of a worker there. Before CreateSequence existed (2003/03), each source made its
-    # Identifiers.
+    # Identifiers. Either end may close or terminate a Sequence.
     ours: list[str] = []
     theirs: list[str] = []
     if isinstance(control, CloseSequence | TerminateSequence):
@@ -144,11 +145,8 @@ def owner_of(envelope: Envelope, count: int) -> Named:
     ours += [one.identifier for one in envelope.ack_requested]
     acknowledged = ours if envelope.rm is not None and not envelope.rm.can.creates else theirs
     acknowledged += [one.identifier for one in envelope.acknowledgements]
-    for identifier in (*ours, envelope.relates_to or ""):
-        worker = worker_of(identifier)
-        if worker is not None:
-            return Named(worker)
-    return Named(None, (*ours, *theirs))
+    numbers = map(worker_of, (*ours, envelope.relates_to or ""))
+    return Named(next((one for one in numbers if one is not None), None), (*ours, *theirs))
 
 
 def _worker_of_poller(address: str, count: int) -> int:
