@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import httpx
 from waiting import until
 
 import holdfast
@@ -9,6 +12,8 @@ from holdfast import Destination
 from holdfast.broker.config import ForwarderConfig
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
+from holdfast.store.rocksdb import keeper
+from holdfast.store.rocksdb.reserve import Reserve
 from holdfast.testing.ports import free_ports
 
 ACTION = "urn:test:submit"
@@ -40,3 +45,25 @@ async def test_what_is_stored_is_sent_on_and_nothing_new_is_taken_until_there_is
         store.trouble = ""
         await late.acknowledged(60)
         await until(lambda: got == [*bodies, b"<late/>"])
+
+
+async def test_an_idle_broker_is_not_ready_while_another_program_fills_its_disk(run_broker, monkeypatch):
+    free = 1 << 50
+    monkeypatch.setattr(Reserve, "free", lambda self: free)
+    monkeypatch.setattr(keeper, "LOOK_AGAIN_SECONDS", 0.05)
+    broker = await run_broker()
+    async with httpx.AsyncClient() as client:
+
+        async def ready() -> httpx.Response:
+            return await client.get(f"{broker.service.admin_url}/readyz")
+
+        assert (await ready()).status_code == 200
+        free = 0
+        async with asyncio.timeout(240):
+            while (answer := await ready()).status_code == 200:
+                await asyncio.sleep(0.02)
+        assert answer.status_code == 503 and "nearly full" in answer.json()["error"]
+        free = 1 << 50
+        async with asyncio.timeout(240):
+            while (await ready()).status_code == 503:
+                await asyncio.sleep(0.02)

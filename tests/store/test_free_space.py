@@ -128,6 +128,23 @@ def test_a_content_without_room_is_trouble_without_any_commit(small, tmp_path, m
     store.close()
 
 
+def test_an_idle_store_that_is_asked_notices_that_the_disk_was_filled(small, tmp_path, monkeypatch):
+    free = PLENTY
+    monkeypatch.setattr(Reserve, "free", lambda self: free)
+    store = RocksDBStore(tmp_path / "store")
+    store.look()
+    assert store._keeper._thread is None, "it needs no thread"
+    free = 0
+    store.look()
+    wait_for(lambda: "nearly full" in store.trouble)
+    free = PLENTY
+    wait_for(lambda: not store.trouble)
+    store.close()
+    free = 0
+    store.look()
+    assert not store.trouble
+
+
 def test_commits_see_that_space_is_short_while_the_keeper_is_busy(small, tmp_path, monkeypatch):
     monkeypatch.setattr(Keeper, "wake", lambda self: None)
     free = PLENTY

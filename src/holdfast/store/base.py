@@ -74,6 +74,13 @@ class Store(Protocol):
         """Return the same records, each as ``store.records.encode_record`` wrote it."""
         ...
 
+    def look(self) -> None:
+        """Look for trouble that comes without a write, as when another program fills the disk. ``trouble`` has it soon.
+
+        Any thread may call it, also after the close.
+        """
+        ...
+
     def forget_went_back(self) -> None:
         """Clear the went-back mark: the operator confirmed the restore, and its consequences are durable."""
         ...
@@ -97,6 +104,9 @@ class Reads:
     @property
     def create_content(self) -> Callable[[], ContentWriter]:
         return self.contents.create
+
+    def look(self) -> None:
+        """See :meth:`Store.look`."""
 
     def forget_went_back(self) -> None:
         """See :meth:`Store.forget_went_back`."""

@@ -31,6 +31,7 @@ class StoreWatch:
         self._told = ""
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Future[None] | None = None
         self._look()
 
     def problem(self) -> StoreFailed | None:
@@ -53,6 +54,9 @@ class StoreWatch:
         elif self._told and not kind:
             log.warning("store.available", after=self._told)
         self._told = kind
+        # A disk that hangs holds one thread, and not the loop.
+        if self._looking is None or self._looking.done():
+            self._looking = self._loop.run_in_executor(None, self._store.look)
         self._next = self._loop.call_later(_WATCH_SECONDS, self._look)
 
     def stop(self) -> None:

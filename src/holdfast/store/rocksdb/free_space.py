@@ -103,6 +103,13 @@ class FreeSpace:
         """Whether the store must accept nothing new, because space is short or the reserve is in use."""
         return self.is_short or self._reserve.is_in_use
 
+    def has_shrunk(self) -> bool:
+        """Whether space is short now, although the last look found enough. That costs one system call."""
+        try:
+            return not self.is_low and self._reserve.free() < self.needed
+        except OSError:
+            return False
+
     def look_if_near(self) -> None:
         """Look, unless so much is free that it cannot be short soon. That costs one system call."""
         try:

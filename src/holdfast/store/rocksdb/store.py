@@ -432,6 +432,11 @@ class RocksDBStore(Reads):
             keeper.wake()  # it looks until the trouble is over
         return space.needed
 
+    def look(self) -> None:
+        """See :meth:`Store.look`."""
+        if self._space is not None and self._keeper is not None and self._space.has_shrunk():
+            self._keeper.wake()  # not here: the engine may be closed meanwhile
+
     def _be_in_trouble(self, why: str) -> None:
         self.trouble = why
 
