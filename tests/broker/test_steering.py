@@ -62,15 +62,15 @@ async def test_an_operator_sees_that_a_destination_is_away_and_what_waits_for_it
 
     async def row() -> dict[str, Any]:
         found = (await admin.ask("/forwarders/next"))[1]["forwarders"]
-        return next(one for one in found if one["lag"])
+        return next(one for one in found if one["waiting"])
 
     shown = await row()
     while not shown["circuit"]["failures"]:
         shown = await row()
-    assert (shown["lag"], shown["name"]) == (3, "next")
+    assert (shown["waiting"], shown["name"]) == (3, "next")
     assert "refused" in shown["circuit"]["reason"].lower() or shown["circuit"]["reason"]
     _, metrics = await admin.ask("/metrics")
-    assert b'holdfast_forwarder_lag_records{forwarder="next"} 3.0' in metrics
+    assert b'holdfast_forwarder_waiting_records{forwarder="next"} 3.0' in metrics
     assert b'holdfast_forwarder_failures{forwarder="next"}' in metrics
     assert b'holdfast_forwarder_circuit_open{forwarder="next"}' in metrics
 

@@ -301,18 +301,18 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
         assert run(noun, *place_, "--all").out.count("outbound/forwarder/next/") == 4
         assert run(noun, *place_, "--json").out.count('"outbound/forwarder/next/') == 4
     listed = json.loads(run("forwarders", "next", *admin, "--json").out)["forwarders"]
-    assert sum(one["lag"] for one in listed) == 3
+    assert sum(one["waiting"] for one in listed) == 3
     assert run("forwarders", "resume", "next", *admin).out == "next is resumed.\n"
     assert run("forwarders", "suspend", "nobody", *admin).code == 1
 
-    def lag() -> int:
-        return sum(one["lag"] for one in json.loads(run("forwarders", *admin, "--json").out)["forwarders"])
+    def waiting() -> int:
+        return sum(one["waiting"] for one in json.loads(run("forwarders", *admin, "--json").out)["forwarders"])
 
     for _ in range(600):
-        if not lag():
+        if not waiting():
             break
         asyncio.run(asyncio.sleep(0.1))
-    assert lag() == 0
+    assert waiting() == 0
     result = run("forwarders", "replay", "next", *admin, "--to", "earliest")
     assert (result.code, "next would send 3 messages again. Nothing has" in result.err) == (1, True), result.err
     answer = json.loads(run("forwarders", "replay", "next", *admin, "--to", "earliest", "--yes", "--json").out)
@@ -361,14 +361,14 @@ def test_the_list_of_forwarders_says_what_the_destination_refuses(
     [
         ({}, "sending"),
         ({"last_answer": "fault Receiver: no"}, "sending, last response: fault Receiver: no"),
-        ({"last_answer": "fault Receiver: no", "lag": 0}, "sending"),
+        ({"last_answer": "fault Receiver: no", "waiting": 0}, "sending"),
         ({"last_answer": "fault Receiver: no", "refused": "no"}, "the destination grants no Sequence: no"),
         ({"last_answer": "no", "state": "stopped", "stopped": "Expires"}, "stopped: Expires"),
     ],
 )
 def test_a_forwarders_state_says_what_is_wrong_with_the_last_answer(fields: dict[str, Any], state: str) -> None:
     shown = {"name": "next", "queue": "q", "partition": 0, "to": "http://h/", "state": "sending", "suspended": None}
-    shown |= {"stopped": "", "lag": 1, "flight": None, "sequence": None, "refused": None}
+    shown |= {"stopped": "", "waiting": 1, "flight": None, "sequence": None, "refused": None}
     assert forwarder_row({**shown, **fields}, 0.0)[4] == state
 
 

@@ -125,7 +125,7 @@ async def test_forwarders_are_counted_by_name_and_nobody_elses_address_is_a_labe
         while not after.get("holdfast_retransmissions_total{forwarder=next}"):
             await asyncio.sleep(0.05)
             after = await scrape(service.admin_url)
-    assert after["holdfast_forwarder_lag_records{forwarder=next}"] == 4
+    assert after["holdfast_forwarder_waiting_records{forwarder=next}"] == 4
     assert after["holdfast_forwarder_partitions{forwarder=next,state=suspended}"] == 1
     assert after["holdfast_forwarder_partitions{forwarder=next,state=sending}"] == 1
     assert after["holdfast_forwarder_in_flight{forwarder=next}"] == 0

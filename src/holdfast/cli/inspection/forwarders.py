@@ -26,7 +26,7 @@ from holdfast.exceptions import counted
 if TYPE_CHECKING:
     from holdfast.client.admin_client import AdminClient
 
-COLUMNS = ("forwarder", "queue", "partition", "to", "state", "lag", "under way", "sequence")
+COLUMNS = ("forwarder", "queue", "partition", "to", "state", "waiting", "under way", "sequence")
 
 
 @click.group(cls=Noun)
@@ -54,10 +54,11 @@ def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> No
     holdfast forwarders show --admin http://127.0.0.1:8081
     holdfast forwarders show --admin http://127.0.0.1:8081 partner --json
 
-    `lag` is the number of unacknowledged messages, `under way` how many of them were sent and how many may be in
-    flight. If the destination refuses a message, `state` names the first such message; --json lists up to ten, each
-    with its Sequence. Otherwise, `state` shows what was wrong with the last response. Partitions of a forwarder with a
-    lag of 0 are combined in one row.
+    `waiting` is the number of messages that the destination has not acknowledged, `under way` how many of them were
+    sent and how many may be in flight. The `lag` in `holdfast queues` counts from the first of them, also those that
+    were acknowledged after it. If the destination refuses a message, `state` names the first such message; --json lists
+    up to ten, each with its Sequence. Otherwise, `state` shows what was wrong with the last response. Partitions where
+    nothing waits are combined in one row.
     """
     found = (
         admin.all_of("forwarders", "forwarders")
@@ -71,24 +72,24 @@ def show(name: str | None, every: bool, admin: AdminClient, as_json: bool) -> No
         rows = [_row(one, now) for one in sorted(found, key=_place)]
         if not every:
             rows = folded(rows, _idle, _one_row)
-        print_table(COLUMNS, rows, right=("partition", "lag", "under way"))
+        print_table(COLUMNS, rows, right=("partition", "waiting", "under way"))
     else:
         click.echo(f"{admin.place} has no forwarders.")
 
 
 def _place(one: dict[str, Any]) -> tuple[str, str, bool, int]:
     """Return the sort key of a partition: idle partitions follow the active ones of their forwarder."""
-    return one["name"], one["queue"], not one["lag"], one["partition"]
+    return one["name"], one["queue"], not one["waiting"], one["partition"]
 
 
 def _idle(row: list[str]) -> tuple[str, ...] | None:
-    name, queue, _partition, to, state, lag, _under_way, _sequence = row
-    return (name, queue, to, state) if lag == "0" else None
+    name, queue, _partition, to, state, waiting, _under_way, _sequence = row
+    return (name, queue, to, state) if waiting == "0" else None
 
 
 def _one_row(idle: list[list[str]]) -> list[str]:
-    name, queue, _partition, to, state, lag, _under_way, _sequence = idle[0]
-    return [name, queue, f"{len(idle):,} idle", to, state, lag, "", ""]
+    name, queue, _partition, to, state, waiting, _under_way, _sequence = idle[0]
+    return [name, queue, f"{len(idle):,} idle", to, state, waiting, "", ""]
 
 
 def _row(one: dict[str, Any], now: float) -> list[str]:
@@ -108,7 +109,7 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
             left = age_text(max(0.0, first["final_at"] - now))
             state += f" (given up after {first['final_times']} times, in {left} at the earliest)"
         why = f"{first['code']}: {first['reason']} ({first['action'] or 'no action'})"
-    elif state == "sending" and one["lag"] and one.get("last_answer"):
+    elif state == "sending" and one["waiting"] and one.get("last_answer"):
         state, why = "sending, last response", one["last_answer"]
     return [
         one["name"],
@@ -116,7 +117,7 @@ def _row(one: dict[str, Any], now: float) -> list[str]:
         str(one["partition"]),
         one["to"] or "",
         state + (f": {why}" if why else ""),
-        f"{one['lag']:,}",
+        f"{one['waiting']:,}",
         f"{flight['in_flight']:,}/{flight['window']:,}" if flight else "",
         one["sequence"] or "",
     ]
@@ -201,8 +202,8 @@ def delete(name: str, yes: bool, admin: AdminClient, as_json: bool) -> None:
     receive a fault, unless another forwarder still has to send those requests.
     """
     path = f"forwarders/{quoted(name)}"
-    lag = sum(one["lag"] for one in admin.ask(path).get("forwarders", []))
-    confirm(f"{name} would be deleted, and would not send its {counted(lag, 'unacknowledged message')}.", yes)
+    waiting = sum(one["waiting"] for one in admin.ask(path).get("forwarders", []))
+    confirm(f"{name} would be deleted, and would not send its {counted(waiting, 'unacknowledged message')}.", yes)
     answer = admin.ask(path, "DELETE")
     waiting = int(answer["waiting"])
     tell(answer, f"{name} is deleted; {counted(waiting, 'message was', 'messages were')} not acknowledged.", as_json)

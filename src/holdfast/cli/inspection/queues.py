@@ -55,10 +55,11 @@ def show(store: str | None, name: str | None, every: bool, admin: str | None, as
     holdfast queues show inbox
     holdfast queues show --admin http://127.0.0.1:8081 orders --json
 
-    `lag` is the number of records that a cursor has not passed, `age` how long the oldest of them has waited, and
-    `idle` how long ago the cursor moved. Only a running server knows what a queue `keeps` and how many records arrive
-    per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row. The details of one queue
-    list the partitions with records. --all shows every cursor and partition.
+    `lag` is the number of records from the cursor to the newest one, `age` how long the oldest of them has waited, and
+    `idle` how long ago the cursor moved. The cursor of a forwarder stays at its first unacknowledged message, so `lag`
+    may be larger than `waiting` in `holdfast forwarders`. Only a running server knows what a queue `keeps` and how many
+    records arrive per second (`in/s`). The cursors of a forwarder with a lag of 0 are combined in one row. The details
+    of one queue list the partitions with records. --all shows every cursor and partition.
     """
     QUEUES.show(store, name, admin, as_json=as_json, every=every)
 

@@ -131,7 +131,9 @@ class DestinationCollector(Collector):
         """Yield metrics of forwarders only: the configuration names them, while a client chooses another outbox's
         address."""
         lag = GaugeMetricFamily(
-            "holdfast_forwarder_lag_records", "Records that a forwarder has yet to deliver.", labels=["forwarder"]
+            "holdfast_forwarder_waiting_records",
+            "Records that the destination has not acknowledged.",
+            labels=["forwarder"],
         )
         flight = GaugeMetricFamily(
             "holdfast_forwarder_in_flight", "Messages in flight: sent and not acknowledged.", labels=["forwarder"]

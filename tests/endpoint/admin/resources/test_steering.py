@@ -330,7 +330,7 @@ async def test_the_last_answer_to_a_forwarder_is_shown_while_something_is_wrong_
         async with asyncio.timeout(60):
             while True:
                 _, answer = await admin.ask("/forwarders")
-                found = [one["last_answer"] for one in answer["forwarders"] if one["lag"] or not text]
+                found = [one["last_answer"] for one in answer["forwarders"] if one["waiting"] or not text]
                 if all(text in (one or "") if text else one is None for one in found):
                     return
                 await asyncio.sleep(0.05)
@@ -360,7 +360,7 @@ async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any
     ] * 2
     await admin.send(6)
     _, answer = await admin.ask("/forwarders")
-    assert sum(one["lag"] for one in answer["forwarders"]) == 6
+    assert sum(one["waiting"] for one in answer["forwarders"]) == 6
     assert last.running.accepted == 0
     assert (await admin.ask("/forwarders/next/resume", "POST"))[0] == 200
     await until(lambda: last.running.accepted == 6)
@@ -369,7 +369,7 @@ async def test_a_forwarder_is_held_back_in_all_partitions_and_goes_on(serve: Any
         lambda: all(one.records.is_empty for one in admin.app.running.engine.protocol.outbound.outboxes.values())
     )
     _, answer = await admin.ask("/forwarders/next")
-    assert [one["lag"] for one in answer["forwarders"]] == [0, 0]
+    assert [one["waiting"] for one in answer["forwarders"]] == [0, 0]
 
 
 async def test_a_forwarder_sends_again_what_it_is_put_back_to_in_another_sequence(serve: Any, session: Any) -> None:

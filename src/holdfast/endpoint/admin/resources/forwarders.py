@@ -68,7 +68,7 @@ def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | Non
         "refusals": [describe_refusal(outbox, *one) for one in islice(outbox.refused_now(), MOST_REFUSALS)],
         "first": outbox.records.first,
         "end": outbox.records.durable_end,
-        "lag": outbox.records.waiting,
+        "waiting": outbox.records.waiting,
         "sequence": source.identifier if source is not None else None,
         "flight": describe_flight(outbox, now),
         "circuit": circuit,

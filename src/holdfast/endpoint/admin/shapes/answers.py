@@ -376,7 +376,7 @@ class ForwarderShown(Shape):
     refusals: list[RefusalShown]
     first: int
     end: int
-    lag: int
+    waiting: int
     sequence: str | None
     flight: Flight | None = None
     circuit: CircuitShown | None = None
