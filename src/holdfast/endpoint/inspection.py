@@ -26,7 +26,8 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
 
     Returns:
         ``identifier, role, state, versions, ranges, gaps`` (ranges as text), ``count, highest, waiting, age``
-        (seconds), ``last_fault``, and the fields of its role. ``awaiting``: numbers without their reply.
+        (seconds), ``last_fault``, and the fields of its role. ``awaiting``: numbers without their reply. ``ending``:
+        whether it ends once every transmitted message is acknowledged.
     """
     rm, addressing, soap = state["versions"]
     shown: dict[str, Any] = {
@@ -55,6 +56,8 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
         ranges = AcknowledgementRanges.from_state(state["acknowledged"])
         upper = ranges.highest
         shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": ""}
+        # An operator's wish to close it lowers the limit to what may have left: `Steering.end_outbound`.
+        shown["ending"] = state["state"] == SourceState.CREATED.value and state["limit"] <= state["mark"]
     return shown | _describe_ranges(ranges, upper)
 
 

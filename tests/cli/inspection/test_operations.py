@@ -273,6 +273,25 @@ def test_a_place_in_many_partitions_is_told_by_number_and_in_short() -> None:
     assert (places_text({"3": 7}), places_text({})) == ("7 of partition 3", "nowhere")
 
 
+def close_while_suspended(run: Any, admin: tuple[str, ...]) -> None:
+    """A suspended forwarder's Sequence does not close before it resumes: the answer and the listing say so."""
+
+    def source() -> Any:
+        return next(
+            one for one in json.loads(run("sequences", *admin, "--json").out)["sequences"] if one.get("start") == 0
+        )
+
+    run("forwarders", "suspend", "next", *admin, "--reason", "moving")
+    name = source()["identifier"]
+    assert not source()["ending"]
+    told = f"{name} closes once its sent messages are acknowledged. It waits: held back: moving.\n"
+    assert run("sequences", "close", name, *admin, "--yes").out == told
+    assert (source()["identifier"], source()["state"], source()["ending"]) == (name, "created", True)
+    (line,) = [one for one in run("sequences", *admin).out.splitlines() if name in one]
+    assert "created, ending, held back: moving" in line
+    run("forwarders", "resume", "next", *admin)
+
+
 def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: Any, start: Any) -> None:
     other = start("receive", "--port", "0", "--store", ":memory:")
     url = other.url()
@@ -313,6 +332,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
             break
         asyncio.run(asyncio.sleep(0.1))
     assert waiting() == 0
+    close_while_suspended(run, admin)
     result = run("forwarders", "replay", "next", *admin, "--to", "earliest")
     assert (result.code, "next would send 3 messages again. Nothing has" in result.err) == (1, True), result.err
     answer = json.loads(run("forwarders", "replay", "next", *admin, "--to", "earliest", "--yes", "--json").out)

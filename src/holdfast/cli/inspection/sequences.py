@@ -3,6 +3,7 @@ suspend, resume or end them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,10 +58,25 @@ def show(store: str | None, identifier: str | None, admin: str | None, as_json: 
     SEQUENCES.show(store, identifier, admin, as_json=as_json)
 
 
-def _steer(admin: AdminClient, identifier: str, how: str, done: str, as_json: bool, reason: str | None = None) -> None:
+def _steer(
+    admin: AdminClient,
+    identifier: str,
+    how: str,
+    done: str | Callable[[dict[str, Any]], str],
+    as_json: bool,
+    reason: str | None = None,
+) -> None:
     one = _find(admin, identifier)
     answer = admin.steer(f"sequences/{quoted(one['identifier'])}/{how}", reason=reason)
-    tell(answer, f"{one['identifier']} {done}", as_json)
+    tell(answer, f"{one['identifier']} {done if isinstance(done, str) else done(answer)}", as_json)
+
+
+def _closed(answer: dict[str, Any]) -> str:
+    """Return what the request to close it has done: an outbound Sequence closes later."""
+    if answer["role"] != "source":
+        return "is closed."
+    ends = "closes once its sent messages are acknowledged."
+    return f"{ends} It waits: {answer['suspended']}." if answer["suspended"] else ends
 
 
 def _find(admin: AdminClient, beginning: str) -> dict[str, Any]:
@@ -111,11 +127,12 @@ def close(identifier: str, yes: bool, admin: AdminClient, as_json: bool) -> None
     holdfast sequences close --admin http://127.0.0.1:8081 urn:uuid:2f0c...
     holdfast sequences close --admin http://127.0.0.1:8081 2f0c --yes --json
 
-    The unsent messages of an outbound Sequence go out in a new one.
+    The unsent messages of an outbound Sequence go out in a new one. A suspended outbound Sequence sends nothing, so it
+    closes only after you resume it.
     """
     _find(admin, identifier)
     confirm("A closed Sequence cannot be opened again.", yes)
-    _steer(admin, identifier, "close", "is closed.", as_json)
+    _steer(admin, identifier, "close", _closed, as_json)
 
 
 @sequences.command(short_help="Terminate a Sequence at once.")
@@ -148,7 +165,7 @@ def _ask_one(admin: AdminClient, one: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(one: dict[str, Any]) -> list[list[str]]:
-    state = one["state"] + (f", {one['suspended']}" if one.get("suspended") else "")
+    state = ", ".join(text for text in (one["state"], "ending" * bool(one.get("ending")), one.get("suspended")) if text)
     name = one["identifier"] or f"(none yet: {one['key']!r})"
     numbers = [f"{one['count']:,}", one["ranges"], one["gaps"], f"{one['waiting']:,}"]
     return [[name, one["role"], state, *numbers, age_text(one.get("age"))]]

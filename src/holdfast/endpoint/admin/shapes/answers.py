@@ -55,7 +55,8 @@ class SequenceShown(Shape):
     """One Sequence.
 
     ``waiting``: for a destination, the messages held until the lower numbers arrive; for a source, the messages that
-    are not acknowledged.
+    are not acknowledged. ``ending``: whether an outbound Sequence is to close, or has few numbers left, and ends once
+    its transmitted messages are acknowledged; while it is suspended, it waits.
     """
 
     identifier: str
@@ -80,6 +81,7 @@ class SequenceShown(Shape):
     key: str | None = None
     to: str | None = None
     start: int | None = None
+    ending: bool | None = None
     flight: Flight | None = None
 
 
