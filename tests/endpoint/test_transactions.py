@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -367,6 +368,53 @@ async def test_the_transaction_may_be_that_of_a_connection_of_the_driver(shop, l
         )
         pooled.close()
     assert shop.effects == Counter("a")
+
+
+def grants_in(page: str, user: str) -> list[str]:
+    """The grants that a page of the documentation names, to ``user``."""
+    content = (HERE.parents[1] / "docs" / page).read_text()
+    found = re.findall(r"^ *(GRANT .* )TO (?:shop|holdfast);$", content, re.MULTILINE)
+    return [f"{grant}TO {user}" for grant in found if "holdfast.*" not in grant]
+
+
+@pytest.mark.parametrize("through", ["SQLAlchemy", "the driver"])
+async def test_the_rights_that_the_page_names_are_enough_to_enqueue_a_message(servers, landed, through):
+    server = servers("postgresql")
+    url, got = landed
+    store, role = server.new_url(), f"shop{server.spaces}"
+    server.sql(f"CREATE ROLE {role} LOGIN")
+    async with Source(url, store, policy=QUICK) as source:
+        grants = grants_in("how-to/effects-exactly-once.md", role)
+        assert grants
+        for grant in grants:
+            server.sql(grant)
+        engine = create_engine(read_address(store.replace("tester", role)).url)
+        with contextlib.closing(engine.raw_connection()) as pooled, engine.begin() as connection:
+            driver = pooled.driver_connection
+            source.send(body("a"), action=NOTE, connection=connection if through == "SQLAlchemy" else driver)
+            driver.commit()
+        await until(lambda: got == ["a"])
+        engine.dispose()
+
+
+async def test_the_rights_that_the_page_names_are_enough_once_the_tables_exist(servers, landed):
+    server = servers("postgresql")
+    url, got = landed
+    store, role = server.new_url(), f"shop{server.spaces}"
+    server.sql(f"CREATE ROLE {role} LOGIN")
+    async with Source("http://127.0.0.1:9/", store):
+        pass
+    grants = grants_in("how-to/databases.md", role)
+    assert grants
+    for grant in grants:
+        server.sql(grant)
+    async with Source(url, store.replace("tester", role), policy=QUICK) as source:
+        await (await source.send(body("a"), action=NOTE)).acknowledged(60)
+        engine = create_engine(read_address(store.replace("tester", role)).url)
+        with engine.begin() as connection:
+            source.send(body("b"), action=NOTE, connection=connection)
+        engine.dispose()
+        await until(lambda: got == ["a", "b"])
 
 
 DJANGO = """

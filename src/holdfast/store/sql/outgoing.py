@@ -44,7 +44,8 @@ def put(connection: Connection | DBConnection, location: str, record: Record) ->
         raise _missing(address) from error
     if row is None:
         raise _missing(address)
-    _execute(connection, address, insert(schema.outgoing).values(space=row[0], data=encode_record(record)))
+    # Inline: without RETURNING, for which PostgreSQL demands SELECT too.
+    _execute(connection, address, insert(schema.outgoing).inline().values(space=row[0], data=encode_record(record)))
 
 
 def _check(connection: object) -> None:
