@@ -112,8 +112,8 @@ def show(store: str | None, letter: str | None, admin: str | None, as_json: bool
         click.echo(f"\n{name}:\n{shown(text, keep=LINES)}" if text else f"\n{name}: none")
 
 
-def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: bool) -> tuple[int, int]:
-    """Retry or discard dead letters once that is confirmed; return how many, and how many remain."""
+def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: bool) -> tuple[int, int | None]:
+    """Retry or discard dead letters once that is confirmed; return how many, and how many remain, if that is known."""
     if every and names:
         raise click.UsageError("--all means every dead letter: omit the numbers, or omit --all.")
     if not (every or names):
@@ -125,12 +125,12 @@ def _change(client: AdminClient, how: str, names: list[str], every: bool, yes: b
         client.ask(f"dead-letters/{letter}")  # if one does not exist, nothing changes
     if how == "discard":
         confirm("Discarding deletes the dead letters permanently.", yes)
-    done, count = 0, 0
+    done, count = 0, None
     try:
         for letter in letters:
             answer = client.ask(f"dead-letters/{letter}/{how}", "POST")
             done += int(answer["retried" if how == "retry" else "discarded"])
-            count = int(answer["count"])
+            count = answer["count"]
     except HoldfastError as error:
         if done:
             error.message += f"; done for {done} of {len(letters)} dead letters"
@@ -189,14 +189,15 @@ def discard(
     """
     client, names = _client_and_letters(store, letters, admin)
     done, count = _change(client, "discard", names, every, yes)
-    _tell("discarded", done, count, f"{_letters(done)} discarded; {count:,} left.", as_json)
+    left = "" if count is None else f"; {count:,} left"
+    _tell("discarded", done, count, f"{_letters(done)} discarded{left}.", as_json)
 
 
 def _letters(count: int) -> str:
     return counted(count, "dead letter is", "dead letters are")
 
 
-def _tell(name: str, done: int, count: int, text: str, as_json: bool) -> None:
+def _tell(name: str, done: int, count: int | None, text: str, as_json: bool) -> None:
     click.echo(json.dumps({name: done, "count": count}) if as_json else text)
 
 

@@ -127,7 +127,7 @@ def discard(store: str | None, message: str | None, yes: bool, admin: str | None
         )
         raise ConfigurationError(f"the message {name} is not discarded yet\n  {means}", remedy="To confirm, add --yes.")
     answer = client.ask(f"outbox/{quoted(name)}/discard", "POST")
-    in_doubt, count = int(answer["in_doubt"]), int(answer["count"])
+    in_doubt, count = int(answer["in_doubt"]), answer["count"]
     if as_json:
         click.echo(json.dumps({"discarded": 1, "in_doubt": in_doubt, "count": count}))
     else:
@@ -164,7 +164,7 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
     """
     client, _ = admin_and_rest((store,), admin)
     answer = client.ask("outbox/retry" + (f"?key={quoted(sequence_key)}" if sequence_key is not None else ""), "POST")
-    done, count = int(answer["retried"]), int(answer["count"])
+    done, count = int(answer["retried"]), answer["count"]
     if as_json:
         click.echo(json.dumps({"retried": done, "count": count}))
     else:
@@ -173,7 +173,8 @@ def retry(store: str | None, sequence_key: str | None, admin: str | None, as_jso
         wait = "waits" if count == 1 else "wait"
         more = " and are sent now, without waiting for their next attempt" if client.is_running and not done else ""
         more = more.replace("are sent", "is sent").replace("their", "its") if count == 1 else more
-        click.echo(f"{done:,} stopped {keys} {when}; {counted(count, 'message')} {wait}{more if count else ''}.")
+        waiting = "" if count is None else f"; {counted(count, 'message')} {wait}{more if count else ''}"
+        click.echo(f"{done:,} stopped {keys} {when}{waiting}.")
 
 
 def _one_message(store: str | None, message: str | None, admin: str | None) -> tuple[AdminClient, str]:

@@ -343,7 +343,7 @@ async def test_dead_letters_of_both_have_numbers_of_their_own(crew: Crew, peer: 
         assert ([one["letter"] for one in page["dead_letters"]], page["count"]) == (there, 5)
     for letter in letters:
         assert (await clients[0].ask(f"/dead-letters/{letter}"))[1]["letter"] == letter
-    assert (await clients[0].ask(f"/dead-letters/{letters[3]}/discard", "POST"))[1]["discarded"] == 1
+    assert (await clients[0].ask(f"/dead-letters/{letters[3]}/discard", "POST"))[1] == {"discarded": 1, "count": 4}
     assert [client.app.running.dead_letters.count for client in clients] == [2, 2]
     status, told = await clients[0].ask(f"/dead-letters/{letters[3]}")
     assert (status, told["error"]) == (404, f"the dead letter {letters[3]} does not exist")
@@ -377,8 +377,11 @@ async def test_each_outbox_has_a_key_of_its_own_which_all_requests_take(crew: Cr
     for message in waiting:
         assert message["message"] == f"{message['key']}/{message['offset']}"
         for client in clients:
-            assert (await client.ask(f"/outbox/retry?key={quote(message['key'], safe='')}", "POST"))[0] == 200
+            status, told = await client.ask(f"/outbox/retry?key={quote(message['key'], safe='')}", "POST")
+            assert (status, told["count"]) == (200, COUNT), "the other worker's message waits too"
     assert (await clients[0].ask("/outbox/retry?key=2:forwarder/next/0", "POST"))[0] == 404
+    status, told = await clients[0].ask(f"/outbox/{quote(waiting[0]['message'], safe='')}/discard", "POST")
+    assert (status, told["count"]) == (200, COUNT - 1)
 
 
 async def test_a_sink_is_at_one_of_them_whoever_is_asked(crew: Crew, peer: Any) -> None:

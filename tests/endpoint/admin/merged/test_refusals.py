@@ -151,6 +151,16 @@ async def test_a_change_that_some_workers_made_is_told_with_what_failed(
         assert ("done" in refused.value.message) == bool(told)
 
 
+@pytest.mark.parametrize("path", ["dead-letters/{letter}/discard", "dead-letters/{letter}/retry"])
+async def test_a_change_at_one_worker_counts_what_is_left_at_all(
+    workers: Workers, joined: JoinedAdmin, path: str
+) -> None:
+    workers.answers = [(200, {"retried": 1, "discarded": 1, "count": 2})] * COUNT
+    assert (await ask(joined, "POST", path, letter="7"))["count"] == 2 * COUNT
+    workers.answers[1] = None
+    assert (await ask(joined, "POST", path, letter="7"))["count"] is None, "the letter is discarded all the same"
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "forwarders"), ("POST", "queues/{name}/purge")])
 async def test_a_request_that_only_reads_tells_of_no_change(
     workers: Workers, joined: JoinedAdmin, method: str, path: str

@@ -23,6 +23,7 @@ from holdfast.endpoint.admin.merged.next_positions import NextOfAll
 from holdfast.endpoint.admin.merged.stores import StoppedNeighbours
 from holdfast.endpoint.admin.numbering import LETTERS, Numbering
 from holdfast.endpoint.admin.routes import Joined, Refused, Route
+from holdfast.endpoint.admin.shapes.answers import Discarded, GivenUp, Retried
 from holdfast.endpoint.json_answers import json_answer
 from holdfast.endpoint.worker import worker_of
 from holdfast.endpoint.workers.frames.streams import MISDIRECTED
@@ -44,6 +45,8 @@ SOON: Final = 5.0
 """Seconds that a worker has to report its state: a restarted worker responds by then."""
 _COMMON: Final = (400, 404)
 """Statuses with which every worker would refuse the same request."""
+_LEAVING: Final = (Discarded, GivenUp, Retried)
+"""Answers that report what remains: at all workers, whichever of them made the change."""
 _NO_CONTACT: Final = "this node has no contact with {}: {}"
 _CUT_OFF: Final = (
     "most of the other nodes cannot reach this node at {}. Check url in [cluster], and the network between the nodes."
@@ -155,6 +158,8 @@ class JoinedAdmin:
         if route.joined is Joined.STREAM:
             return await self._stream(request)
         answer = await self._ways[route.joined](request)
+        if route.answer in _LEAVING:
+            answer |= {"count": await self._left(route)}
         if isinstance(answer, bytes):
             exchange.respond(200, answer, str(route.answer).encode())
         elif answer is None:
@@ -162,6 +167,16 @@ class JoinedAdmin:
         else:
             json_answer(exchange, 200, answer)
         return 200 if answer is not None else 204
+
+    async def _left(self, route: Route) -> int | None:
+        """Return what remains at all workers after a change at one or more of them; None if one does not answer."""
+        target = f"{route.path.partition('/')[0]}?limit=1"
+        asked = (self._fetch(worker, "GET", target, b"") for worker in range(self._count))
+        try:
+            left = self._joined(list(await asyncio.gather(*asked)))["count"]
+        except HoldfastError:
+            return None  # the change itself is made
+        return int(left)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 

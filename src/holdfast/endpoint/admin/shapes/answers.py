@@ -432,25 +432,25 @@ class WaitingList(Shape):
 
 
 class GivenUp(Shape):
-    """The result of discarding a message."""
+    """The result of discarding a message. ``count`` is the number that remains; None if a worker does not answer."""
 
     discarded: int
     in_doubt: int
-    count: int
+    count: int | None
 
 
 class Retried(Shape):
-    """The number of messages retried, and the number that remain."""
+    """The number of messages retried, and the number that remains; None if a worker does not answer."""
 
     retried: int
-    count: int
+    count: int | None
 
 
 class Discarded(Shape):
-    """The number of messages discarded, and the number that remain."""
+    """The number of messages discarded, and the number that remains; None if a worker does not answer."""
 
     discarded: int
-    count: int
+    count: int | None
 
 
 class LetterShown(Shape):
