@@ -177,10 +177,14 @@ def test_whatever_the_order_of_arrival_each_queue_has_its_messages_in_their_orde
     node.create()
     numbers = list(range(1, len(routes) + 1))
     random.shuffle(numbers)
+    effects: list[object] = []
     for count, number in enumerate(numbers):
         if count == crash_after:
+            effects += node.effects
             node = Node(node.store)
         node.come(number, Routed(tuple(sorted(routes[number - 1]))))
     assert node.content() == {
         name: [number for number, route in enumerate(routes, 1) if name in route] for name in QUEUES
     }
+    told = [one.count for one in effects + node.effects if isinstance(one, Delivered)]
+    assert (len(told), sum(told)) == (sum(map(len, routes)), sum(map(bool, routes))), "each message counts once"

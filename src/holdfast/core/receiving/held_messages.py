@@ -30,8 +30,9 @@ size."""
 LOOK_AGAIN = 1.0
 """Seconds until this class retries a release for which the store had no room."""
 
-Delivery = tuple[Queue, int, int, Record | None]
-"""Queue, partition and offset of a record in the open batch; without a record, it must be read from the store."""
+Delivery = tuple[Queue, int, int, Record | None, bool]
+"""Queue, partition and offset of a record in the open batch; without a record, it must be read from the store.
+The last part: whether the queue is the first one of the message, so that the message counts once."""
 
 
 def size_of(message: Envelope) -> int:
@@ -160,7 +161,8 @@ class HeldMessages:
             if not queues:
                 self._queue.records.drop_held(identifier, [number])
             deliveries += [
-                (queue, partition, queue.records.release(partition, identifier, number, now), None) for queue in queues
+                (queue, partition, queue.records.release(partition, identifier, number, now), None, queue is queues[0])
+                for queue in queues
             ]
         return deliveries
 

@@ -186,18 +186,20 @@ class Inbound:
             return []
         destination.released(number)
         partition = destination.partition
-        return [(queue, partition, queue.records.append(partition, record), record) for queue in queues]
+        return [
+            (queue, partition, queue.records.append(partition, record), record, queue is queues[0]) for queue in queues
+        ]
 
     def take_plain(self, record: Record) -> None:
         """Store a message without a Sequence header in the queue, durably."""
         # Without a Sequence it has no order to keep, so any partition serves.
-        deliveries: list[Delivery] = [(self.queue, 0, self.queue.records.append(0, record), record)]
+        deliveries: list[Delivery] = [(self.queue, 0, self.queue.records.append(0, record), record, True)]
         self.commit.then(partial(self.delivered, deliveries))
 
     def delivered(self, deliveries: list[Delivery], now: float) -> None:
         """Report durable records to the queues' followers, readers and handlers."""
-        for queue, partition, offset, record in deliveries:
-            self.effects.append(Delivered(queue.name, partition, offset, record))
+        for queue, partition, offset, record, is_first in deliveries:
+            self.effects.append(Delivered(queue.name, partition, offset, record, 1 if is_first else 0))
             queue.stored(partition, offset, now, record)
 
     def delivered_many(self, queue: Queue, partition: int, offset: int, count: int, now: float) -> None:

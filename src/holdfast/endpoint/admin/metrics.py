@@ -32,7 +32,9 @@ class DestinationCollector(Collector):
         app = self._app
         commits = app.engine.commits
         yield _counter(
-            "holdfast_messages_accepted", "Messages accepted into the queue, each counted once.", app.accepted
+            "holdfast_messages_accepted",
+            "Messages accepted, each counted once, however many queues it has.",
+            app.accepted,
         )
         yield _counter("holdfast_commits", "Batches committed to the store.", commits.batches)
         yield _counter(
