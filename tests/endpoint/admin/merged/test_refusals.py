@@ -5,6 +5,7 @@ The workers are servers at Unix sockets, which answer what the test wants; who a
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -169,6 +170,21 @@ async def test_a_request_that_only_reads_tells_of_no_change(
     with pytest.raises(Refused, match="worker 1 does not answer") as refused:
         await ask(joined, method, path, b'{"dry_run": true}', name="inbox")
     assert "done" not in refused.value.message
+
+
+@pytest.mark.parametrize("how", ["suspend", "resume"])
+async def test_a_wanted_state_that_some_workers_have_is_no_error(
+    workers: Workers, joined: JoinedAdmin, how: str
+) -> None:
+    done, refused = (200, {"forwarders": [{"key": "forwarder/shop/4"}]}), (409, {"error": "it is not suspended"})
+    for answers in itertools.product((done, refused, ABSENT, BUSY), repeat=COUNT):
+        workers.answers = list(answers)
+        call = ask(joined, "POST", "forwarders/{name}/{how:suspend|resume}", name="shop", how=how)
+        if BUSY in answers or done not in answers:
+            with pytest.raises(Refused):
+                await call
+        else:
+            assert (await call)["forwarders"] == done[1]["forwarders"]
 
 
 async def test_a_refusal_that_all_workers_share_names_none(workers: Workers, joined: JoinedAdmin) -> None:

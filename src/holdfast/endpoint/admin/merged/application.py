@@ -131,6 +131,7 @@ class JoinedAdmin:
         """A queue and its common epoch -> its epoch in each worker."""
         self._ways: dict[Joined, Callable[[_Request], Awaitable[Any]]] = {
             Joined.EACH: self._each,
+            Joined.WILLING: self._each,
             Joined.PAGES: self._pages,
             Joined.WHOLE: self._whole,
             Joined.SEQUENCE: self._sequence,
@@ -232,12 +233,18 @@ class JoinedAdmin:
             for one in answers:
                 if isinstance(one, BaseException):
                     raise one
-            return self._joined(told)
+            return self._joined(self._willing(told) if requests[0].route.joined is Joined.WILLING else told)
         except HoldfastError as error:
             done = sum(one.status < 400 for one in told)
             if done and requests[0].is_change:
                 error.message += f"; done in {done} of {self._count} {self._kind}s"
             raise
+
+    @staticmethod
+    def _willing(answers: list[_Answer]) -> list[_Answer]:
+        """Return the answers without those of workers that had nothing to do, if another one has made the change. So a
+        request that was done in part can be repeated."""
+        return [one for one in answers if one.status != 409] if any(one.status < 300 for one in answers) else answers
 
     def _joined(self, answers: list[_Answer]) -> Any:
         """Merge the responses of several workers. A worker that does not know the resource counts only if none does.

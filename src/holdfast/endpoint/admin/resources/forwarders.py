@@ -96,6 +96,7 @@ class ForwarderRoutes:
                 ForwarderList,
                 body=Reason,
                 errors=(404, 409),
+                joined=Joined.WILLING,
             ),
             Route(
                 "POST",
