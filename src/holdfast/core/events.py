@@ -104,7 +104,8 @@ class Delivered:
     """A durable record is in the queue for the application.
 
     ``record`` is None if it must be read from the store. ``count`` is the number of durable messages, with this one as
-    the first; 0 if another queue of its route already counts it. At a source, the records are replies; their ``relates_to`` is the MessageID of the request.
+    the first; 0 if another queue of its route already counts it. At a source, the records are replies; their
+    ``relates_to`` is the MessageID of the request.
     """
 
     queue: str

@@ -33,7 +33,7 @@ class DestinationCollector(Collector):
         commits = app.engine.commits
         yield _counter(
             "holdfast_messages_accepted",
-            "Messages accepted, each counted once, however many queues it has.",
+            "Messages accepted into queues, each counted once.",
             app.accepted,
         )
         yield _counter("holdfast_commits", "Batches committed to the store.", commits.batches)

@@ -31,7 +31,7 @@ ROUTES = Admin(unstarted()).routes.table
 CHANGES = [
     f"{one.method} {one.path}"
     for one in ROUTES
-    if one.method != "GET" and one.joined in (Joined.EACH, Joined.SEQUENCE, Joined.LETTER)
+    if one.method != "GET" and one.joined in (Joined.EACH, Joined.WILLING, Joined.SEQUENCE, Joined.LETTER)
 ]
 """Requests that can change something in all workers."""
 COUNT = 3
