@@ -132,6 +132,13 @@ def test_a_move_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster) 
     assert run("cluster", "move", cluster.location, "0", "b", "--timeout", "0").out == "b takes partition 0.\n"
 
 
+def test_a_move_that_fails_says_why_the_node_could_not_serve(run: Any, cluster: Cluster) -> None:
+    cluster.b.run(Tell(cluster.other, Report((3,), {0: "The store needs another version.", 2: "something else"})))
+    result = run("cluster", "move", cluster.location, "0-1", "b", "--timeout", "0.1")
+    assert (result.code, "something else" in result.out) == (1, False)
+    assert result.out.endswith("tries again after a while: The store needs another version.\n"), result.out
+
+
 def test_a_move_as_json_names_what_the_node_serves(run: Any, cluster: Cluster) -> None:
     result = run("cluster", "move", cluster.location, "0,3", "b", "--timeout", "0.1", "--json")
     assert (result.code, json.loads(result.out)) == (1, {"node": "b", "partitions": [0, 3], "serving": [3]})

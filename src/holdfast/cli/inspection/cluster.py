@@ -190,8 +190,15 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
     engine.move_partitions(location, wanted, node)
     name = _partitions(wanted)
 
+    failed: dict[int, str] = {}
+    """Kept, because a node reports a failure only until it tries again."""
+
     def served() -> list[int]:
-        serving = {number for one in engine.read_status(location).nodes if one.name == node for number in one.serving}
+        serving: set[int] = set()
+        for one in engine.read_status(location).nodes:
+            if one.name == node:
+                serving.update(one.serving)
+                failed.update((number, why) for number, why in one.failed.items() if number in wanted)
         return sorted(serving.intersection(wanted))
 
     def there() -> int:
@@ -209,8 +216,11 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
         return f"{node} serves {number} of {len(wanted)}."
 
     if not _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL, err=as_json):
-        status = f"holdfast cluster status {shown(cluster)}"
-        return done(False, f"{node} does not serve all of them yet. To see why: {status}")
+        why = f"To see why: holdfast cluster status {shown(cluster)}"
+        if failed:
+            number = min(failed)
+            why = f"It could not start cluster partition {number}, and tries again after a while: {failed[number]}"
+        return done(False, f"{node} does not serve all of them yet. {why}")
     return done(True, f"{node} serves {name}.")
 
 

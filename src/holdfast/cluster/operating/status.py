@@ -65,6 +65,7 @@ class NodeStatus:
         serving: Those of them with a process that accepts requests.
         lease_seconds: Seconds until its lease ends; negative: since it ended; None: unknown, as on Kafka.
         age: Seconds since it joined.
+        failed: Partition that it could not serve a moment ago, and leaves to others for a while -> why.
     """
 
     name: str
@@ -74,6 +75,7 @@ class NodeStatus:
     serving: tuple[int, ...]
     lease_seconds: float | None
     age: float
+    failed: Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ def status_of(
             tuple(number for number in owned.get(one.name, ()) if number in one.report.serving),
             one.lease_seconds,
             one.age,
+            one.report.failed,
         )
         for one in nodes
     )
