@@ -13,7 +13,7 @@ import pytest
 from databases import GUARDED, PASSWORD, PostgreSQL
 
 from holdfast.cluster.inspection import read_status
-from holdfast.cluster.lease_database import LeaseDatabase, conninfo_of, space_of
+from holdfast.cluster.lease_database import LeaseDatabase, conninfo_of
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.memory import NodeMemory
 from holdfast.cluster.rows import (
@@ -30,6 +30,7 @@ from holdfast.cluster.rows import (
     Release,
     Report,
     Tell,
+    space_of,
 )
 from holdfast.cluster.tables import CLAIM_LOCK
 from holdfast.core.records import Batch, Record
@@ -521,6 +522,24 @@ def test_the_spaces_are_those_of_the_workers_stores(location: str) -> None:
     for number in range(3):
         store = Worker(number, 3).store_of(location)
         assert read_address(str(store)).space == space_of(space, number)
+
+
+@pytest.mark.parametrize(("first", "second"), [("{}", "{}/worker-7"), ("{}/worker-7", "{}")])
+def test_two_clusters_share_no_space(server: PostgreSQL, first: str, second: str) -> None:
+    location, _, space = server.new_url().rpartition("=")
+
+    def enter(name: str) -> None:
+        session = LeaseDatabase(f"{location}={name}", "a", "http://a/", PARTITIONS, LeasePolicy(120.0))
+        try:
+            session.run(Enter())
+        finally:
+            session.close()
+
+    enter(first.format(space))
+    for _ in range(2):
+        with pytest.raises(ClusterRefused, match=f"would share the space {space}/worker-7 with that of"):
+            enter(second.format(space))
+    enter(f"{space}/worker-{PARTITIONS}")  # which the first cluster does not use
 
 
 def test_a_url_of_another_database_is_refused() -> None:

@@ -38,6 +38,8 @@ from holdfast.cluster.rows import (
     Release,
     Request,
     Tell,
+    space_of,
+    spaces_of,
 )
 from holdfast.cluster.server_warnings import read_warnings, shut, why_silent
 from holdfast.exceptions import ConfigurationError, clause
@@ -340,6 +342,12 @@ class LeaseDatabase:
                 connection.execute(tables.CREATE.encode())
         with connection.transaction():
             if self._execute(connection, tables.FOUND_CLUSTER, partitions=self._partitions).fetchone() is not None:
+                for space, partitions in self._execute(connection, tables.OTHER_CLUSTERS).fetchall():
+                    if common := spaces_of(space, partitions) & spaces_of(self._space, self._partitions):
+                        raise ClusterRefused(
+                            f"The cluster at {self.place} would share the space {min(common)} with that of {space}.",
+                            remedy="Use another space of the database: ?space=NAME",
+                        )
                 self._execute(connection, tables.FOUND_OWNERSHIP, partitions=self._partitions)
 
     def _require_same(self, cluster: str, partitions: int, version: int, is_same_server: bool) -> None:
@@ -518,11 +526,6 @@ class LeaseDatabase:
         applications = [f"holdfast {space}"[:_LONGEST_APPLICATION] for space in spaces]
         values = {"applications": applications, "keys": [key[0] for key in keys if key is not None]}
         connection.execute(tables.END_SESSIONS.encode(), values)
-
-
-def space_of(space: str, partition: int) -> str:
-    """Return the space of a partition's store, as ``endpoint.worker`` names it."""
-    return space if partition == 0 else f"{space}/worker-{partition}"
 
 
 def conninfo_of(location: str, silence: float, application: str) -> str:

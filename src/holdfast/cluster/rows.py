@@ -263,3 +263,13 @@ class Leave:
 
 Request = Enter | Join | Look | Declare | Claim | Release | Drain | Tell | Leave
 Answer = Entered | Picture | Mapping[int, int] | int | bool | None
+
+
+def space_of(space: str, partition: int) -> str:
+    """Return the space of a partition's store, as ``endpoint.worker`` names it."""
+    return space if partition == 0 else f"{space}/worker-{partition}"
+
+
+def spaces_of(space: str, partitions: int) -> set[str]:
+    """Return the spaces of all stores of a cluster."""
+    return {space_of(space, partition) for partition in range(partitions)}

@@ -50,6 +50,7 @@ INSERT INTO holdfast_cluster
 SELECT %(space)s, gen_random_uuid(), %(partitions)s, {FORMAT}, {_SYSTEM}, 0, {_TIMELINE}, '-infinity'
 ON CONFLICT DO NOTHING RETURNING partitions
 """
+OTHER_CLUSTERS: Final = "SELECT space, partitions FROM holdfast_cluster WHERE space <> %(space)s"
 FOUND_OWNERSHIP: Final = """
 INSERT INTO holdfast_ownership
 SELECT %(space)s, partition, '', 0, 0, NULL FROM generate_series(0, %(partitions)s - 1) partition

@@ -12,8 +12,8 @@ import psycopg
 
 from holdfast.cluster.contents import check_contents
 from holdfast.cluster.inspection import open_cluster
-from holdfast.cluster.lease_database import space_of
 from holdfast.cluster.operating.verification import Verification, fallen, moved
+from holdfast.cluster.rows import space_of
 from holdfast.cluster.tables import HAS_STORES
 from holdfast.exceptions import counted
 from holdfast.store.sql.schema import SPACE_SHIFT
