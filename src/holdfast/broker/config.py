@@ -117,12 +117,15 @@ class AdminConfig(AdminAddress):
         token_file: File with the token that clients must send. Without a token here, the broker uses the environment
             variable HOLDFAST_ADMIN_TOKEN if it is set.
         token_env: Environment variable with the token.
+        metrics_token_file: File with another token, with which a client may only read ``/metrics``, such as
+            Prometheus.
         tls: Certificate and key. With them, the listener serves https.
     """
 
     enabled: bool = True
     token_file: SecretFile | None = None
     token_env: SecretVariable | None = None
+    metrics_token_file: SecretFile | None = None
     tls: ServerTLS | None = None
 
     def listener(self) -> AdminListener:
@@ -133,8 +136,14 @@ class AdminConfig(AdminAddress):
         """
         context = self.tls.context() if self.tls is not None else None
         token = self.token_file or self.token_env
+        metrics = self.metrics_token_file
         return AdminListener(
-            self.host, self.port, self.names, context, token.reveal() if token is not None else read_token()
+            self.host,
+            self.port,
+            self.names,
+            context,
+            token.reveal() if token is not None else read_token(),
+            metrics_token=metrics.reveal() if metrics is not None else None,
         )
 
 

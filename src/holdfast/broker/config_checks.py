@@ -210,6 +210,8 @@ def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
     yield from one_secret(("admin",), tokens, "the token")
     if len(tokens) == 1:
         yield from _of_a_token(("admin", tokens[0]), getattr(admin, tokens[0]))
+    if admin.metrics_token_file is not None:
+        yield from _of_a_token(("admin", "metrics_token_file"), admin.metrics_token_file)
 
 
 def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:

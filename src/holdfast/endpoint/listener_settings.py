@@ -20,6 +20,8 @@ from holdfast.settings import Port, check_settings, checked_token
 
 ONLY_A_HOST: Final = "Write a machine's name or an IP address alone; the port is a setting of its own."
 
+_NO_TOKEN: Final = "Set a token, or remove the token for metrics: without a token, every client may do everything."
+
 
 @dataclass(frozen=True)
 class MessageAddress:
@@ -60,12 +62,14 @@ class AdminListener(AdminAddress):
         token: The token that clients must send; None: no token is required.
         limits: Limits for clients.
         url: URL at which clients on other machines reach the listener; None: from its address.
+        metrics_token: Another token, with which a client may only read ``/metrics``; None: there is none.
     """
 
     ssl_context: ssl.SSLContext | None = None
     token: str | None = field(default=None, repr=False)
     limits: HTTPLimits = field(default_factory=HTTPLimits)
     url: str | None = None
+    metrics_token: str | None = field(default=None, repr=False)
 
     @property
     def is_open(self) -> bool:
@@ -79,6 +83,11 @@ class AdminListener(AdminAddress):
         check_settings(self)
         if self.token is not None:
             object.__setattr__(self, "token", checked_token(self.token, "AdminListener.token"))
+        if self.metrics_token is not None:
+            if self.token is None:
+                raise ConfigurationError("there is a token for metrics, but none for everything else", remedy=_NO_TOKEN)
+            token = checked_token(self.metrics_token, "AdminListener.metrics_token")
+            object.__setattr__(self, "metrics_token", token)
 
 
 @dataclass(frozen=True)

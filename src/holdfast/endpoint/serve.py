@@ -326,7 +326,8 @@ class Service:
 
 
 def _guard(admin: AdminListener) -> Guard:
-    return Guard(admin.names, admin.token, secure=admin.ssl_context is not None)
+    is_secure = admin.ssl_context is not None
+    return Guard(admin.names, admin.token, metrics_token=admin.metrics_token, secure=is_secure)
 
 
 def _url(admin: AdminListener, host: str, port: int) -> str:

@@ -12,11 +12,17 @@ from typing import Any
 
 import pytest
 import trustme
+from unstarted import unstarted
 
 from holdfast import Destination
 from holdfast.client.admin import CUT_OFF, Access, describe_failure
+from holdfast.endpoint.admin.application import Admin
+from holdfast.endpoint.admin.guard import Guard
+from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE, read_token
+from holdfast.endpoint.listener_settings import AdminListener
 from holdfast.exceptions import ConfigurationError
+from holdfast.http.exchange import Request
 from holdfast.http.tls import ServerTLS
 
 TOKEN = "3f9c0a7b51e84d62"
@@ -111,6 +117,26 @@ async def test_with_its_token_it_is_asked_by_any_name_but_by_no_page(serve: Any)
         assert (await ask(service, Host="broker.example", Authorization=f"{kind} {TOKEN}"))[0] == 200
     assert (await ask(service, Origin="http://evil.example", Authorization=f"Bearer {TOKEN}"))[0] == 403
     assert TOKEN not in repr(service._listeners)
+
+
+def test_the_token_for_metrics_opens_nothing_else() -> None:
+    guard = Guard((), TOKEN, metrics_token="metrics-only")
+    unguarded = Admin(unstarted()).routes.table
+
+    def is_let_in(method: str, path: str, token: str) -> bool:
+        headers = {b"host": b"broker.example", b"authorization": f"Bearer {token}".encode()}
+        try:
+            guard.check(Request(method, f"/{path}", headers, b"", "test", False))
+        except Refused as refused:
+            return refused.status != 401
+        return True
+
+    let_in = {(one.method, one.path) for one in unguarded if is_let_in(one.method, one.path, "metrics-only")}
+    assert let_in == {("GET", "metrics"), ("GET", "healthz"), ("GET", "readyz")}
+    assert all(is_let_in(one.method, one.path, TOKEN) for one in unguarded)
+    assert is_let_in("GET", "metrics?a=b", "metrics-only") and not is_let_in("POST", "metrics", "metrics-only")
+    with pytest.raises(ConfigurationError, match="a token for metrics, but none for everything else"):
+        AdminListener(metrics_token="metrics-only")
 
 
 def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,6 +72,11 @@ def listen_options(command: Any) -> Any:
                 type=FILE,
                 help="Token that clients of --admin must send.  [env: HOLDFAST_ADMIN_TOKEN]",
             ),
+            click.option(
+                "--admin-metrics-token-file",
+                type=FILE,
+                help="Another token, with which a client may only read /metrics of --admin.",
+            ),
             *tls_options("--admin-tls", "Serve --admin by https. "),
             setting_option(AdminAddress, "names", "--admin-name", "admin_names", multiple=True, metavar="HOST"),
             setting_option(HTTPLimits, "max_body", "--max-body"),
@@ -175,6 +180,7 @@ def make_service(
     tls_client_ca: str | None,
     users: str | None,
     admin_token_file: str | None,
+    admin_metrics_token_file: str | None,
     admin_tls_cert: str | None,
     admin_tls_key: str | None,
     admin_tls_client_ca: str | None,
@@ -191,8 +197,8 @@ def make_service(
     sending = to_peers()
     settings = app.settings
     settings.http = replace(settings.http, **{name: value for name, value in sending.items() if value is not None})
-    if admin is None and (admin_token_file or admin_tls_cert or admin_names):
-        raise click.UsageError("--admin-token-file, --admin-tls-cert and --admin-name need --admin.")
+    if admin is None and (admin_token_file or admin_metrics_token_file or admin_tls_cert or admin_names):
+        raise click.UsageError("--admin-token-file, --admin-tls-cert and the like need --admin.")
     if users is not None:
         settings.envelopes.add_processor(_validator(users, app, post))
     if post is not None:
@@ -200,7 +206,9 @@ def make_service(
     admin_context = server_tls("--admin-tls", admin_tls_cert, admin_tls_key, admin_tls_client_ca)
     operators = None
     if (address := parse_address(admin)) is not None:
-        operators = AdminListener(*address, admin_names, admin_context, read_token(admin_token_file))
+        token = read_token(admin_token_file)
+        metrics_token = read_token(admin_metrics_token_file) if admin_metrics_token_file is not None else None
+        operators = AdminListener(*address, admin_names, admin_context, token, metrics_token=metrics_token)
     buffered = max(max_body, HTTPLimits().max_buffered)
     limits = HTTPLimits(max_body=max_body, max_connections=max_connections, max_buffered=buffered)
     context = server_tls("--tls", tls_cert, tls_key, tls_client_ca)

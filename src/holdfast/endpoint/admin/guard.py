@@ -21,6 +21,8 @@ from holdfast.http.exchange import Request
 
 OPEN_TO_ALL = ("/healthz", "/readyz")
 """Paths that need no token: what watches over processes seldom has one."""
+METRICS = "/metrics"
+"""The path that the token for metrics opens."""
 PRIVATE_SUFFIXES = (".localhost", ".internal", ".cluster.local")
 """Reserved domains, without names in the public DNS: an attacker cannot make such a name resolve to our address."""
 
@@ -34,14 +36,23 @@ class Guard:
         names: Host names of the listener, in addition to addresses, names without a dot, and this machine's name. A
             name that begins with a dot stands for every name below it, as ``.shop.svc`` for Kubernetes' services.
         token: The token that a client must send; None: no client needs one.
+        metrics_token: Another token, with which a client may only read the metrics; None: there is none.
         secure: Whether the listener uses TLS: a page with a rebound host name then fails certificate verification.
     """
 
-    def __init__(self, names: Iterable[str] = (), token: str | None = None, *, secure: bool = False) -> None:
+    def __init__(
+        self,
+        names: Iterable[str] = (),
+        token: str | None = None,
+        *,
+        metrics_token: str | None = None,
+        secure: bool = False,
+    ) -> None:
         given = [name.lower().rstrip(".") for name in names]
         self._suffixes = (*PRIVATE_SUFFIXES, *(name for name in given if name.startswith(".")))
         self._names = {*given, socket.gethostname().lower().rstrip(".")}
         self._token = token.encode() if token is not None else None
+        self._metrics_token = metrics_token.encode() if metrics_token is not None else None
         self._scheme = "https" if secure else "http"
 
     @property
@@ -59,7 +70,9 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         self._check_origin(headers, request.method, host)
         if self._token is not None and request.target.partition("?")[0] not in OPEN_TO_ALL:
-            self._check_token(headers, self._token)
+            is_metrics = request.method == "GET" and request.target.partition("?")[0] == METRICS
+            tokens = (self._token, self._metrics_token if is_metrics else None)
+            self._check_token(headers, [token for token in tokens if token is not None])
         # Only without a token: a page at a rebound name does not know the token.
         elif host and not self._is_ours(_name(host)):
             raise Refused(
@@ -83,9 +96,9 @@ class Guard:
                 "Send the request from a program, not from a page of another origin.",
             )
 
-    def _check_token(self, headers: Mapping[bytes, bytes], token: bytes) -> None:
+    def _check_token(self, headers: Mapping[bytes, bytes], tokens: Iterable[bytes]) -> None:
         kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-        if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token):
+        if kind.lower() != b"bearer" or not any(hmac.compare_digest(given.strip(), token) for token in tokens):
             raise Refused(
                 401,
                 "the token is missing or wrong" if not given else "the token is wrong",
