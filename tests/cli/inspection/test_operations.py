@@ -262,7 +262,7 @@ def test_a_move_is_planned_by_its_messages_and_told_by_its_partitions() -> None:
     answer = {"before": before, "offsets": before | {"3": 12, "9": 9}}
     assert planned_text(answer, "send") == "skip 2 messages and send 1 message again"
     assert moved_text(answer) == "is now at 12 of partition 3, 9 of partition 9"
-    assert moved_text({"before": before, "offsets": before}) == "was already there"
+    assert moved_text({"before": before, "offsets": before}).startswith("does not move: the queue has no message")
 
 
 def test_a_place_in_many_partitions_is_told_by_number_and_in_short() -> None:
@@ -340,7 +340,7 @@ def test_forwarders_are_listed_held_back_and_let_send_again(run: Any, served: An
     result = run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes")
     assert (result.code, len(result.out) < 80) == (0, True), result.out
     result = run("forwarders", "reset", "next", *admin, "--to", "latest", "--yes")
-    assert result.out == "next was already there.\n"
+    assert result.out == "next does not move: the queue has no message between the old and the new position.\n"
     result = run("forwarders", "delete", "next", *admin, "--yes")
     assert (result.code, "is sending" in result.err) == (1, True)
     for partition in range(4):

@@ -288,7 +288,7 @@ def _print_verification(found: Verification, as_json: bool) -> None:
     for problem in found.problems:
         click.echo(f"- {problem}")
     what = f"{counted(found.partitions, 'store')} with {counted(found.records, 'record')}"
-    what += f", of which {found.bodies:,} were read" if found.bodies else ""
+    what += f"; {counted(found.bodies, 'record')} read" if found.bodies else ""
     what += f", and {counted(found.caches, 'cache')}" if found.caches else ""
     click.echo(f"{found.place}: {what}. {'A rule is broken.' if found.problems else 'All rules hold.'}")
 

@@ -214,7 +214,8 @@ def planned_text(planned: dict[str, Any], verb: str) -> str:
 def moved_text(answer: dict[str, Any]) -> str:
     """Return the new position of a cursor in the partitions in which it has moved."""
     moved = {number: at for number, at in answer["offsets"].items() if at != answer["before"][number]}
-    return f"is now at {places_text(moved)}" if moved else "was already there"
+    stays = "does not move: the queue has no message between the old and the new position"
+    return f"is now at {places_text(moved)}" if moved else stays
 
 
 def places_text(offsets: dict[str, int]) -> str:
