@@ -159,6 +159,11 @@ async def test_a_create_sequence_names_its_token_as_wcf_does(tmp_path: Path, ver
     assert ("2005/02/sc" in etree.QName(token).namespace) == (versions is WSHTTP)
 
 
+def creations(shop: Shop) -> set[bytes]:
+    """Identifiers of the messages that create Sequences. On a busy machine, a source repeats such a message."""
+    return {re.findall(rb"MessageID>([^<]+)<", one)[0] for one in shop.requests("CreateSequence")}
+
+
 async def test_each_sequence_has_a_token_of_its_own(tmp_path: Path) -> None:
     async with Shop(tmp_path) as shop:
         async with source_to(shop, tmp_path, WS2007) as source:
@@ -179,7 +184,7 @@ async def test_the_token_and_its_sequence_survive_a_restart(tmp_path: Path, vers
         await send_and_leave_open(shop, source_to(shop, tmp_path, versions), 1)
         await send_and_leave_open(shop, source_to(shop, tmp_path, versions), 2)
         assert shop.got == ["1", "2"]
-        assert shop.actions.count("SCT") == shop.actions.count("CreateSequence") == 1
+        assert shop.actions.count("SCT") == len(creations(shop)) == 1
 
 
 @each_binding
@@ -211,7 +216,7 @@ async def test_a_token_is_renewed_before_it_expires_and_its_sequence_continues(
                 await source.flush(60)
             await source.end(timeout=240)
         assert shop.got == [str(number) for number in range(6)]
-        assert shop.actions.count("SCT") == shop.actions.count("CreateSequence") == 1
+        assert shop.actions.count("SCT") == len(creations(shop)) == 1
         assert shop.actions.count("Renew") == 2
         assert shop.actions[-1] == "Cancel"
 
@@ -232,7 +237,7 @@ async def test_a_lost_token_is_a_lost_sequence(tmp_path: Path) -> None:
         await send_and_leave_open(shop, source_to(shop, tmp_path, WS2007, LATE, tokens=None), 1)
         await send_and_leave_open(shop, source_to(shop, tmp_path, WS2007, LATE, tokens=None), 2)
         assert shop.got == ["1", "2"]
-        assert shop.actions.count("CreateSequence") == 2
+        assert len(creations(shop)) == 2
 
 
 @each_binding
