@@ -286,7 +286,8 @@ async def test_after_the_end_of_a_session_comes_another(profile: Profile) -> Non
             await notify(source, "2")
             await source.flush()
         assert server.texts == ["1", "2"]
-        assert [session.terminated for session in server.sessions.values()] == [True, True]
+        # On a busy machine, a repeated CreateSequence opens one that nobody uses.
+        assert [session.terminated for session in server.sessions.values() if session.received] == [True, True]
         assert server.refusals == []
 
 
