@@ -100,6 +100,24 @@ def test_lines_are_json_with_all_that_is_known(tmp_path: Path) -> None:
     }
 
 
+def test_an_existing_file_is_read_in_large_pieces(tmp_path: Path) -> None:
+    counts = Path("/proc/self/io")
+    if not counts.exists():
+        pytest.skip("this system does not count reads")
+
+    def reads() -> int:
+        return int(next(line for line in counts.read_text().splitlines() if line.startswith("syscr")).split()[1])
+
+    path = tmp_path / "got.jsonl"
+    place = Lines(path)
+    for number in range(1, 201):
+        place.take(message(number))
+    place.close()
+    before = reads()
+    Lines(path).close()
+    assert reads() - before < path.stat().st_size / 100
+
+
 def test_a_repeated_message_is_no_second_line_even_after_a_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "got.jsonl"
     place = Lines(path)

@@ -112,9 +112,15 @@ class Lines:
             ) from error
 
     def _take_up(self, path: Path) -> int:
-        self._file.seek(0)
+        # Buffered, unlike the file for writing: that one reads each byte with a system call.
+        with path.open("rb") as lines:
+            end = self._read_lines(lines, path)
+        self._file.truncate(end)
+        return end
+
+    def _read_lines(self, lines: BinaryIO, path: Path) -> int:
         end = 0
-        for number, line in enumerate(self._file, 1):
+        for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 break  # torn by a crash; its message comes again
             try:
@@ -127,7 +133,6 @@ class Lines:
                     remedy="Name another file with --jsonl.",
                 ) from error
             end += len(line)
-        self._file.truncate(end)
         return end
 
     def _numbers(self, sequence: str) -> AcknowledgementRanges:
