@@ -64,14 +64,16 @@ class Kills:
         await self._brokers.start(*dead)
 
     async def _reach(self, point: str) -> None:
-        file, before = self._directory / kill_points.FILE, 0
+        file = self._directory / kill_points.FILE
+        if point in AT_TAKEOVER:  # of a node without a partition, nobody would take one over
+            await self._brokers.wait_for_owners(lambda owners: set(owners.values()) == set(NAMES))
         new = file.with_suffix(".new")
         new.write_text(point)
         new.rename(file)
         if point in AT_TAKEOVER:
             await asyncio.to_thread(self._brokers.nodes[self._draw.choice(NAMES)].kill)
-            before = 1
-        await self._progress.until(lambda: len(self._dead()) > before)
+        # A node that has just got its share may reach the point first, and be the one that is killed.
+        await self._progress.until(lambda: not file.exists() and self._dead())
 
     def _dead(self) -> list[str]:
         return [name for name in NAMES if self._brokers.nodes[name].process.poll() is not None]

@@ -8,7 +8,7 @@ node that reaches the point kills its node: it is the one that removes the file.
 | ``sent`` | has sent a batch with messages to PostgreSQL or Kafka, and no answer has arrived |
 | ``confirmed`` | knows that such a batch is durable, and has answered no client |
 | ``claimed`` | has opened its store, so that it owns it, and has read nothing |
-| ``replay`` | has read a part of what its predecessor had stored |
+| ``replay`` | has read a part of what its predecessor had stored, or nothing, if its cache has all |
 | ``copy`` | has copied a part of its content into the log (Kafka only) |
 """
 
@@ -95,7 +95,7 @@ def _at_kafka() -> None:
     from holdfast.store.kafka.store import Applied, KafkaStore
     from holdfast.store.kafka.topic import KafkaLog
 
-    append, add, write_log = KafkaLog.append, Applied.add, KafkaStore._write_log
+    append, add, write, write_log = KafkaLog.append, Applied.add, Applied.write, KafkaStore._write_log
 
     def append_(self: Any, records: Sequence[bytes], goes_on: Callable[[], bool]) -> Any:
         if not (_has_messages and Path(FILE).exists() and Path(FILE).read_text() == "sent"):
@@ -112,12 +112,17 @@ def _at_kafka() -> None:
         add(self, found)
         reach("replay")
 
+    def write_(self: Any) -> None:
+        write(self)
+        reach("replay")
+
     def write_log_(self: Any, write: Any) -> None:
         if write.copies == Copies.CONTINUES:
             reach("copy")
         write_log(self, write)
 
-    KafkaLog.append, Applied.add, KafkaStore._write_log = append_, add_, write_log_  # type: ignore[method-assign]
+    KafkaLog.append, KafkaStore._write_log = append_, write_log_  # type: ignore[method-assign]
+    Applied.add, Applied.write = add_, write_  # type: ignore[method-assign]
     sweep.FEWEST_BYTES, sweep.STEP_BYTES = COPY_FROM, COPY_STEP
     _at_stores(KafkaStore)
 
