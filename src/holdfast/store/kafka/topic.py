@@ -66,6 +66,7 @@ _PASSING: Final = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._RESOLVE,
         KafkaError._WAIT_COORD,
+        KafkaError._DESTROY_BROKER,  # the client drops the address it began with once it knows the brokers
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.LEADER_NOT_AVAILABLE,
