@@ -7,20 +7,25 @@ Covers cluster/group/states.py and cluster/group/pictures.py.
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from growth import entries
 
+from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group import membership as module
+from holdfast.cluster.group.agent import _GroupAgent
 from holdfast.cluster.group.membership import GroupMember, GroupMembership, GroupPicture, Pin
 from holdfast.cluster.group.pictures import client_id, member_of, pin_client_id, pin_of
 from holdfast.cluster.group.states import GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report
+from holdfast.cluster.trust import Trust
 
 POLICY = LeasePolicy(6.0)
 PARTITIONS = 5
@@ -619,6 +624,25 @@ def test_a_partition_has_a_worker_exactly_while_it_may(events: tuple[str, ...], 
     assert (0 in membership.view.mine, 0 in membership.ending) == (mine, ending)
     is_giving = events[2:] in (("revoked",), ("revoked", "revoked"))
     assert membership.trusted_until(0) == (now + POLICY.hold if mine or is_giving else 0.0)
+
+
+def test_an_agent_does_not_wait_for_workers_that_ended_before_it_heard_that_it_ends(tmp_path: Path) -> None:
+    """It looks every 0.05 s. A worker may end within that."""
+    ours, theirs = socket.socketpair()
+    settings = AgentSettings(f"kafka://127.0.0.1:1/log?cache={tmp_path}", "a", "http://a", 1, POLICY)
+    agent = _GroupAgent(settings, theirs, Trust(1), lambda *_, **__: None)
+    membership = agent._membership
+    membership.assigned([0], "me", 100.0)
+    for step in range(20):
+        now = 100.0 + step * POLICY.lease / 20
+        membership.looked(GroupPicture((GroupMember("me", "a", "http://a", agent._since),), True), now, now)
+    assert membership.view.mine
+    ours.sendall(b'{"end": true}\n{"stopped": [0]}\n')
+    agent._listen()
+    membership.give_all()
+    assert (membership.ending, membership.view.mine) == (set(), {})
+    ours.close()
+    theirs.close()
 
 
 def test_a_node_that_kafka_does_not_describe_has_trouble_as_long_as_it_may_not_act() -> None:

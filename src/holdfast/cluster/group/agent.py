@@ -422,7 +422,9 @@ class _GroupAgent:
 
     def _listen(self) -> None:
         messages = self._supervisor.heard()
-        self._is_told_to_end |= any(told.get("end", False) for told in messages)
+        if any(told.get("end", False) for told in messages):
+            self._is_told_to_end = True
+            self._membership.end()  # first: workers that have ended already are among these messages
         self._membership.stopped([partition for told in messages for partition in told.get("stopped", ())])
         for told in messages:
             failures = {int(partition): why for partition, why in told.get("failed", {}).items()}

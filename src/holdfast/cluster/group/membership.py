@@ -433,8 +433,9 @@ class GroupMembership:
                 self._on(partition, GroupEvent.STOPPED)
 
     def end(self) -> None:
-        """Get no further partitions; call :meth:`give_all` then."""
+        """Get no further partitions, and give everything away."""
         self._is_leaving = True
+        self.give_all()
 
     def give_all(self) -> None:
         """Give everything away. Leave the group when no partition is :attr:`ending`."""
