@@ -37,6 +37,13 @@ def test_whatever_fails_messages_and_replies_arrive_once(seed: int, engine: type
     World(seed, engine).run()
 
 
+def test_whatever_fails_while_workers_are_prepared_messages_and_replies_arrive_once() -> None:
+    worlds = [World(seed, Log, prepares=True) for seed in range(8)]
+    for world in worlds:
+        world.run()
+    assert sum(world.counts["prepared"] for world in worlds) > 8
+
+
 @pytest.mark.parametrize("engine", [Table, Log])
 def test_without_faults_nothing_is_sent_twice_or_waits_long(engine: type[Table] | type[Log]) -> None:
     for seed in range(4):
@@ -113,7 +120,7 @@ def test_the_worlds_notice_a_repeated_create_sequence_that_is_taken_as_new(monke
 @pytest.mark.parametrize("first", range(1000, 1000 + NIGHTLY, AT_ONCE))
 def test_in_many_more_worlds_messages_and_replies_arrive_once(first: int) -> None:
     for seed in range(first, min(first + AT_ONCE, 1000 + NIGHTLY)):
-        World(seed, (Table, Log)[seed % 2]).run()
+        World(seed, (Table, Log)[seed % 2], prepares=seed % 4 == 3).run()
 
 
 def test_the_worlds_take_over_pass_on_and_repeat() -> None:

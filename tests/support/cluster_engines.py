@@ -204,7 +204,9 @@ class LogClient:
             if action is not OwnerAction.NOTHING:
                 self._do(action)
                 return
-        self._do(owner.ended() if owner.reads and owner.replay.next >= end else OwnerAction.NOTHING)
+        is_turn = self.is_claimed or self.worker.may_act
+        is_at_end = owner.reads and owner.replay.next >= end
+        self._do(owner.ended() if is_at_end and is_turn else OwnerAction.NOTHING)
 
     def _do(self, action: OwnerAction) -> None:
         match action:

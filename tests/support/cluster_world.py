@@ -233,7 +233,7 @@ class Worker(Desk):
         super().__init__(world, world.skews[process])
         self.process, self.partition = process, partition
         self.name = f"{process.name}/{partition}"
-        self.is_open = self.is_over = self.is_committing = False
+        self.is_open = self.is_over = self.is_committing = self.is_prepared = False
         self.waiting: list[Request] = []
         self.node = WorkerNode(partition, self.name, world.setup, self, world.build)  # type: ignore[arg-type]
         self.client = world.engines[partition].client(self)
@@ -411,6 +411,7 @@ class World(LeaseWorld):
         worker, build, passage, replay: Classes of the parts, which may have a mistake.
         source_node: Makes the Identifiers of the source: ``WorkerNode``, as a worker of another server does.
         is_calm: Whether no message is lost, and no node fails.
+        prepares: Whether workers on a log also start before their node may act.
     """
 
     def __init__(
@@ -424,10 +425,12 @@ class World(LeaseWorld):
         replay: type[Replay] = Replay,
         source_node: type[Node] = Node,
         is_calm: bool = False,
+        prepares: bool = False,
         **options: Any,
     ) -> None:
         draw = random.Random(f"messages {seed}")
         super().__init__(seed, nodes=draw.choice((2, 2, 3)), partitions=draw.choice((1, 2, 2, 3)), lease=2.0, **options)
+        self.prepares = prepares
         self.worker, self.passage, self.replay, self.is_calm = worker, passage, replay, is_calm
         self.build, self.source_node = build, source_node
         self.setup, self.source_setup, self.requests, count = self._options(draw)
@@ -491,11 +494,26 @@ class World(LeaseWorld):
     def tick(self, process: Process) -> None:
         super().tick(process)
         workers = self.served_by[process]
-        for partition in [one for one in workers if one not in process.workers]:
+        for partition in [one for one in workers if one not in process.workers and not workers[one].is_prepared]:
             workers.pop(partition).end(None)
         for partition, is_ending in process.workers.items():
-            if partition not in workers and not is_ending:
+            if partition in workers:
+                self.counts["prepared"] += workers[partition].is_prepared
+                workers[partition].is_prepared = False
+            elif not is_ending:
                 workers[partition] = self.worker(self, process, partition)
+        self.prepare(process)
+
+    def prepare(self, process: Process) -> None:
+        """Start a worker before its node may act, or end it again: the owner does not notice."""
+        if not self.prepares or not self.chance(0.05):
+            return
+        workers, partition = self.served_by[process], self.random.randrange(self.partitions)
+        if partition not in workers:
+            workers[partition] = self.worker(self, process, partition)
+            workers[partition].is_prepared = True
+        elif workers[partition].is_prepared and self.chance(0.2):
+            workers.pop(partition).end(None)
 
     def replace_worker(self, failed: Worker) -> None:
         process, partition = failed.process, failed.partition

@@ -27,6 +27,7 @@ class View:
         failed: Partition that this node could not serve -> why, until it serves one again.
         engine: What keeps the leases, for people.
         differing: Node -> the tables of its configuration that differ from those of this node.
+        preparing: Partition -> number of the claim that may follow. Its worker may start, but not take its store.
     """
 
     node: str
@@ -39,6 +40,7 @@ class View:
     failed: Mapping[int, str] = field(default_factory=dict)
     engine: str = DATABASE
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    preparing: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -53,6 +55,7 @@ class View:
             "failed": {str(partition): why for partition, why in sorted(self.failed.items())},
             "engine": self.engine,
             "differing": {node: list(tables) for node, tables in sorted(self.differing.items())},
+            "preparing": {str(partition): epoch for partition, epoch in sorted(self.preparing.items())},
         }
 
     @classmethod
@@ -69,4 +72,5 @@ class View:
             {int(partition): why for partition, why in values.get("failed", {}).items()},
             values.get("engine", DATABASE),
             {node: tuple(tables) for node, tables in values.get("differing", {}).items()},
+            {int(partition): epoch for partition, epoch in values.get("preparing", {}).items()},
         )

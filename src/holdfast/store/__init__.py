@@ -6,6 +6,7 @@ Open ``base`` first, then ``records``. ``rocksdb`` is the embedded store, ``sql`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
@@ -34,7 +35,9 @@ __all__ = [
 ]
 
 
-def open_store(location: str | Path | Store, *, read_only: bool = False) -> Store:
+def open_store(
+    location: str | Path | Store, *, read_only: bool = False, turn: Callable[[], bool] | None = None
+) -> Store:
     """Return the store at ``location``; create it if it does not exist.
 
     Args:
@@ -43,6 +46,8 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
             returned unchanged.
         read_only: Open the store's current content for reading, even if another process has it open; nothing is created
             or changed.
+        turn: Whether this process may take a store in a log from its owner. Until then, it only reads the log. Other
+            stores are taken at once. None: always.
 
     Raises:
         ConfigurationError: The location is invalid, or the packages that a database needs are not installed.
@@ -59,7 +64,7 @@ def open_store(location: str | Path | Store, *, read_only: bool = False) -> Stor
     if is_sql(location):
         return _open_sql(str(location), read_only=read_only)
     if is_kafka(location):
-        return _open_kafka(str(location), read_only=read_only)
+        return _open_kafka(str(location), read_only=read_only, turn=turn)
     if not str(location) or "://" in str(location):
         raise ConfigurationError(
             f"{shown(location)!r} is not the location of a store.",
@@ -110,12 +115,12 @@ def _open_sql(location: str, *, read_only: bool) -> Store:
         ) from error
 
 
-def _open_kafka(location: str, *, read_only: bool) -> Store:
+def _open_kafka(location: str, *, read_only: bool, turn: Callable[[], bool] | None) -> Store:
     try:
         from holdfast.store.kafka.store import KafkaStore
     except ImportError as error:
         raise _no_kafka(location, error) from error
-    return KafkaStore(location, read_only=read_only)
+    return KafkaStore(location, read_only=read_only, turn=turn)
 
 
 def _has_records(location: str) -> bool:

@@ -150,7 +150,7 @@ class Group:
                 membership.noted(is_drained=False, is_cut_off=False, now=self.now, moved=moved)
         self.look(process)
         membership.pass_time(self.now)
-        mine = set(membership.view.mine)
+        mine = membership.view.mine.keys() | membership.view.preparing.keys()
         for partition in process.workers - mine:  # a worker needs some time to end
             if self.random.random() < 0.3:
                 process.workers.remove(partition)
@@ -462,6 +462,34 @@ def test_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
     assert (acted.count("a"), acted.count("b")) > (POLICY.lease / STEP, POLICY.lease / STEP)
 
 
+def test_a_worker_is_prepared_while_its_node_waits_and_looks_once_when_that_may_end() -> None:
+    members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
+    pin, node = Pin("pin", "b", 41.0, 0), GroupMembership("b", "http://b", 1, POLICY, 41.0)
+    node.looked(GroupPicture(members, True), 100.0, 100.0)
+    assert not node.is_look_due(100.1)
+    node.noted(is_drained=False, is_cut_off=False, now=100.1, moved=frozenset({0}))
+    assert node.is_look_due(100.2), "its pin is about to come"
+    node.looked(GroupPicture(members, True, (pin,)), 100.2, 100.3)
+    clear = 100.3 + POLICY.lease
+    for now in (100.4, 102.0, 104.0, clear - 0.1):
+        assert not node.is_look_due(now)
+        node.looked(GroupPicture(members, True, (pin,)), now, now)
+        assert (node.view.preparing, node.view.mine, node.trusted_until(0)) == ({0: 1}, {}, 0.0)
+    assert node.is_look_due(clear + 0.1)
+    node.looked(GroupPicture(members, True, (pin,)), clear + 0.1, clear + 0.2)
+    assert (node.view.preparing, node.view.mine, node.is_look_due(clear + 0.3)) == ({}, {0: 1}, False)
+
+
+def test_a_worker_that_cannot_be_prepared_leaves_a_moved_partition_to_its_owner() -> None:
+    members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
+    node = GroupMembership("b", "http://b", 1, POLICY, 41.0)
+    node.looked(GroupPicture(members, True), 100.0, 100.0)
+    node.noted(is_drained=False, is_cut_off=False, now=100.1, moved=frozenset({0}))
+    node.looked(GroupPicture(members, True, (Pin("pin", "b", 41.0, 0),)), 100.2, 100.3)
+    node.failed({0: "no space"}, 100.4)
+    assert (node.declined, node.pins, node.view.preparing, node.view.owners) == ({0}, set(), {}, {0: "a"})
+
+
 def test_other_nodes_name_the_owner_until_the_pin_counts() -> None:
     members = (GroupMember("x", "a", "http://a", 40.0, "", frozenset({0})), GroupMember("y", "b", "http://b", 41.0))
     pin, named = Pin("pin", "b", 41.0, 0), list[str | None]()
@@ -585,6 +613,8 @@ _SERVED = ("assigned", "wait")
         ((*_GOT, "stopped", "wait"), True, False),
         ((*_GOT, "revoked", "wait"), False, False),
         ((*_GOT, "lost", "wait"), False, False),
+        ((*_GOT, "failed"), False, False),
+        ((*_GOT, "failed", "wait", "wait"), True, False),
         (_SERVED, True, False),
         ((*_SERVED, "stopped"), True, False),
         ((*_SERVED, "failed"), False, False),

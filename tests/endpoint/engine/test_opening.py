@@ -17,7 +17,7 @@ async def test_a_store_whose_opening_was_cancelled_can_be_opened_again(
 ) -> None:
     entered, may_go = threading.Event(), threading.Event()
 
-    def slowly(location: Path) -> Store:
+    def slowly(location: Path, *, turn: object) -> Store:
         entered.set()
         assert may_go.wait(60)
         return open_store(location)

@@ -5,6 +5,7 @@ Covers store/kafka/store.py and store/kafka/topic.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -22,6 +23,7 @@ from crew import wait_until
 
 import holdfast
 from holdfast.core.records import Batch, Record
+from holdfast.endpoint.engine.opening import open_off_loop
 from holdfast.exceptions import (
     ConfigurationError,
     StoreAway,
@@ -112,6 +114,55 @@ nightly = pytest.mark.nightly
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------
+
+
+class Turn:
+    """It has not come, and it is known when a store waits for it."""
+
+    def __init__(self) -> None:
+        self.asked, self.has_come = threading.Event(), False
+
+    def __call__(self) -> bool:
+        self.asked.set()
+        return self.has_come
+
+
+def test_a_store_follows_its_owner_until_its_turn_and_then_has_everything(url, tmp_path, content) -> None:
+    first, turn = KafkaStore(url), Turn()
+    commit(first, 0, 1)
+    opened: list[KafkaStore] = []
+    opening = threading.Thread(target=lambda: opened.append(KafkaStore(elsewhere(url, tmp_path), turn=turn)))
+    opening.start()
+    try:
+        assert turn.asked.wait(300)
+        commit(first, 2)  # it still owns the log
+        assert not opened and first.owner.rival is None
+    finally:
+        turn.has_come = True
+        opening.join()
+    (second,) = opened
+    with pytest.raises(StoreFailed, match="was taken over"):
+        commit(first, 3)
+    commit(second, 3)
+    assert content(second) == content(expected(0, 1, 2, 3))
+    first.close()
+    second.close()
+
+
+def test_an_opening_that_is_cancelled_before_its_turn_takes_nothing(url, tmp_path) -> None:
+    first, turn = KafkaStore(url), Turn()
+
+    async def cancel() -> None:
+        opening = asyncio.ensure_future(open_off_loop(elsewhere(url, tmp_path), turn))
+        assert await asyncio.to_thread(turn.asked.wait, 300)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(cancel())
+    commit(first, 0)
+    first.close()
+    KafkaStore(elsewhere(url, tmp_path)).close()  # its lock is free
 
 
 def place_of(url: str) -> Path:

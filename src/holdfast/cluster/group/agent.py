@@ -211,7 +211,8 @@ class _GroupAgent:
                 "group.id": self._group,
                 "partition.assignment.strategy": "cooperative-sticky",
                 "session.timeout.ms": int(lease * 1000),
-                "heartbeat.interval.ms": int(lease * 1000 / 6),
+                # A member learns with its next heartbeat that the group assigns partitions again.
+                "heartbeat.interval.ms": int(lease * 1000 / 30),
                 "max.poll.interval.ms": max(_LONGEST_CALLBACK, int(2 * lease)) * 1000,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -315,7 +316,7 @@ class _GroupAgent:
 
     def _look(self, now: float) -> None:
         """Ask for the group, and process the answer, without waiting for it."""
-        if self._asked_at is None and now >= self._ask_at:
+        if self._asked_at is None and (now >= self._ask_at or self._membership.is_look_due(now)):
             self._ask_at = now + min(0.5, self._settings.policy.hold / 4)
             self._describer.ask()
             self._asked_at = now

@@ -2,7 +2,8 @@
 
 The group decides who owns a partition. It tells that only when asked, and a paused node asks nothing. So a node acts on
 a partition for a time, the *hold*, after it last asked and was a member. A node that gets a partition waits for a hold
-before it starts the worker: then no earlier owner acts any longer, however many there were meanwhile.
+before its worker acts: then no earlier owner acts any longer, however many there were meanwhile. The worker starts
+before that, and is prepared when the time comes.
 
 An operator's move adds a member to the group, a *pin*, which the node keeps only for one partition. The partition is
 then that node's, whatever the group assigns. All nodes see pins in the same description of the group as its members, so
@@ -178,8 +179,16 @@ class GroupMembership:
         owners = {p: name for p, name in owners.items() if name in nodes or name == self.node}
         nodes[self.node] = self._url
         wants = self.wants_partitions
-        failed, differing = dict(self._failed), self._differing
-        return View(self.node, mine, owners, nodes, not wants, "", self._cut_off_by, failed, KAFKA, differing)
+        failed, differing, preparing = dict(self._failed), self._differing, self._preparing
+        return View(
+            self.node, mine, owners, nodes, not wants, "", self._cut_off_by, failed, KAFKA, differing, preparing
+        )
+
+    @property
+    def _preparing(self) -> dict[int, int]:
+        """Return the partitions that this node is to serve when no other one acts."""
+        waiting = (p for p, state in self._states.items() if state is GroupState.WAITING)
+        return {p: self._epochs[p] for p in waiting if p not in self._failed}
 
     @property
     def members(self) -> Collection[GroupMember]:
@@ -241,7 +250,17 @@ class GroupMembership:
         sight = self._sights.get(partition)
         if sight is None:
             return False
-        return sight.sent > sight.since + (self._policy.lease if sight.pin else self._policy.hold)
+        return sight.sent > self._clear_after(sight)
+
+    def _clear_after(self, sight: _Sight) -> float:
+        return sight.since + (self._policy.lease if sight.pin else self._policy.hold)
+
+    def is_look_due(self, now: float) -> bool:
+        """Whether another look, sent now, may show that a partition is this node's: it has no owner until then."""
+        if self._wanted - self._pinned.keys():
+            return True
+        sights = [self._sights[p] for p in self._preparing if p in self._sights and not self._is_clear(p)]
+        return any(now > self._clear_after(sight) for sight in sights)
 
     def _is_early(self, partition: int) -> bool:
         """Whether the partition's pin came so late that another node, which had the partition, may still keep it."""
@@ -385,7 +404,7 @@ class GroupMembership:
         """Whether this node keeps a partition although a pin has come, with time left for its worker to end."""
         until = self._no_pin_acts_until.get(partition)
         is_served = self._states[partition] is GroupState.SERVED
-        return is_served and until is not None and now < until - self._policy.hold / 4
+        return is_served and until is not None and now < until - self._policy.hold / 8
 
     def _compare(self, now: float) -> None:
         """Refuse to be a node that cannot work with the others: the one that started last."""
@@ -422,15 +441,15 @@ class GroupMembership:
     def failed(self, failures: Mapping[int, str], now: float) -> None:
         """The workers of these partitions cannot be started here now, and why: try again after a lease."""
         for partition, why in failures.items():
-            if self._states[partition] is GroupState.SERVED:
-                if self._has_pin(partition):
-                    self._declined.add(partition)
-                self._failed[partition] = why
-                self._got[partition] = now + self._policy.lease
-                self._epochs[partition] += 1
-                self._on(partition, GroupEvent.FAILED)
-            else:
+            if self._states[partition] is not GroupState.SERVED and partition not in self._preparing:
                 self._on(partition, GroupEvent.STOPPED)
+                continue
+            if self._has_pin(partition):
+                self._declined.add(partition)
+            self._failed[partition] = why
+            self._got[partition] = now + self._policy.lease
+            self._epochs[partition] += 1
+            self._on(partition, GroupEvent.FAILED)
 
     def end(self) -> None:
         """Get no further partitions, and give everything away."""

@@ -9,7 +9,7 @@ class GroupState(Name):
     """A partition. Only the worker of a partition that is served or given away may act."""
 
     ELSEWHERE = "elsewhere: no worker"
-    WAITING = "waiting: no worker yet, because an earlier owner may still act"
+    WAITING = "waiting: the worker may start, but not act, because an earlier owner may still act"
     SERVED = "served: the worker runs, or starts"
     GIVING = "giving: the worker ends, and the group waits for that"
     LOST = "lost: the worker must end, and may not act"
@@ -39,6 +39,7 @@ GROUP_TABLE: dict[tuple[GroupState, GroupEvent], GroupState] = {
     (_S.WAITING, _E.TAKEN): _S.ELSEWHERE,
     # A report of an earlier worker.
     (_S.WAITING, _E.STOPPED): _S.WAITING,
+    (_S.WAITING, _E.FAILED): _S.WAITING,
     (_S.SERVED, _E.REVOKED): _S.GIVING,
     (_S.SERVED, _E.TAKEN): _S.LOST,
     (_S.SERVED, _E.STOPPED): _S.SERVED,

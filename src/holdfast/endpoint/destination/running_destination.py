@@ -73,7 +73,7 @@ from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
-from holdfast.store import Counted, Store, Transactional, shown
+from holdfast.store import Counted, Store, Transactional, is_kafka, shown
 from holdfast.store.rocksdb.descriptors import soft_limit
 from holdfast.wire.policy.writing import PolicyVersion, written
 
@@ -196,7 +196,8 @@ class RunningDestination:
     async def open(cls, settings: DestinationSettings, incidents: Counter[str]) -> Self:
         """Open the store and recover what it holds; raises what :meth:`holdfast.Destination.start` raises."""
         worker, location = settings.worker, settings.location
-        if worker is not None and worker.is_trusted is not None and not worker.is_trusted():
+        turn = None if worker is None else worker.is_trusted
+        if worker is not None and turn is not None and not turn() and not is_kafka(location):
             raise StoreLocked(
                 f"worker {worker.number} may not open its store: another node may have taken it over",
                 remedy="It starts again when this node has a new claim on it.",
@@ -204,7 +205,7 @@ class RunningDestination:
         count, is_node = (worker.count, worker.is_trusted is not None) if worker is not None else (1, False)
         await patiently(lambda: in_thread(lambda: check_stores(location, count, is_node=is_node)))
         if worker is None or is_node:
-            store = await open_off_loop(location if worker is None else worker.store_of(location))
+            store = await open_off_loop(location if worker is None else worker.store_of(location), turn)
         else:
             store = await open_after_orphans(worker.store_of(location))
         if worker is not None and worker.remember is not None and isinstance(store, Counted):

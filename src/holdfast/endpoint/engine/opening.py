@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -23,17 +24,20 @@ _LONGEST_PAUSE = 2.0
 """Seconds between two attempts to open a store while its database does not answer."""
 
 
-async def open_off_loop(location: str | Path | Store) -> Store:
+async def open_off_loop(location: str | Path | Store, turn: Callable[[], bool] | None = None) -> Store:
     """:func:`~holdfast.store.open_store` in a thread, since recovery may take a while. Waits for a database that is
     away.
 
     Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
 
+    Args:
+        location, turn: As those of ``open_store``.
+
     Raises:
         StoreError: as open_store does.
     """
     share_arenas()  # before there are threads
-    store = await patiently(lambda: _open_once(location))
+    store = await patiently(lambda: _open_once(location, turn))
     if isinstance(location, str | Path) and is_public(place := Path(location)):
         log.warning("store.public", store=str(place.absolute()), remedy="Every user can read the store: chmod 700")
     return store
@@ -94,12 +98,21 @@ async def in_thread(call: Callable[[], _Result]) -> _Result:
         raise
 
 
-async def _open_once(location: str | Path | Store) -> Store:
-    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location))
+async def _open_once(location: str | Path | Store, turn: Callable[[], bool] | None) -> Store:
+    cancelled = threading.Event()
+
+    def has_come() -> bool:
+        if cancelled.is_set():
+            raise StoreLocked("The opening was cancelled while another process had the store.", remedy="Open it again.")
+        return turn is None or turn()
+
+    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location, turn=has_come))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        opened = await opening
-        if opened is not location:
-            opened.close()
+        cancelled.set()
+        with contextlib.suppress(StoreLocked):
+            opened = await opening
+            if opened is not location:
+                opened.close()
         raise

@@ -361,7 +361,7 @@ class Supervisor:
             return
         for view in views if not self._is_ending else ():
             self._view = view
-            self._want({**view.mine, self._count: 0})
+            self._want({**view.preparing, **view.mine, self._count: 0})
             # Before that, no node serves anything: the cluster is new, or all of its nodes start.
             self._is_complete = self._is_complete or bool(view.owners)
             self._tell_ready()
@@ -404,7 +404,7 @@ class Supervisor:
         """Publish where the workers are, and report those that serve here."""
         if self._agent is None:
             return
-        view, mine = self._view, frozenset(number for number in self._wanted if number < self._count)
+        view, mine = self._view, frozenset(self._wanted.keys() - self._view.preparing.keys() - {self._count})
         local = mine & {process.number for process in self._processes if process.is_ready}
         remote = {number: url for number, url in urls_of_others(view).items() if number not in mine}
         others = {name: url for name, url in view.nodes.items() if name != view.node}
@@ -500,7 +500,7 @@ class Supervisor:
 
     def _tell_ready(self) -> None:
         """Report once that all workers serve that were to run first."""
-        wanted = [process for process in self._processes if process.number in self._wanted]
+        wanted = [one for one in self._processes if one.number in self._wanted.keys() - self._view.preparing.keys()]
         if self._is_complete and not self._are_ready and all(one.is_ready for one in wanted):
             self._are_ready = True
             self._ready(self._facts)

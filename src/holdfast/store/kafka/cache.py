@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from rocksdict import WriteBatch
 
 from holdfast.exceptions import StoreFailed, StoreFormatError
 from holdfast.store import directory
+from holdfast.store import records as layout
+from holdfast.store.kafka.frames import Change
 from holdfast.store.kafka.replay import Checkpoint
 
 MARKER: Final = "CACHE"
@@ -19,6 +22,9 @@ FORMAT: Final = 1
 """The format of a cache. A cache of another format is rebuilt."""
 CHECKPOINT: Final = b"!holdfast-log"
 """The key of the checkpoint, which every write to the cache updates."""
+
+LOCAL: Final = frozenset({layout.TRIMMED, CHECKPOINT})
+"""Keys of the cache that are not in the log."""
 
 _OURS: Final = {MARKER, f"{MARKER}.new", directory.LOCK, directory.ENGINE, directory.BALLAST}
 
@@ -116,3 +122,26 @@ def _told(identity: Mapping[str, str]) -> str:
         f"partition {identity.get('partition')} of topic {identity.get('topic')!r} with the id "
         f"{identity.get('topic_id')} in the cluster {identity.get('cluster')}"
     )
+
+
+class LoggedWrite:
+    """A write to the cache that keeps its changes for the log."""
+
+    def __init__(self) -> None:
+        self.batch = WriteBatch(raw_mode=True)
+        self.changes: list[Change] = []
+        self.size = 0
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.batch.put(key, value)
+        if key not in LOCAL:
+            self.changes.append((key, value))
+            self.size += len(key) + len(value)
+
+    def delete(self, key: bytes) -> None:
+        self.batch.delete(key)
+        self.changes.append((key,))
+
+    def delete_range(self, begin: bytes, end: bytes) -> None:
+        self.batch.delete_range(begin, end)
+        self.changes.append((begin, end, True))

@@ -28,7 +28,7 @@ from holdfast.store.contents import PieceContents, require_room
 from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.contents import PIECE_BYTES, LogContents
-from holdfast.store.kafka.frames import Change, Put, decode_write, encode_write
+from holdfast.store.kafka.frames import Put, decode_write, encode_write
 from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
 from holdfast.store.kafka.states import OwnerAction
@@ -44,38 +44,15 @@ WENT_BACK: Final = b"!holdfast-went-back"
 """The key of the note that the log ended before what a process had stored in it."""
 APPLY_BYTES: Final = 1 << 20
 """Bytes of the log that the cache gets at a time while it is rebuilt."""
-_LOCAL: Final = frozenset({layout.TRIMMED, cache.CHECKPOINT})
-"""Keys of the cache that are not in the log."""
 _SILENCE: Final = 2.0
 """Seconds without an answer of Kafka after which the store reports trouble."""
 _PAUSE: Final = 0.2
 _STEP: Final = 0.01
+_FOLLOW_SECONDS: Final = 0.2
+"""Seconds between two looks at the log of an owner that is to be replaced."""
 _MOST_REFUSALS: Final = 3
 """How often Kafka may refuse a write before the store fails."""
 _REMEDY: Final = "Acknowledged messages are stored. Check Kafka and the disk, then start again."
-
-
-class LoggedWrite:
-    """A write to the cache that keeps its changes for the log."""
-
-    def __init__(self) -> None:
-        self.batch = WriteBatch(raw_mode=True)
-        self.changes: list[Change] = []
-        self.size = 0
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.batch.put(key, value)
-        if key not in _LOCAL:
-            self.changes.append((key, value))
-            self.size += len(key) + len(value)
-
-    def delete(self, key: bytes) -> None:
-        self.batch.delete(key)
-        self.changes.append((key,))
-
-    def delete_range(self, begin: bytes, end: bytes) -> None:
-        self.batch.delete_range(begin, end)
-        self.changes.append((begin, end, True))
 
 
 class KafkaStore(RocksDBStore):
@@ -86,6 +63,7 @@ class KafkaStore(RocksDBStore):
     Args:
         location: The URL; see :func:`~holdfast.store.kafka.address.read_kafka_address`.
         read_only: Read the whole log as it is now into a temporary directory; nothing else is changed.
+        turn: Whether this process may take the log; until then, it only reads it. None: at once.
 
     Raises:
         ConfigurationError: The URL is invalid, or the topic is not safe.
@@ -99,7 +77,8 @@ class KafkaStore(RocksDBStore):
         reconnections: How often the store discarded a producer because the outcome of a write was unknown.
     """
 
-    def __init__(self, location: str, *, read_only: bool = False) -> None:
+    def __init__(self, location: str, *, read_only: bool = False, turn: Callable[[], bool] | None = None) -> None:
+        self._turn = turn
         self._address = address = read_kafka_address(location)
         self.shown = address.shown
         self.reconnections = 0
@@ -111,6 +90,8 @@ class KafkaStore(RocksDBStore):
         self._trimmed_to = 0
         try:
             with self._present():
+                if not read_only:
+                    self._log.warm()
                 self._log.open(creates=not read_only)
             super().__init__(address.place, read_only=read_only)
         except BaseException:
@@ -253,7 +234,20 @@ class KafkaStore(RocksDBStore):
                 applied.add(found)
             if action is not OwnerAction.NOTHING:
                 return action
+        if applied is not None and self._must_follow(applied):
+            return OwnerAction.NOTHING
         return owner.ended()
+
+    def _must_follow(self, applied: Applied) -> bool:
+        """Whether to read on instead of claiming the log; returns after a pause, or when its turn has come."""
+        if self._turn is None or self._turn():
+            self._turn = None
+            return False
+        applied.write()
+        until = time.monotonic() + _FOLLOW_SECONDS
+        while time.monotonic() < until and not self._turn():
+            time.sleep(_STEP)
+        return True
 
     def _open_view(self, found: int | None) -> None:
         view = TemporaryCache(self.path)
@@ -280,10 +274,10 @@ class KafkaStore(RocksDBStore):
 
     # --- writing --------------------------------------------------------------------------------------------------
 
-    def _new_write(self) -> LoggedWrite:
-        return LoggedWrite()
+    def _new_write(self) -> cache.LoggedWrite:
+        return cache.LoggedWrite()
 
-    def _write(self, write: LoggedWrite) -> None:
+    def _write(self, write: cache.LoggedWrite) -> None:
         assert self._sweep is not None
         copies, copied = self._sweep.part(write.size, self._scan_from)
         self._write_log(Write(encode_write(write.changes, copied), copies))
@@ -382,7 +376,7 @@ class KafkaStore(RocksDBStore):
             OSError: The disk of the cache has too little room.
             StoreFailed: As for :meth:`commit`.
         """
-        write = LoggedWrite()
+        write = cache.LoggedWrite()
         if put is not None:
             require_room(self._home, self._needed() + len(put[1]))
             write.put(*put)
@@ -476,7 +470,7 @@ class KafkaStore(RocksDBStore):
             for last, value in cast("Iterator[Put]", self._db.items(from_key=first)):
                 if size <= 0:
                     return found, last
-                if last not in _LOCAL:
+                if last not in cache.LOCAL:
                     found.append((last, value))
                     size -= len(last) + len(value)
             # This is the end of all keys, or damage: a cursor that continues from here can distinguish them.

@@ -497,6 +497,11 @@ class KafkaLog:
             )
         return self._producer
 
+    def warm(self) -> None:
+        """Let the client find Kafka before the first :meth:`append`: it asks again only after half a second."""
+        with contextlib.suppress(KafkaException):  # then the first append says why
+            self._writer()
+
     def renew(self) -> None:
         """Discard the producer with what it has not sent. What it has sent may still arrive."""
         producer, self._producer = self._producer, None
