@@ -240,14 +240,15 @@ class KafkaStore(RocksDBStore):
 
     def _must_follow(self, applied: Applied) -> bool:
         """Whether to read on instead of claiming the log; returns after a pause, or when its turn has come."""
-        if self._turn is None or self._turn():
-            self._turn = None
-            return False
-        applied.write()
-        until = time.monotonic() + _FOLLOW_SECONDS
-        while time.monotonic() < until and not self._turn():
-            time.sleep(_STEP)
-        return True
+        if self._turn is not None and not self._turn():
+            applied.write()
+            until = time.monotonic() + _FOLLOW_SECONDS
+            while not self._turn():
+                if time.monotonic() > until:
+                    return True
+                time.sleep(_STEP)
+        self._turn = None
+        return False
 
     def _open_view(self, found: int | None) -> None:
         view = TemporaryCache(self.path)

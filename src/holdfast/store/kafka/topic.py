@@ -134,7 +134,8 @@ class KafkaLog:
         is_passing: Whether the last append failed for a reason that passes.
     """
 
-    _READING: Mapping[str, Any] = {}
+    # A broker answers a connection in order. So a question for the end of the log waits for a fetch that finds nothing.
+    _READING: Mapping[str, Any] = {"fetch.wait.max.ms": 50}
 
     def __init__(self, address: KafkaAddress, until: float | None = None) -> None:
         self._address = address
