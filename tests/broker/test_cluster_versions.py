@@ -15,8 +15,8 @@ from broker_cluster import NAMES, Brokers, Got
 from cluster_clients import Progress, run
 
 ROOT = Path(__file__).parents[2]
-OLDER = "58cd0f62"
-"""The last commit whose nodes relay all requests of other nodes, and write batches through SQLAlchemy."""
+OLDER = "54ea4260"
+"""The last commit whose nodes on Kafka start a worker only at its turn to claim a partition."""
 
 pytestmark = [
     pytest.mark.nightly,
