@@ -117,8 +117,7 @@ class AdminConfig(AdminAddress):
         token_file: File with the token that clients must send. Without a token here, the broker uses the environment
             variable HOLDFAST_ADMIN_TOKEN if it is set.
         token_env: Environment variable with the token.
-        metrics_token_file: File with another token, with which a client may only read ``/metrics``, such as
-            Prometheus.
+        metrics_token_file: File with another token, with which a client may only read ``/metrics``.
         tls: Certificate and key. With them, the listener serves https.
     """
 
@@ -135,16 +134,10 @@ class AdminConfig(AdminAddress):
             ConfigurationError: A file is not valid.
         """
         context = self.tls.context() if self.tls is not None else None
-        token = self.token_file or self.token_env
-        metrics = self.metrics_token_file
-        return AdminListener(
-            self.host,
-            self.port,
-            self.names,
-            context,
-            token.reveal() if token is not None else read_token(),
-            metrics_token=metrics.reveal() if metrics is not None else None,
-        )
+        secret, metrics = self.token_file or self.token_env, self.metrics_token_file
+        token = secret.reveal() if secret is not None else read_token()
+        metrics_token = metrics.reveal() if metrics is not None else None
+        return AdminListener(self.host, self.port, self.names, context, token, metrics_token=metrics_token)
 
 
 @dataclass(frozen=True)
