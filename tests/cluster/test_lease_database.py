@@ -610,3 +610,15 @@ def test_what_a_server_says_while_it_ends_begins_or_is_busy_is_no_refusal(reason
     assert not is_refusal(
         f'connection failed: connection to server on socket "/tmp/.s.PGSQL.5432" failed: FATAL:  {reason}'
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "right"),
+    [
+        ("table holdfast_records", "GRANT SELECT, INSERT, UPDATE, DELETE"),
+        ("sequence holdfast_outgoing_number_seq", "GRANT USAGE ON ALL SEQUENCES"),
+        ("schema public", "GRANT CREATE, USAGE ON SCHEMA"),
+    ],
+)
+def test_the_remedy_for_a_missing_right_names_that_right(place: str, right: str) -> None:
+    assert right in postgresql_remedy("42501", f"permission denied for {place}")

@@ -156,6 +156,11 @@ def postgresql_remedy(state: str, text: str) -> str:
         return "Correct sslmode and sslrootcert in the URL of the database, or set up TLS at the server; then restart."
     if state == "3D000" or ("database" in text and "does not exist" in text):
         return "Create the database: createdb --owner USER DATABASE."
+    if state == "42501" and (" table " in text or " sequence " in text):
+        return (
+            "Let the user own the tables, or: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "
+            "that user; GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO that user."
+        )
     if state == "42501":
         return "Let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO that user."
     if state == "53300" or any(words in text for words in _FULL):
