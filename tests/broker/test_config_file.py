@@ -836,6 +836,7 @@ def test_secrets_come_from_files_and_variables_and_show_nowhere(
 store = "postgresql://me@db.example/orders"
 store_password_file = "password"
 admin.token_env = "ORDERS_TOKEN"
+admin.metrics_token_file = "password"
 [queues.orders]
 [forwarders.a]
 queue = "orders"
@@ -850,7 +851,7 @@ credentials.token_env = "ORDERS_TOKEN"
         tmp_path,
     )
     assert SECRET not in repr(config)
-    assert config.admin.listener().token == SECRET
+    assert config.admin.listener().token == config.admin.listener().metrics_token == SECRET
     assert config.store_location() == f"postgresql://me@db.example/orders?password_file={tmp_path}/password"
     assert read_address(config.store_location()).password() == SECRET
     (tmp_path / "password").write_text("another")
