@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,12 +91,19 @@ def close_after_error(store: Store) -> None:
 
 async def in_thread(call: Callable[[], _Result]) -> _Result:
     """Make a call in a thread. If cancelled, wait for its end: the call must not outlive its caller."""
-    running = asyncio.ensure_future(asyncio.to_thread(call))
+    running = _in_thread(call)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait({running})
         raise
+
+
+def _in_thread(call: Callable[[], _Result]) -> asyncio.Future[_Result]:
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    # A cancelled caller does not take its error, and asyncio would write a traceback to standard error.
+    running.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return running
 
 
 async def _open_once(location: str | Path | Store, turn: Callable[[], bool] | None) -> Store:
@@ -106,13 +114,12 @@ async def _open_once(location: str | Path | Store, turn: Callable[[], bool] | No
             raise StoreLocked("The opening was cancelled while another process had the store.", remedy="Open it again.")
         return turn is None or turn()
 
-    opening = asyncio.ensure_future(asyncio.to_thread(open_store, location, turn=has_come))
+    opening = _in_thread(partial(open_store, location, turn=has_come))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         cancelled.set()
-        with contextlib.suppress(StoreLocked):
-            opened = await opening
-            if opened is not location:
-                opened.close()
+        await asyncio.wait({opening})
+        if opening.exception() is None and opening.result() is not location:
+            opening.result().close()
         raise
