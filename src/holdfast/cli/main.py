@@ -159,7 +159,7 @@ def _run(facts: FailureFacts) -> int:
         result = cli.main(prog_name="holdfast", standalone_mode=False, obj=facts)
         return result if isinstance(result, int) else DONE
     except HoldfastError as error:
-        click.echo(f"holdfast: {error}", err=True)
+        _write(error)
         facts.tell(error, error.message, error.remedy)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -179,6 +179,15 @@ def _run(facts: FailureFacts) -> int:
         click.echo("holdfast: interrupted", err=True)
         facts.tell(error, "interrupted")
     return NOT_DONE
+
+
+def _write(error: HoldfastError) -> None:
+    """Write the error to standard error; as a line of the log if each line there is to be a JSON object."""
+    logs = sys.modules.get("holdfast.endpoint.logs")
+    if logs is not None and logs.writes_json:
+        logs.log.error("command.failed", error=error.message, remedy=error.remedy)
+    else:
+        click.echo(f"holdfast: {error}", err=True)
 
 
 if __name__ == "__main__":

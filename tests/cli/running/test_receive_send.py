@@ -497,6 +497,15 @@ def test_what_is_logged_while_the_store_opens_has_the_form_of_the_log(start: Any
         assert (result.code, json.loads(line)["store"]) == (0, str(tmp_path / store))
 
 
+@pytest.mark.parametrize("command", ["broker", "receive"])
+def test_the_error_that_ends_a_process_has_the_form_of_its_log(start: Any, tmp_path: Path, command: str) -> None:
+    (tmp_path / "store").write_text("no directory")
+    result = start(command, "--store", "store", "--log-json", *["--port", "0"] * (command == "receive")).end()
+    lines = [json.loads(line) for line in result.err.splitlines()]
+    assert (result.code, lines[-1]["event"], lines[-1]["level"]) == (1, "command.failed", "error")
+    assert "store" in lines[-1]["error"] and lines[-1]["remedy"]
+
+
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_store_that_does_not_open_is_not_called_empty(run: Any, tmp_path: Path, resume: bool) -> None:
     store = f"postgresql://me:secret@127.0.0.1:{free_ports(1)[0]}/shop?space=a&connect_timeout=2"
