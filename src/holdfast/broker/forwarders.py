@@ -14,7 +14,6 @@ from holdfast.broker.routing import Router
 from holdfast.config.values import host_of
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
-from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
@@ -115,13 +114,17 @@ class Forwarders:
         Raises:
             ConfigurationError: It has; see :meth:`begin`.
         """
-        outboxes = destination.engine.protocol.outbound.outboxes
-        for config in self.configs.values():
-            queue = destination.queues[config.queue]
-            for partition in range(len(queue.partitions)):
-                known = outboxes.get(forwarder_key(config.name, partition))
-                if known is not None:
-                    _check_known(config, known, queue, destination.engine.protocol.outbound.registry)
+        registry = destination.engine.protocol.outbound.registry
+        known = {
+            key: (outbox, self.configs[name])
+            for key, outbox in registry.outboxes.items()
+            if (name := forwarder_of(key)) in self.configs
+        }
+        addresses = {key: config.to for key, (_, config) in known.items()}
+        for outbox, config in known.values():
+            _check_queue(config, outbox, destination.queues[config.queue])
+            if outbox.to != config.to and not registry.may_redirect(outbox, addresses):
+                raise _cannot_redirect(config, outbox)
 
     def _hold_back_others(self, destination: RunningDestination) -> None:
         steering = Steering(destination.engine.protocol)
@@ -174,20 +177,22 @@ class Forwarders:
         return {config.to: config.queue for config in self.configs.values() if shared[config.queue] == 1}
 
 
-def _check_known(config: ForwarderConfig, outbox: Outbox, queue: Queue, registry: OutboxRegistry) -> None:
+def _check_queue(config: ForwarderConfig, outbox: Outbox, queue: Queue) -> None:
     if (stored := outbox.records.queue) is not queue:
         raise ConfigurationError(
             f"in the store, the forwarder {config.name!r} reads the queue {stored.name!r}, not {queue.name!r}",
             remedy="Give the forwarder of the other queue a new name. The broker keeps the unsent messages of the "
             "old one.",
         )
-    if outbox.to != config.to and not registry.may_redirect(outbox, config.to):
-        raise ConfigurationError(
-            f"the forwarder {config.name!r} is configured to send to {config.to}, but has an open Sequence with "
-            f"{outbox.to}, which cannot continue there",
-            remedy="Restore the old address, and change it when the forwarder has nothing to send: a forwarder that "
-            "polls, or whose new destination uses the same Identifier already, cannot take its Sequence along.",
-        )
+
+
+def _cannot_redirect(config: ForwarderConfig, outbox: Outbox) -> ConfigurationError:
+    return ConfigurationError(
+        f"the forwarder {config.name!r} is configured to send to {config.to}, but has an open Sequence with "
+        f"{outbox.to}, which cannot continue there",
+        remedy="Restore the old address, and change it when the forwarder has nothing to send: a forwarder that "
+        "polls, or whose new destination uses the same Identifier already, cannot take its Sequence along.",
+    )
 
 
 def way_of(config: ForwarderConfig) -> Way:

@@ -83,10 +83,13 @@ def test_no_sequence_is_redirected_to_where_another_has_its_identifier(identifie
     _, create = sending.creating("b", OTHER)
     sending.grant(create, identifier)
     registry = sending.protocol.outbound.registry
-    assert registry.may_redirect(first, OTHER) is may
-    assert registry.may_redirect(first, "http://a-third/")
+    third = "http://a-third/"
+    assert registry.may_redirect(first, {"a": OTHER}) is may
+    assert registry.may_redirect(first, {"a": third, "b": third}) is may
+    assert registry.may_redirect(first, {"a": OTHER, "b": third})
+    assert registry.may_redirect(first, {"a": third})
     first.drop(sending.now)
-    assert registry.may_redirect(first, OTHER)
+    assert registry.may_redirect(first, {"a": OTHER})
 
 
 def test_a_sequence_releases_its_identifier_once_its_end_is_durable() -> None:

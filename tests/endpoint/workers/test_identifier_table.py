@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.sending.identifier_claims import ClaimResult, GrantedIdentifier
+from holdfast.endpoint.workers import identifier_table
 from holdfast.endpoint.workers.identifier_table import IdentifierTable
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
@@ -58,6 +59,19 @@ def test_claims_of_a_killed_process_stand_until_its_successor_announces_its_own(
     assert [result is ClaimResult.IN_USE for result in results] == [number in (2, 7) for number in range(8)]
     zero.release("recovered")
     assert one.claim(granted("urn:2")) is ClaimResult.CLAIMED
+
+
+def test_a_full_table_has_room_for_the_same_sequences_at_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identifier_table, "MOST_CLAIMS", 3)
+    table = IdentifierTable(2)
+    zero, one = table.of(0), table.of(1)
+    one.announce([])
+    zero.announce(granted(f"urn:{number}") for number in range(3))
+    moved = [GrantedIdentifier(f"local:urn:{number}", "http://moved/", f"urn:{number}") for number in range(3)]
+    zero.announce([moved[0], granted("urn:1"), moved[2]])
+    assert one.claim(moved[0]._replace(local_id="other")) is ClaimResult.IN_USE
+    assert one.claim(granted("urn:1", "other")) is ClaimResult.IN_USE
+    assert one.claim(granted("urn:2", "other")) is ClaimResult.CLAIMED
 
 
 def test_of_processes_that_claim_one_identifier_at_once_one_gets_it() -> None:

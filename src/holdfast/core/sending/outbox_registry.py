@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from holdfast.core.messages import MC_ANONYMOUS, is_polled
@@ -144,17 +144,22 @@ class OutboxRegistry:
         """
         return None if key is None else self.outboxes.get(key)
 
-    def may_redirect(self, outbox: Outbox, to: str) -> bool:
+    def may_redirect(self, outbox: Outbox, addresses: Mapping[str, str]) -> bool:
         """Return whether an outbox may be redirected with its open Sequence, if it has one.
 
         It may not if the peer sends in answers to polls, because their address belongs to one destination. Nor may it
         if another Sequence to that address has the same Identifier: the peer would take the messages of one for the
         other's.
+
+        Args:
+            addresses: Key -> the new address, for each outbox that gets one together with this.
         """
         if (source := outbox.source) is None:
             return True
         named = self.context.sequences.named(source.identifier) if source.identifier is not None else []
-        return not is_polled(source.address) and all(one is outbox or one.to != to for one in named)
+        to = addresses[outbox.key]
+        there = [one for one in named if one is not outbox and addresses.get(one.key, one.to) == to]
+        return not is_polled(source.address) and not there
 
     def redirect(self, outbox: Outbox, to: str) -> None:
         """Send the messages of an outbox to another address from now on, with :meth:`may_redirect`.
@@ -168,8 +173,10 @@ class OutboxRegistry:
         earlier, outbox.to = outbox.to, to
         if outbox.forwarding is not None:
             self.circuits.know(to, outbox.forwarding.circuit)
-        if outbox.source is not None and outbox.source.offer is not None:
-            outbox.hooks.redirect_offered(outbox.source.offer, earlier or "", to)
+        if (source := outbox.source) is not None:
+            self.context.creation.adopt(outbox, source)
+            if source.offer is not None:
+                outbox.hooks.redirect_offered(source.offer, earlier or "", to)
         outbox.save()
         outbox.ready()
 

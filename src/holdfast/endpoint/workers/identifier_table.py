@@ -75,18 +75,19 @@ class WorkerIdentifiers:
             earlier.setdefault(self._memory[at : at + _SLOT], []).append(slot)
         self._free = earlier.pop(_FREE, [])
         self._slots.clear()
-        for granted in recovered:
-            digest = granted.digest
+        wanted = {granted.local_id: granted.digest for granted in recovered}
+        # First those that no Sequence has any more, to make room for those of Sequences with another address.
+        for digest in earlier.keys() - set(wanted.values()):
+            self._give_back(earlier.pop(digest))
+        for local_id, digest in wanted.items():
             if slots := earlier.get(digest):
-                self._slots[granted.local_id] = slots.pop()
+                self._slots[local_id] = slots.pop()
             else:
-                has_room = self._put(granted.local_id, digest)
+                has_room = self._put(local_id, digest)
                 assert has_room, f"{len(self._slots)} recovered Sequences of worker {self._number}"
         # Only now: until here, an Identifier of a recovered Sequence was claimed all the time.
         for slots in earlier.values():
-            for slot in slots:
-                self._write(slot, _FREE)
-                self._free.append(slot)
+            self._give_back(slots)
         self._set_head(self._head(self._number)[0], is_announced=True)
 
     def claim(self, granted: GrantedIdentifier) -> ClaimResult:
@@ -112,6 +113,10 @@ class WorkerIdentifiers:
         """Release the claim of a Sequence, if it has one."""
         slot = self._slots.pop(local_id, None)
         if slot is not None:
+            self._give_back([slot])
+
+    def _give_back(self, slots: list[int]) -> None:
+        for slot in slots:
             self._write(slot, _FREE)
             self._free.append(slot)
 
