@@ -183,6 +183,26 @@ def test_no_number_in_an_identifier_decides_without_a_worker_that_knows_it(
     assert not named.is_sought(lambda identifier: identifier == OURS[3])
 
 
+@pytest.mark.parametrize("beside", ["acknowledgements", "ack_requested"])
+@pytest.mark.parametrize(
+    "about",
+    [
+        *({"control": kind(OURS[3])} for kind in (CloseSequence, CloseSequenceResponse)),
+        *({"control": kind(OURS[3])} for kind in (TerminateSequence, TerminateSequenceResponse)),
+        {"fault": Fault("UnknownSequence", "", is_rm=True, identifier=OURS[3])},
+    ],
+    ids=lambda fields: type(next(iter(fields.values()))).__name__,
+)
+@pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
+def test_what_is_acknowledged_beside_an_end_does_not_keep_it_from_its_owner(
+    versions: Versions, about: dict[str, object], beside: str
+) -> None:
+    other = SequenceAcknowledgement(OURS[5], ((1, 2),)) if beside == "acknowledgements" else AckRequested(OURS[5])
+    said = Envelope(versions.soap, versions.addressing, versions.rm, **about, **{beside: (other,)})  # type: ignore[arg-type]
+    assert owner_of(said, 8).is_sought(lambda identifier: identifier == OURS[5])
+    assert not owner_of(said, 8).is_sought(lambda identifier: identifier == OURS[3])
+
+
 @given(
     message_id=st.text(min_size=1), other=st.none() | st.text(), offered=st.text(min_size=1), count=st.integers(1, 8)
 )

@@ -134,6 +134,8 @@ def owner_of(envelope: Envelope, count: int) -> Named:
     # A source names Sequences that were created here. A destination names Sequences with Identifiers that its server
     # made: a number in one is that of a worker there. Before CreateSequence existed (2003/03), each source made its
     # Identifiers. Either end may close or terminate a Sequence.
+    # What an envelope says of one Sequence goes to its owner, who passes on what it acknowledges or asks of others.
+    asked = [one.identifier for one in envelope.ack_requested]
     ours: list[str] = []
     theirs: list[str] = []
     if isinstance(control, CloseSequence | TerminateSequence):
@@ -142,10 +144,11 @@ def owner_of(envelope: Envelope, count: int) -> Named:
         theirs.append(control.identifier)
     elif envelope.fault is not None and envelope.fault.identifier is not None:
         theirs.append(envelope.fault.identifier)
-    ours += [one.identifier for one in envelope.ack_requested]
-    acknowledged = ours if envelope.rm is not None and not envelope.rm.can.creates else theirs
-    acknowledged += [one.identifier for one in envelope.acknowledgements]
-    numbers = map(worker_of, (*ours, envelope.relates_to or ""))
+    else:
+        ours += asked
+        acknowledged = ours if envelope.rm is not None and not envelope.rm.can.creates else theirs
+        acknowledged += [one.identifier for one in envelope.acknowledgements]
+    numbers = map(worker_of, (*ours, *asked, envelope.relates_to or ""))
     return Named(next((one for one in numbers if one is not None), None), (*ours, *theirs))
 
 
