@@ -91,10 +91,10 @@ class Forwarders:
         if sessions is not None:
             sessions.on_begin = partial(self._begin_session, destination)
         for name, earlier in self._redirected.items():
-            what = "its open Sequences continue at the new address"
+            what = "all its messages go to the new address, those of open Sequences too"
             log.warning("forwarder.redirected", forwarder=name, earlier=earlier, to=self.configs[name].to, what=what)
         if self._redirected:
-            destination.engine.protocol.outbound.registry.announce()
+            destination.engine.protocol.outbound.registry.redirected(self._redirected.values())
         self._hold_back_others(destination)
 
     def _begin_session(self, destination: RunningDestination, partition: int) -> None:

@@ -66,7 +66,7 @@ def test_an_outbox_that_is_redirected_claims_its_identifier_at_the_new_address()
     one.grant(create, "urn:x")
     registry = one.protocol.outbound.registry
     registry.redirect(first, OTHER)
-    registry.announce()
+    registry.redirected([TO])
     second, create_other = other.creating("b", OTHER)
     other.grant(create_other, "urn:x")
     third, create_other = other.creating("c", TO)

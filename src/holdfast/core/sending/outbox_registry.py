@@ -180,6 +180,12 @@ class OutboxRegistry:
         outbox.save()
         outbox.ready()
 
+    def redirected(self, earlier: Iterable[str]) -> None:
+        """Finish redirects from these addresses: forget those that no outbox has, and claim the Identifiers anew."""
+        for address in set(earlier) - {outbox.to for outbox in self.outboxes.values()}:
+            self.context.creation.leave(address)
+        self.announce()
+
     def announce(self) -> None:
         """Claim the granted Identifiers of all outboxes, at the addresses that they have now."""
         if self.context.claims is not None:
