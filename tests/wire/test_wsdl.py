@@ -373,6 +373,9 @@ def test_a_definition_may_stand_in_another_document_of_another_namespace() -> No
         (b"<html>", "not well-formed"),
         (b'<!DOCTYPE d [<!ENTITY e SYSTEM "file:///etc/passwd">]><d>&e;</d>', "has a document type"),
         (b"", "not well-formed"),
+        (b'<definitions xmlns="{urn}wsdl"/>', "a namespace with a brace"),
+        (b'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/"><a xmlns:x="{urn}x"/></definitions>', "with a brace"),
+        (b'<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" targetNamespace="a&#125;"/>', "with a brace"),
     ],
 )
 def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: bytes, reason: str) -> None:

@@ -117,6 +117,7 @@ async def test_credentials_that_the_server_refuses_are_to_be_checked(load: Load)
         ('<xs:include schemaLocation="fault.xsd"/>', "fault.xsd is not an XML schema or WSDL: its root is Envelope"),
         ('<xs:include schemaLocation="page.xsd"/>', "page.xsd is an HTML page with the title 'Sign in'"),
         ('<xs:include schemaLocation="none.xsd"/>', "none.xsd cannot be read: No such file or directory. It is impo"),
+        ('<a xmlns="{urn}a"/>', "bad.xsd is not a WSDL or XML schema: it has a namespace with a brace"),
         ("<xs:include", "bad.xsd is not a WSDL or XML schema: it is not one well-formed XML element"),
     ],
     ids=lambda one: f"{one!r:.40}",

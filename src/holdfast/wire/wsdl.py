@@ -47,6 +47,7 @@ ADDRESSING_ASSERTIONS = {
 TRIED = {rm for rm in RM if rm.can.is_tried}
 """The versions of WS-RM that a description without a policy leaves open. Older ones must be named."""
 PARAMETERS = [f"{{{one}}}{name}" for one in WSA_NS.values() for name in ("ReferenceParameters", "ReferenceProperties")]
+_BRACE = etree.XPath('boolean(//namespace::*[contains(., "}")] | //@targetNamespace[contains(., "}")])')
 ACTIONS = (f"{{{ADDRESSING_METADATA}}}Action", f"{{{ADDRESSING_DRAFTS[0]}}}Action")
 
 
@@ -136,9 +137,10 @@ class Description:
             ConfigurationError: It is not WSDL 1.1.
         """
         try:
-            root = parse_element(data)
+            root = parse_document(data)
         except EnvelopeError as error:
-            raise _no_wsdl(place, "it is not well-formed XML, or has a document type") from error
+            why = "it is not well-formed XML, or has a document type or a namespace with a brace"
+            raise _no_wsdl(place, why) from error
         if root.tag != f"{{{WSDL}}}definitions":
             is_2 = root.tag == f"{{{WSDL_2}}}description"
             raise _no_wsdl(place, "it is WSDL 2.0" if is_2 else f"its root is {etree.QName(root).localname}")
@@ -489,6 +491,19 @@ def _demanded_versions(alternative: Alternative, binding: etree._Element) -> tup
 
 def _listed(versions: Iterable[RM | Addressing]) -> str:
     return " or ".join(sorted(one.value for one in versions))
+
+
+def parse_document(data: bytes) -> etree._Element:
+    """Parse a WSDL or XML schema.
+
+    Raises:
+        EnvelopeError: As ``parse_element`` does; or a namespace has a brace, which no URI has: then the names of
+            elements, as "{namespace}local", could not be read.
+    """
+    root = parse_element(data)
+    if (b"}" in data or b"&#" in data) and _BRACE(root):
+        raise EnvelopeError("the body has a namespace with a brace")
+    return root
 
 
 def full_name(user: etree._Element, qname: str) -> str:

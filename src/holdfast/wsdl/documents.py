@@ -19,7 +19,7 @@ from holdfast.http.client.client import HTTPClient
 from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
 from holdfast.http.urls import split_url
 from holdfast.wire.body import in_utf8, parse_element
-from holdfast.wire.wsdl import WSDL, Description, full_name
+from holdfast.wire.wsdl import WSDL, Description, full_name, parse_document
 
 XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace"
 
@@ -408,7 +408,7 @@ def _parse(location: str, data: bytes, *, is_first: bool) -> tuple[bytes, etree.
         )
     try:
         text = in_utf8(data)
-        return text, parse_element(text)
+        return text, parse_document(text)
     except EnvelopeError as error:
         raise ConfigurationError(
             f"{location} is not a WSDL or XML schema: {clause(error.message.replace('the body', 'it'))}.",
