@@ -265,6 +265,8 @@ def test_a_router_says_what_going_through_the_routes_says(routes: list[RouteConf
         texts = [f"{start}{text}</{'o:' if 'o:' in start else ''}h>" for start, text in blocks]
         expected = next((one.queues for one in routes if takes(one, action, to, blocks, body)), ("rest",))
         assert queues(route, message(action, to, body, *texts)) == expected
+        by = route.routes_to(to or "")
+        assert set(expected) <= route.reachable(action, by) <= route.reachable(None, by)
 
 
 @given(PATTERNS, PIECES)

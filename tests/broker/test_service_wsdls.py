@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,17 @@ from order_service import WSDL, Orders, in_one_document
 from waiting import until
 
 from holdfast import ConfigurationError, Source, UsernameToken
+from holdfast.broker.config import RouteConfig
 from holdfast.broker.config_file import parse_config
+from holdfast.broker.routing import Router
+from holdfast.endpoint.destination import forwarded_services
+from holdfast.endpoint.destination.forwarded_services import FETCH_SECONDS, ForwardedServices, ServiceWSDL
 from holdfast.exceptions import ConfigurationMistakes
+from holdfast.http.exchange import Request
+from holdfast.http.outcome import TransportError
 from holdfast.testing.ports import free_ports
 from holdfast.wire.policy.expressions import POLICY
+from holdfast.wire.wsdl import WSDL as WSDL_NAMESPACE
 from holdfast.wire.wsdl import Description
 from holdfast.zeep import Transport
 
@@ -172,7 +182,16 @@ async def test_imported_documents_are_served_with_the_broker_s_address(
     assert "service.internal" not in main.text and f"{url}?wsdl=next/1" in main.text
     assert f"{url}?xsd=next/2" in (await get(f"{url}?wsdl=next/1")).text
     await call_by_name(f"{url}?wsdl")
-    for no_document in ("?wsdl=next/3", "?xsd=next/x", "?wsdl=next/²", "?wsdl=other", "?xsd=orders.xsd", "?xsd="):
+    for no_document in (
+        "?wsdl=next/3",
+        "?wsdl=next/-1",
+        "?wsdl=next/9999999999999",
+        "?xsd=next/x",
+        "?wsdl=next/²",
+        "?wsdl=other",
+        "?xsd=orders.xsd",
+        "?xsd=",
+    ):
         assert (await get(f"{url}{no_document}")).status_code == (200 if no_document == "?xsd=" else 404)
 
 
@@ -201,7 +220,8 @@ async def test_each_address_has_the_wsdl_of_the_service_that_its_messages_reach(
     url = broker.service.url
     assert "urn:live:seq/put" in (await described(f"{url}orders?wsdl")).operations()
     assert "urn:orders/CancelOrder" in (await described(f"{url}bills?wsdl")).operations()
-    assert (await get(f"{url}elsewhere?wsdl")).status_code == 404
+    assert not (await described(f"{url}elsewhere?wsdl")).operations()
+    assert (await get(f"{url}elsewhere?wsdl=next")).status_code == 404
     several = await get(f"{url}both?wsdl")
     assert several.status_code == 404
     urls = [one for one in several.text.split() if one.startswith("http")]
@@ -212,7 +232,10 @@ async def test_each_address_has_the_wsdl_of_the_service_that_its_messages_reach(
     assert hidden.status_code == 404
 
 
-async def test_a_wsdl_at_a_url_is_fetched_when_it_is_needed_and_kept(start: Any, run_service: Any) -> None:
+async def test_a_wsdl_at_a_url_is_fetched_when_it_is_needed_and_kept(
+    start: Any, run_service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarded_services, "MOST_AWAY_SECONDS", 0)
     (port,) = free_ports(1)
     at = f"http://127.0.0.1:{port}/"
     broker = await start(CONFIG.format(to=at, wsdl=f"{at}?wsdl", more=""))
@@ -226,6 +249,155 @@ async def test_a_wsdl_at_a_url_is_fetched_when_it_is_needed_and_kept(start: Any,
     await call_by_name(url)
     await service.close(0.5)
     assert (await get(url)).status_code == 200
+
+
+class Asking:
+    """A client that asks for a WSDL, without a server."""
+
+    def __init__(self, services: ForwardedServices, target: str, host: str = "broker") -> None:
+        self.request = Request("GET", target, {b"host": host.encode()}, b"", None, False)
+        self.answers: list[int] = []
+        self.content = b""
+        services.give(self, lambda exchange: exchange.respond(404, b""))  # type: ignore[arg-type]
+
+    def respond(self, status: int, content: bytes, *_: Any) -> None:
+        self.answers.append(status)
+        self.content = content
+
+    async def answered(self) -> int:
+        await until(lambda: bool(self.answers))
+        (status,) = self.answers
+        return status
+
+
+class Upstream:
+    """Returns a WSDL, or raises an error, when it is let."""
+
+    def __init__(self, result: bytes | BaseException, *, is_slow: bool = False) -> None:
+        self.result, self.fetched, self.seconds = result, 0, list[float]()
+        self.goes_on = threading.Event()
+        if not is_slow:
+            self.goes_on.set()
+
+    def __call__(self, seconds: float) -> Callable[[str], bytes]:
+        self.seconds.append(seconds)
+        return self.fetch
+
+    def fetch(self, _url: str) -> bytes:
+        self.fetched += 1
+        assert self.goes_on.wait(60)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+AWAY = TransportError("it is away", connected=False)
+TO = [RouteConfig(queues=(name,), to=(f"*/{name}",)) for name in ("a", "b")]
+
+
+def behind(clock: Callable[[], float] = time.monotonic, **upstreams: Upstream) -> ForwardedServices:
+    """Each service is behind the address that ends with its name."""
+    made = ForwardedServices(lambda _address, _version: "", Router(TO, {}, None, 1), clock)
+    for name, upstream in upstreams.items():
+        made.add(name, name, ServiceWSDL(f"http://{name}.example/?wsdl"), upstream)
+    return made
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [AWAY, ValueError("unexpected"), RecursionError(), b"<a", b"<a xmlns='{x}y'/>", b"<html>"],
+    ids=lambda one: f"{one!r:.30}",
+)
+async def test_whatever_keeps_a_wsdl_from_being_fetched_each_client_is_answered(
+    failure: bytes | BaseException,
+) -> None:
+    now = 0.0
+    upstream = Upstream(failure)
+    services = behind(lambda: now, a=upstream)
+    asking = [Asking(services, "/a?wsdl") for _ in range(3)]
+    assert [await one.answered() for one in asking] == [503] * 3
+    assert upstream.fetched == 1
+    upstream.result = in_one_document()
+    assert await Asking(services, "/a?wsdl").answered() == 503  # it is not asked again at once
+    assert upstream.fetched == 1
+    now = 5.0
+    assert await Asking(services, "/a?wsdl").answered() == 200
+
+
+async def test_the_pause_after_failures_grows_to_a_minute() -> None:
+    now = 0.0
+    upstream = Upstream(AWAY)
+    services = behind(lambda: now, a=upstream)
+    times = []
+    while now < 400:
+        before = upstream.fetched
+        assert await Asking(services, "/a?wsdl").answered() == 503
+        times += [now] if upstream.fetched > before else []
+        now += 5
+    assert times == [0, 5, 15, 35, 75, 135, 195, 255, 315, 375]
+
+
+async def test_an_error_while_one_client_is_answered_strands_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = behind(a=Upstream(in_one_document()))
+    monkeypatch.setattr(ServiceWSDL, "write", lambda *_: 1 / 0)
+    asking = [Asking(services, f"/a?wsdl{more}") for more in ("", "=a/1", "=a/0", "=b")]
+    assert [await one.answered() for one in asking] == [500, 404, 500, 404]
+    monkeypatch.undo()
+    assert await Asking(services, "/a?wsdl").answered() == 200
+
+
+async def test_a_service_that_is_slow_delays_no_other() -> None:
+    slow, fast = Upstream(in_one_document(), is_slow=True), Upstream(in_one_document())
+    services = behind(a=slow, b=fast)
+    waiting = Asking(services, "/a?wsdl")
+    await until(lambda: slow.fetched == 1)
+    assert await Asking(services, "/b?wsdl").answered() == 200
+    assert await Asking(services, "/elsewhere?wsdl").answered() == 404
+    assert not waiting.answers
+    slow.goes_on.set()
+    assert await waiting.answered() == 200
+
+
+async def test_clients_that_wait_for_a_wsdl_are_answered_when_the_broker_stops_or_reloads() -> None:
+    slow = Upstream(in_one_document(), is_slow=True)
+    services = behind(a=slow)
+    waiting = [Asking(services, "/a?wsdl") for _ in range(2)]
+    await until(lambda: slow.fetched == 1)
+    services.close()
+    assert [await one.answered() for one in waiting] == [503, 503]
+    slow.goes_on.set()
+
+
+async def test_all_documents_of_a_wsdl_are_fetched_within_one_deadline() -> None:
+    now = 0.0
+
+    class Endless(Upstream):
+        """Its WSDL imports a document, which imports another one, and so on. Each takes three seconds."""
+
+        def fetch(self, _url: str) -> bytes:
+            nonlocal now
+            now += 3
+            return f'<definitions xmlns="{WSDL_NAMESPACE}"><import location="{now}.wsdl"/></definitions>'.encode()
+
+    endless = Endless(b"")
+    assert await Asking(behind(lambda: now, a=endless), "/a?wsdl").answered() == 503
+    assert endless.seconds == [FETCH_SECONDS, FETCH_SECONDS - 3, FETCH_SECONDS - 6, FETCH_SECONDS - 9]
+
+
+async def test_a_document_is_written_once_for_all_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write = [], ServiceWSDL.write
+    monkeypatch.setattr(ServiceWSDL, "write", lambda *given: written.append(given[1]) or write(*given))
+    asked, reachable = [], Router.reachable
+    monkeypatch.setattr(Router, "reachable", lambda *given: asked.append(given[1]) or reachable(*given))
+    services = behind(a=Upstream(in_one_document()))
+    for number in range(100):
+        asking = Asking(services, f"/{number}/a?wsdl", f'h{number}&"<')
+        assert await asking.answered() == 200
+        description = Description()
+        description.add(asking.content, "here")
+        assert description.port().address == f'http://h{number}&"</{number}/a'
+    assert written == [0]
+    assert len(asked) - asked.count(None) == len(set(asked)) - 1
 
 
 def mistakes(more: str, base: Path) -> list[str]:

@@ -73,7 +73,7 @@ class Broker:
         settings = self.destination.settings
         settings.router = router = _router(config, self.forwarders)
         # Of the whole configuration: the gateway of a node, which sends nothing, serves them too.
-        settings.wsdl.behind = services_of(self.config.forwarders, router, settings.policy_at).give
+        settings.wsdl.use(services_of(self.config.forwarders, router, settings.policy_at))
         settings.restored = restored
         settings.partitioning = Partitioning(config.partitions, config.sessions, PARTITIONS, SESSIONS)
         settings.queues = _retentions(config)
@@ -128,7 +128,7 @@ class Broker:
         destination.settings.envelopes.process_with(security.begin())  # before a new forwarder sends
         forwarders.take_over(destination, ways)
         self.forwarders = forwarders
-        self.destination.settings.wsdl.behind = services.give
+        self.destination.settings.wsdl.use(services)
         destination.use(new.sequences, new.http(), router, _retentions(new))
         _limit_queues(destination, new)
         changed = what_changes(self.config, read)

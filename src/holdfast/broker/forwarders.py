@@ -17,7 +17,7 @@ from holdfast.core.queues.queue import Queue
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
-from holdfast.endpoint.destination.forwarded_services import FETCH_SECONDS, ForwardedServices, Policy
+from holdfast.endpoint.destination.forwarded_services import Fetcher, ForwardedServices, Policy, ServiceWSDL
 from holdfast.endpoint.destination.running_destination import RunningDestination
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.http_settings import HTTPSettings
@@ -224,21 +224,18 @@ def services_of(configs: Iterable[ForwarderConfig], router: Router, policy: Poli
     Raises:
         ConfigurationError: A TLS file is not valid.
     """
-    services = ForwardedServices(policy, router.reachable)
+    services = ForwardedServices(policy, router)
     for config in configs:
         if config.wsdl is not None:
-            http, location = _http_of(config), config.wsdl.location
-            # The credentials are for the destination: its WSDL may be at another host.
-            is_own = config.wsdl.is_remote and host_of(location) == host_of(config.to)
-            fetch = fetcher(
-                location,
-                http.headers if is_own else None,
-                ssl_context=http.ssl_context,
-                proxy=http.proxy,
-                timeout=FETCH_SECONDS,
-            )
-            services.add(config.name, config.queue, config.wsdl, fetch)
+            services.add(config.name, config.queue, config.wsdl, _wsdl_fetcher(config, config.wsdl))
     return services
+
+
+def _wsdl_fetcher(config: ForwarderConfig, wsdl: ServiceWSDL) -> Fetcher:
+    http, location = _http_of(config), wsdl.location
+    # The credentials are for the destination: its WSDL may be at another host.
+    headers = http.headers if wsdl.is_remote and host_of(location) == host_of(config.to) else None
+    return lambda seconds: fetcher(location, headers, ssl_context=http.ssl_context, proxy=http.proxy, timeout=seconds)
 
 
 def _said_of_way(config: ForwarderConfig) -> tuple[object, ...]:

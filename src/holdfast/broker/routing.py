@@ -6,7 +6,7 @@ and both only if To and Action leave the decision open. Knows queues only by nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import merge
 from pyexpat import ExpatError, ParserCreate
 
@@ -99,7 +99,13 @@ class _Route:
         self.asks_more = not (self.header is None and self.user is None and self.xpath is None)
 
     def takes(self, action: str, to: str | None) -> bool:
-        return (self._action is None or self._action.take(action)) and (self._to is None or self._to.take(to or ""))
+        return self.takes_action(action) and self.takes_to(to or "")
+
+    def takes_action(self, action: str) -> bool:
+        return self._action is None or self._action.take(action)
+
+    def takes_to(self, to: str) -> bool:
+        return self._to is None or self._to.take(to)
 
 
 class _Choice:
@@ -175,10 +181,25 @@ class Router:
         except _Costly:
             return None
 
-    def reachable(self, action: str, to: str) -> frozenset[str]:
-        """Return the queues that messages with an Action and a To may get to, whatever else is in them."""
-        choice = self._choose(action, to)  # not cached: any client may ask for any address
-        found = [one.routed for one in choice.routes] + ([] if choice.otherwise is None else [choice.otherwise])
+    def routes_to(self, to: str) -> tuple[int, ...]:
+        """Return the numbers of the routes that take messages with a To, depending on what else is in them."""
+        return tuple(number for number, route in enumerate(self._routes) if route.takes_to(to))
+
+    def reachable(self, action: str | None, routes: Iterable[int]) -> frozenset[str]:
+        """Return the queues that messages may get to by some routes or without one, whatever else is in them.
+
+        Args:
+            action: Their Action; None: any.
+            routes: The numbers of the routes that take their To.
+        """
+        found: list[Routed] = []
+        for route in (self._routes[number] for number in routes):
+            if action is None or route.takes_action(action):
+                found.append(route.routed)
+                if not route.asks_more and (action is not None or not route.actions):
+                    break
+        else:
+            found += [] if self._default is None else [self._default]
         return frozenset(queue for routed in found for queue in routed.queues)
 
     def _route(self, envelope: Envelope, most: int) -> Routed | Fault:

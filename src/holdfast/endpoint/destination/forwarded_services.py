@@ -6,17 +6,21 @@ the documents.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import lru_cache, partial
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Protocol, TypeVar
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 from lxml import etree
 
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.wsdl import (
-    MOST_ADDRESSES,
-    NO_SUCH_POLICY,
-    Asked,
     address_of,
     asked_for,
     imports_of,
@@ -26,6 +30,7 @@ from holdfast.endpoint.engine.opening import in_thread
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import TransportError
 from holdfast.http.retry_after import retry_after
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import WSA_NS
@@ -36,19 +41,44 @@ from holdfast.wire.wsdl import WSDL, defined_name, full_name
 from holdfast.wsdl.documents import XML_NAMESPACE, Documents
 
 FETCH_SECONDS = 10.0
-"""How long a request for a WSDL may wait for the service that has it."""
+"""How long all documents of a service may take, and a request for its WSDL waits."""
+AWAY_SECONDS = 5
+"""How long the broker does not ask a service again after a failure. Each further failure doubles it."""
+MOST_AWAY_SECONDS = 60
+MOST_FETCHES = 8
+"""Services that are asked at the same time."""
+MOST_KEPT = 64
+"""Documents that are kept as they were written, without the address; they depend on the configuration only."""
 _REMEDY = "Check the URL, or save the WSDL with its documents as files and name its file."
 _WEB = ("http://", "https://")
 _POLICY_PARTS = [f"{{{namespace}}}{name}" for namespace in POLICY for name in ("Policy", "PolicyReference")]
 _POLICY_URIS = [f"{{{namespace}}}PolicyURIs" for namespace in POLICY]
 _REFERENCES = [f"{{{namespace}}}EndpointReference" for namespace in WSA_NS.values()]
-_NO_SERVICE = b"No operation of a service with a WSDL is forwarded from this address.\n"
+_ADDRESS = "http://address-of-this-broker.invalid/"
+"""Stands for the address of a request in a document that is written once for all addresses."""
 _AWAY = b"The WSDL of the service cannot be fetched now.\n"
+_FAILED = b"The WSDL cannot be returned. The log of the broker has the reason.\n"
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 Policy = Callable[[str, PolicyVersion], str]
 """Returns the content of a wsp:Policy for clients that reach the broker at an address."""
+Fetcher = Callable[[float], Callable[[str], bytes]]
+"""Returns a function that returns the content of a URL. It takes at most so many seconds, in which it blocks."""
 PortName = tuple[str, str]
 """The names of a wsdl:service and of its wsdl:port."""
+
+
+class Routes(Protocol):
+    """Routes to queues, by numbers in their order."""
+
+    def routes_to(self, to: str) -> tuple[int, ...]:
+        """Return the routes that may take messages with a To."""
+        ...
+
+    def reachable(self, action: str | None, routes: Iterable[int]) -> frozenset[str]:
+        """Return the queues that messages with an Action, or with any, may get to by these routes."""
+        ...
 
 
 class ServiceWSDL:
@@ -92,6 +122,11 @@ class ServiceWSDL:
         return self._documents is not None
 
     @property
+    def count(self) -> int:
+        """The number of its documents, as far as they are loaded."""
+        return len(self._locations)
+
+    @property
     def _content(self) -> list[bytes]:
         """The content of the files. What a URL returns is no setting."""
         documents = self._documents
@@ -130,30 +165,26 @@ class ServiceWSDL:
         self.actions, self._mtom = description.actions_of_ports(), sorted(found.items())
         self._locations, self._documents = locations, documents
 
-    def write(
-        self, number: int, address: str, ports: frozenset[PortName], name: str, policy: str, version: PolicyVersion
-    ) -> bytes | None:
-        """Return a document as the broker serves it; None if there is no document with that number.
+    def write(self, number: int, ports: frozenset[PortName], name: str, policy: str, version: PolicyVersion) -> bytes:
+        """Return a document as the broker serves it, with :data:`_ADDRESS` as the broker's address. It may block.
 
         Args:
-            number: 0 for the WSDL itself, more for those that it imports.
-            address: Where clients reach the broker.
+            number: 0 for the WSDL itself, more for those that it imports, less than :attr:`count`.
             ports: The ports that are offered there. The others are removed: they are not at the broker.
             name: What the service is called in the URLs of its documents.
             policy: The content of the broker's wsp:Policy, which replaces all policies of the service.
         """
         documents = self._documents
-        if documents is None or number >= len(self._locations):
-            return None
+        assert documents is not None
         location = self._locations[number]
         root = parse_element(documents.load(location))
         for element, attribute, kind in list(imports_of(root)):
             imported = element.get(attribute, "")
             place = documents.beside(location, imported)
             if imported and element.get("namespace") != XML_NAMESPACE and place in self._locations:
-                element.set(attribute, f"{address}?{kind}={quote(name)}/{self._locations.index(place)}")
+                element.set(attribute, f"{_ADDRESS}?{kind}={quote(name)}/{self._locations.index(place)}")
         _remove_policies(root)
-        _offer(root, ports, address)
+        _offer(root, ports)
         bindings = {self._bindings[port] for port in ports}
         for binding in root.iterfind(f"{{{WSDL}}}binding"):
             if defined_name(binding) in bindings:
@@ -170,109 +201,161 @@ class ServiceWSDL:
         return made
 
 
+@dataclass(eq=False)
+class _Service:
+    """A service behind the broker.
+
+    Args:
+        queue: The queue of the messages that are forwarded to it.
+    """
+
+    queue: str
+    wsdl: ServiceWSDL
+    fetcher: Fetcher
+    fetching: asyncio.Task[None] | None = None
+    until: float = 0.0
+    """When it must have been fetched."""
+    away_until: float = -inf
+    pause: float = AWAY_SECONDS
+
+
 class ForwardedServices:
     """The services behind a broker.
 
     Args:
         policy: Returns the broker's policy for an address.
-        queues: The queues that messages with an Action and a To may get to.
+        routes: Those of the broker.
+        clock: Returns a time in seconds.
     """
 
-    def __init__(self, policy: Policy, queues: Callable[[str, str], frozenset[str]]) -> None:
-        self._policy, self._queues = policy, queues
-        self._services: dict[str, tuple[str, ServiceWSDL, Callable[[str], bytes]]] = {}
+    def __init__(self, policy: Policy, routes: Routes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._policy, self._routes, self._clock = policy, routes, clock
+        self._services: dict[str, _Service] = {}
         self._tasks = BackgroundTasks()
-        self._waiting: list[Exchange] = []
-        self._write = lru_cache(MOST_ADDRESSES)(self._written)
+        # The threads of the store and of large messages must not wait for services that are away.
+        self._threads = ThreadPoolExecutor(MOST_FETCHES, "wsdl")
+        self._turn = asyncio.Lock()
+        self._offered: dict[tuple[str, tuple[int, ...]], frozenset[PortName]] = {}
+        self._written: dict[tuple[str, int, frozenset[PortName], str, PolicyVersion], bytes] = {}
 
-    def add(self, name: str, queue: str, wsdl: ServiceWSDL, fetch: Callable[[str], bytes]) -> None:
+    def add(self, name: str, queue: str, wsdl: ServiceWSDL, fetcher: Fetcher) -> None:
         """Add a service.
 
         Args:
             name: That of its forwarder.
             queue: The queue of the messages that are forwarded to it.
-            fetch: Returns the content of a URL. It may block.
         """
-        self._services[name] = queue, wsdl, fetch
+        self._services[name] = _Service(queue, wsdl, fetcher)
 
-    def give(self, exchange: Exchange) -> bool:
+    def give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
         """Answer a request for a WSDL or one of its documents, now or when it has been fetched.
 
-        Returns:
-            Whether it does: without services, it does not.
+        Args:
+            otherwise: Answers it if it is not for a document of a service.
         """
-        if not self._services:
-            return False
-        if all(wsdl.is_loaded for _, wsdl, _ in self._services.values()):
-            self._answer(exchange)
-            return True
-        self._waiting.append(exchange)
-        if len(self._waiting) == 1:
-            self._tasks.start(self._fetch())
-        return True
-
-    async def _fetch(self) -> None:
-        for name, (_, wsdl, fetch) in self._services.items():
-            if not wsdl.is_loaded:
-                try:
-                    await in_thread(partial(wsdl.load, fetch))
-                except HoldfastError as error:
-                    log.warning("wsdl.not_fetched", forwarder=name, error=error.message, remedy=_REMEDY)
-        waiting, self._waiting = self._waiting, []
-        for exchange in waiting:
-            self._answer(exchange)
-
-    def _answer(self, exchange: Exchange) -> None:
-        request = exchange.request
-        asked, address = asked_for(request), address_of(request)
-        assert asked is not None  # the caller saw to it
-        offered = {name: found for name in self._services if (found := self._offered(name, address))}
-        if asked.name:
-            name, _, number = asked.name.partition("/")
+        if self._services:
+            self._tasks.start(self._give(exchange, otherwise))
         else:
-            name, number = next(iter(offered), ""), "0"
-        if asked.version is None:
-            exchange.respond(404, NO_SUCH_POLICY, b"text/plain")
-        elif not offered and any(not wsdl.is_loaded for _, wsdl, _ in self._services.values()):
-            exchange.respond(503, _AWAY, b"text/plain", retry_after(5))
-        elif not asked.name and len(offered) > 1:
+            otherwise(exchange)
+
+    def close(self) -> None:
+        """End all fetching. The requests that wait for it are answered."""
+        for one in self._services.values():
+            if one.fetching is not None:
+                one.until = -inf
+                one.fetching.cancel()
+
+    async def _give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
+        try:
+            await self._answer(exchange, otherwise)
+        except Exception as error:
+            log.error("wsdl.not_given", target=exchange.request.target, exc_info=error)
+            exchange.respond(500, _FAILED, b"text/plain")
+
+    async def _answer(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
+        asked, address = asked_for(exchange.request), address_of(exchange.request)
+        assert asked is not None  # the caller saw to it
+        name, _, number = asked.name.partition("/")
+        routes = self._routes.routes_to(address)
+        queues = self._routes.reachable(None, routes)
+        possible = {key: one for key, one in self._services.items() if one.queue in queues and name in ("", key)}
+        if asked.version is None or not possible or not (number or "0").isdecimal() or not number.isascii():
+            otherwise(exchange)
+            return
+        await self._fetch_missing(possible)
+        offered: dict[str, frozenset[PortName]] = {}
+        for key, one in possible.items():
+            if one.wsdl.is_loaded:
+                ports = await self._kept(self._offered, (key, routes), partial(self._ports, one, routes))
+                offered |= {key: ports} if ports else {}
+        if not offered and any(not one.wsdl.is_loaded for one in possible.values()):
+            exchange.respond(503, _AWAY, b"text/plain", retry_after(AWAY_SECONDS))
+        elif len(offered) > 1:
             urls = "".join(f"{address}?wsdl={quote(one)}\n" for one in offered)
             text = f"Several services are behind this address. Their WSDLs:\n{urls}"
             exchange.respond(404, text.encode(), b"text/plain")
         else:
-            self._respond(exchange, asked, address, name, number or "0", offered.get(name))
+            document = None
+            for key, ports in offered.items():
+                document = await self._document(key, int(number[:9] or "0"), address, ports, asked.version)
+            if document is None:
+                otherwise(exchange)
+            else:
+                exchange.respond(200, document, b"text/xml; charset=utf-8")
 
-    def _respond(
-        self,
-        exchange: Exchange,
-        asked: Asked,
-        address: str,
-        name: str,
-        number: str,
-        ports: frozenset[PortName] | None,
-    ) -> None:
-        document = None
-        if ports is not None and asked.version is not None and number.isdecimal() and number.isascii():
-            document = self._write(name, int(number[:9]), address, ports, asked.version)
-        if document is None:
-            exchange.respond(404, _NO_SERVICE, b"text/plain")
-        else:
-            exchange.respond(200, document, b"text/xml; charset=utf-8")
+    async def _fetch_missing(self, services: Mapping[str, _Service]) -> None:
+        """Fetch the services that are not loaded, together, except those that could not be fetched just now."""
+        now, fetching = self._clock(), []
+        for name, one in services.items():
+            if not one.wsdl.is_loaded and one.away_until <= now:
+                if one.fetching is None or one.fetching.done():
+                    one.until = now + FETCH_SECONDS
+                    one.fetching = self._tasks.start(self._fetch(name, one))
+                fetching.append(one.fetching)
+        if fetching:
+            await asyncio.wait(fetching)
 
-    def _offered(self, name: str, address: str) -> frozenset[PortName] | None:
-        """Return the ports of a service of which an operation is forwarded from an address; None without one."""
-        queue, wsdl, _ = self._services[name]
+    async def _fetch(self, name: str, one: _Service) -> None:
+        def fetch(url: str) -> bytes:
+            left = one.until - self._clock()
+            if left <= 0:
+                raise TransportError(f"{url} was not fetched: the time for all documents is over", connected=False)
+            return one.fetcher(left)(url)
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, one.wsdl.load, fetch)
+        except Exception as error:  # whatever it is: other services do not depend on it
+            one.away_until = self._clock() + min(one.pause, MOST_AWAY_SECONDS)
+            one.pause *= 2
+            said = error.message if isinstance(error, HoldfastError) else repr(error)
+            log.warning("wsdl.not_fetched", forwarder=name, error=said, remedy=_REMEDY)
+
+    def _ports(self, one: _Service, routes: tuple[int, ...]) -> frozenset[PortName]:
+        """Return the ports of a service of which these routes send an operation to it."""
         return frozenset(
             port
-            for port, actions in wsdl.actions.items()
-            if any(queue in self._queues(action, address) for action in actions)
+            for port, actions in one.wsdl.actions.items()
+            if any(one.queue in self._routes.reachable(action, routes) for action in actions)
         )
 
-    def _written(
+    async def _document(
         self, name: str, number: int, address: str, ports: frozenset[PortName], version: PolicyVersion
     ) -> bytes | None:
-        wsdl = self._services[name][1]
-        return wsdl.write(number, address, ports, name, self._policy(address, version), version)
+        wsdl, policy = self._services[name].wsdl, self._policy(address, version)
+        if number >= wsdl.count:
+            return None
+        write = partial(wsdl.write, number, ports, name, policy, version)
+        written = await self._kept(self._written, (name, number, ports, policy, version), write)
+        return written.replace(_ADDRESS.encode(), escape(address, {'"': "&quot;"}).encode())
+
+    async def _kept(self, kept: dict[_Key, _Value], key: _Key, make: Callable[[], _Value]) -> _Value:
+        """Return a kept value, or make it in a thread: one at a time, as any client may ask."""
+        async with self._turn:
+            if key not in kept:
+                if len(kept) >= MOST_KEPT:
+                    kept.clear()
+                kept[key] = await in_thread(make)
+            return kept[key]
 
 
 def _remove_policies(root: etree._Element) -> None:
@@ -283,11 +366,11 @@ def _remove_policies(root: etree._Element) -> None:
             element.attrib.pop(name, None)
 
 
-def _offer(root: etree._Element, ports: Iterable[PortName], address: str) -> None:
-    """Set the address of some ports, and remove the others, and services without ports."""
+def _offer(root: etree._Element, ports: Iterable[PortName]) -> None:
+    """Give some ports the broker's address, and remove the others, and services without ports."""
     for service in root.findall(f"{{{WSDL}}}service"):
         for port in service.findall(f"{{{WSDL}}}port"):
-            if (service.get("name", ""), port.get("name", "")) not in ports or not set_address(port, address):
+            if (service.get("name", ""), port.get("name", "")) not in ports or not set_address(port, _ADDRESS):
                 _remove(port)
                 continue
             for reference in port.findall("*"):

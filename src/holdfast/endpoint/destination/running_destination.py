@@ -367,6 +367,7 @@ class RunningDestination:
 
     def announce_stop(self, grace: float) -> None:
         """Count the ``grace`` seconds of :meth:`close` from now on, while requests in progress are still answered."""
+        self.settings.wsdl.close()
         if self.dispatcher is not None:
             self.dispatcher.announce_stop(grace)
 

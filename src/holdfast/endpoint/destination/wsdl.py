@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl, quote, unquote
 
 from lxml import etree
@@ -37,13 +37,25 @@ MOST_ADDRESSES = 64
 """Documents as they were given out at so many addresses are kept."""
 
 _UNKNOWN = b"The WSDL of this endpoint imports no such document.\n"
-NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
+_NO_SUCH_POLICY = b"The policy is written in the versions 1.5 and 1.2 of WS-Policy: ?wsdl&policy=1.2\n"
 _SCHEMA = "http://www.w3.org/2001/XMLSchema"
 _IMPORTS = {
     f"{{{WSDL}}}import": ("wsdl", "location"),
     **{f"{{{_SCHEMA}}}{word}": ("xsd", "schemaLocation") for word in ("import", "include", "redefine")},
 }
 """Element that refers to another document -> kind of that document, and the attribute with its location."""
+
+
+class Behind(Protocol):
+    """The services behind a broker: see ``forwarded_services``."""
+
+    def give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
+        """Answer a request for a description, or let the other function do it."""
+        ...
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        ...
 
 
 class ServiceDescription:
@@ -78,8 +90,7 @@ class ServiceDescription:
         self._ports: Mapping[tuple[str, str], Collection[str]] = {}
         """Service and port -> the actions of its requests."""
         self.is_given = given is not None
-        self.behind: Callable[[Exchange], bool] | None = None
-        """Answers for the services behind a broker, and returns whether it does; see ``forwarded_services``."""
+        self._behind: Behind | None = None
         if given is not None:
             self._take(
                 "", given if isinstance(given, bytes) else _read(given), None if isinstance(given, bytes) else given
@@ -180,20 +191,34 @@ class ServiceDescription:
         asked = asked_for(exchange.request)
         if asked is None:
             return False
-        if self.behind is not None and self.behind(exchange):
-            return True
+        if self._behind is None:
+            self._give(exchange, asked)
+        else:
+            self._behind.give(exchange, lambda exchange: self._give(exchange, asked))
+        return True
+
+    def use(self, behind: Behind) -> None:
+        """Serve the WSDLs of the services behind a broker, instead of those that were behind it."""
+        self.close()
+        self._behind = behind
+
+    def close(self) -> None:
+        """Fetch no documents any more for requests that wait."""
+        if self._behind is not None:
+            self._behind.close()
+
+    def _give(self, exchange: Exchange, asked: Asked) -> None:
         key = f"{asked.kind}={asked.name}" if asked.name or asked.kind == "xsd" else ""
         request = exchange.request
         if not self._documents and not key:
             if asked.version is not None:
                 exchange.respond(200, self._generate(address_of(request), asked.version), b"text/xml; charset=utf-8")
             else:
-                exchange.respond(404, NO_SUCH_POLICY, b"text/plain")
+                exchange.respond(404, _NO_SUCH_POLICY, b"text/plain")
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
             exchange.respond(200, self._written(key, address_of(request), self._offered()), b"text/xml; charset=utf-8")
-        return True
 
     def _offered(self) -> frozenset[tuple[str, str]]:
         """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
