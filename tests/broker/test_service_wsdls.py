@@ -358,14 +358,22 @@ async def test_a_service_that_is_slow_delays_no_other() -> None:
     assert await waiting.answered() == 200
 
 
-async def test_clients_that_wait_for_a_wsdl_are_answered_when_the_broker_stops_or_reloads() -> None:
-    slow = Upstream(in_one_document(), is_slow=True)
-    services = behind(a=slow)
-    waiting = [Asking(services, "/a?wsdl") for _ in range(2)]
-    await until(lambda: slow.fetched == 1)
-    services.close()
-    assert [await one.answered() for one in waiting] == [503, 503]
-    slow.goes_on.set()
+async def test_clients_that_wait_for_a_wsdl_are_answered_at_a_reload_and_at_the_stop(start: Any) -> None:
+    asked: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, writer: asked.append(writer), "127.0.0.1", 0) as silent:
+        at = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"
+        broker = await start(CONFIG.format(to="http://service.example/", wsdl=at, more=""))
+        for count, end in ((1, broker.reload), (2, None)):
+            waiting = asyncio.create_task(get(f"{broker.service.url}?wsdl"))
+            await until(lambda count=count: len(asked) == count)
+            if end is None:
+                await broker.service.close(60)
+            else:
+                end()
+            assert (await waiting).status_code == 503
+            assert not asked[-1].transport.is_closing()  # the answer did not wait for the service
+        for one in asked:
+            one.close()
 
 
 async def test_all_documents_of_a_wsdl_are_fetched_within_one_deadline() -> None:
