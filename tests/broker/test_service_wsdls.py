@@ -36,6 +36,7 @@ from holdfast.testing.ports import free_ports
 from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.wsdl import WSDL as WSDL_NAMESPACE
 from holdfast.wire.wsdl import Description
+from holdfast.wsdl.documents import XML_NAMESPACE
 from holdfast.zeep import Transport
 
 SERVED = Path(__file__).parents[1] / "data" / "wsdl" / "served"
@@ -183,7 +184,7 @@ async def test_imported_documents_are_served_with_the_broker_s_address(
     assert f"{url}?xsd=next/2" in (await get(f"{url}?wsdl=next/1")).text
     await call_by_name(f"{url}?wsdl")
     for no_document in (
-        "?wsdl=next/3",
+        "?wsdl=next/4",
         "?wsdl=next/-1",
         "?wsdl=next/9999999999999",
         "?xsd=next/x",
@@ -193,6 +194,20 @@ async def test_imported_documents_are_served_with_the_broker_s_address(
         "?xsd=",
     ):
         assert (await get(f"{url}{no_document}")).status_code == (200 if no_document == "?xsd=" else 404)
+
+
+@pytest.mark.parametrize("location", ["xml.xsd", "/schemas/xml.xsd", "http://www.w3.org/2001/xml.xsd"])
+async def test_the_schema_of_the_xml_namespace_is_served_too(start: Any, tmp_path: Path, location: str) -> None:
+    given = in_one_document()
+    at = given.index(b">", given.index(b"<xs:schema")) + 1
+    imported = f'<xs:import namespace="{XML_NAMESPACE}" schemaLocation="{location}"/>'.encode()
+    (tmp_path / "service.wsdl").write_bytes(given[:at] + imported + given[at:])
+    broker = await start(CONFIG.format(to="http://service.example/", wsdl="service.wsdl", more=""))
+    root = etree.fromstring((await get(f"{broker.service.url}orders?wsdl")).content)
+    (element,) = (one for one in root.iter("{*}import") if one.get("namespace") == XML_NAMESPACE)
+    schema = etree.fromstring((await get(element.get("schemaLocation", ""))).content)
+    assert schema.get("targetNamespace") == XML_NAMESPACE
+    assert {"lang", "space", "base", "id"} <= {one.get("name") for one in schema}
 
 
 ROUTES = """
@@ -340,7 +355,7 @@ async def test_the_pause_after_failures_grows_to_a_minute() -> None:
 async def test_an_error_while_one_client_is_answered_strands_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     services = behind(a=Upstream(in_one_document()))
     monkeypatch.setattr(ServiceWSDL, "write", lambda *_: 1 / 0)
-    asking = [Asking(services, f"/a?wsdl{more}") for more in ("", "=a/1", "=a/0", "=b")]
+    asking = [Asking(services, f"/a?wsdl{more}") for more in ("", "=a/2", "=a/0", "=b")]
     assert [await one.answered() for one in asking] == [500, 404, 500, 404]
     monkeypatch.undo()
     assert await Asking(services, "/a?wsdl").answered() == 200

@@ -163,7 +163,8 @@ class ServiceWSDL:
             for one in root.iter(*MTOM_ASSERTIONS)
         }
         self.actions, self._mtom = description.actions_of_ports(), sorted(found.items())
-        self._locations, self._documents = locations, documents
+        # Its schema is known, so the one that a service names is not loaded; but clients need a place to load it from.
+        self._locations, self._documents = [*locations, XML_NAMESPACE], documents
 
     def write(self, number: int, ports: frozenset[PortName], name: str, policy: str, version: PolicyVersion) -> bytes:
         """Return a document as the broker serves it, with :data:`_ADDRESS` as the broker's address. It may block.
@@ -180,8 +181,9 @@ class ServiceWSDL:
         root = parse_element(documents.load(location))
         for element, attribute, kind in list(imports_of(root)):
             imported = element.get(attribute, "")
-            place = documents.beside(location, imported)
-            if imported and element.get("namespace") != XML_NAMESPACE and place in self._locations:
+            is_xml = element.get("namespace") == XML_NAMESPACE
+            place = XML_NAMESPACE if is_xml else documents.beside(location, imported)
+            if imported and place in self._locations:
                 element.set(attribute, f"{_ADDRESS}?{kind}={quote(name)}/{self._locations.index(place)}")
         _remove_policies(root)
         _offer(root, ports)
