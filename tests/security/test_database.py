@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from public_callables import public_callables
 from saml import AUDIENCE, ISSUER
 from signers import Issued, authority, issue
 
@@ -48,7 +49,7 @@ MAKERS: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 def test_every_class_with_such_a_setting_is_here() -> None:
-    classes = [one for name in holdfast.__all__ if inspect.isclass(one := getattr(holdfast, name))]
+    classes = filter(inspect.isclass, public_callables())
     found = {(one.__name__, name) for one in classes for name in SETTINGS if name in inspect.signature(one).parameters}
     assert found == set(MAKERS)
 

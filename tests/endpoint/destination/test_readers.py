@@ -28,7 +28,7 @@ async def deliver(app: Destination, partition: int, count: int) -> None:
     for number in range(count):
         record = Record("urn:s", number, "urn:a", b"<a/>", app.running.engine.clock())
         offset = app.running.queue.records.append(partition, record)
-        inbound.commit.then(partial(inbound.delivered, [(app.running.queue, partition, offset, record)]))
+        inbound.commit.then(partial(inbound.delivered, [(app.running.queue, partition, offset, record, True)]))
     app.running.engine.touch()
     await app.running.engine.settled()
 

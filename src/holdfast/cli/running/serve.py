@@ -75,7 +75,7 @@ def listen_options(command: Any) -> Any:
             click.option(
                 "--admin-metrics-token-file",
                 type=FILE,
-                help="Another token, with which a client may only read /metrics of --admin.",
+                help="Another token, with which Prometheus may read the metrics of --admin, and nothing else.",
             ),
             *tls_options("--admin-tls", "Serve --admin by https. "),
             setting_option(AdminAddress, "names", "--admin-name", "admin_names", multiple=True, metavar="HOST"),

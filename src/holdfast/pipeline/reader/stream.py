@@ -283,8 +283,8 @@ class WsrmStreamReader(PortableReader, DataSourceStreamReader, SupportsTriggerAv
             read = self._options.pattern or ", ".join(self._options.queues)
             raise OffsetRefused(
                 f"the checkpoint has a position in {few(map(repr, strange))}, but the query reads only {read!r}",
-                remedy="Set the option queue back, let the query drop the queue with failOnDataLoss=false, or start "
-                "it with a new checkpoint",
+                remedy="Set the option queue back, let the query drop the queue with option failOnDataLoss=false, or "
+                "start it with a new checkpoint",
             )
         return self._leave(replace(places, reader=reader), strange)
 
