@@ -105,12 +105,33 @@ def test_a_message_with_invalid_headers_is_refused_by_their_name(headers: str, n
 def test_attributes_of_the_envelope_are_no_values_and_stay_on_an_element(soap: str) -> None:
     """Any header block may have them, whatever its schema says."""
     wsu = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd"
+    role = f"{ENVELOPES['1.2']}/role/next"
     block = (
-        f'<h:Session xmlns:h="urn:h" xmlns:s="{ENVELOPES[soap]}" xmlns:u="{wsu}" s:mustUnderstand="1" s:role="urn:r" '
+        f'<h:Session xmlns:h="urn:h" xmlns:s="{ENVELOPES[soap]}" xmlns:u="{wsu}" s:mustUnderstand="1" s:role="{role}" '
         'u:Id="a" of="3"><h:key>a</h:key></h:Session>'
     )
     assert read(block.encode())["Session"] == {"of": 3, "key": "a", "hop": []}
-    assert etree.fromstring(written({"Session": etree.fromstring(block)})).get(f"{{{ENVELOPES[soap]}}}role") == "urn:r"
+    assert etree.fromstring(written({"Session": etree.fromstring(block)})).get(f"{{{ENVELOPES[soap]}}}role") == role
+
+
+@pytest.mark.parametrize(("soap", "name"), [("1.1", "actor"), ("1.2", "role")])
+def test_a_block_for_another_node_is_no_value_of_the_message(soap: str, name: str) -> None:
+    """An intermediary may read a block of the same name, with other content."""
+
+    def block(role: str | None, key: str) -> bytes:
+        given = "" if role is None else f'xmlns:s="{ENVELOPES[soap]}" s:{name}="{role}"'
+        return f'<h:Session xmlns:h="urn:h" {given}><h:{key}>a</h:{key}></h:Session>'.encode()
+
+    own = [None, "", f" {ENVELOPES[soap]}/role/next ", f"{ENVELOPES[soap]}/role/ultimateReceiver"]
+    if soap == "1.1":
+        own[2:] = ["http://schemas.xmlsoap.org/soap/actor/next"]
+    for role in own:
+        for headers in (block("urn:proxy", "no") + block(role, "key"), block(role, "key") + block("urn:proxy", "key")):
+            assert read(headers)["Session"]["key"] == "a"
+            assert written(headers) == headers
+    for call in (read, written):
+        with pytest.raises(EnvelopeError, match="requires the header Session"):
+            call(block("urn:proxy", "key"))
 
 
 @pytest.mark.parametrize("namespace", [*ENVELOPES.values(), "http://www.w3.org/2005/08/addressing", "urn:wss"])

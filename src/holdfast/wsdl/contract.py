@@ -285,7 +285,7 @@ class Contract:
         if isinstance(given, bytes):
             if given:
                 check_header_blocks(given)
-            blocks.check_complete(blocks.elements(given))
+            blocks.check_present(given)
             return given
         if not isinstance(given, Mapping):
             kind = type(given).__name__
@@ -373,7 +373,6 @@ class Contract:
             EnvelopeError: A block is not valid, is there twice, or is required and missing.
         """
         found = blocks.elements(headers)
-        blocks.check_complete(found)
         values: dict[str, Any] = dict.fromkeys(blocks)
         for key, element in found.items():
             try:

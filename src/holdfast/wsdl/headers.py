@@ -17,7 +17,7 @@ from zeep.exceptions import NamespaceError
 from holdfast.exceptions import EnvelopeError
 from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
-from holdfast.wire.names import OWN_NAMESPACES, SOAP_NS
+from holdfast.wire.names import OWN_NAMESPACES, ROLE_ATTRIBUTE, ROLES_OF_OURS, SOAP_NS
 from holdfast.wire.wsdl import HeaderBlock
 from holdfast.wsdl.fields import as_field
 
@@ -111,23 +111,41 @@ class Blocks(Mapping[str, Block]):
             )
 
     def elements(self, headers: bytes) -> dict[str, etree._Element]:
-        """Return the declared blocks among header blocks, by key.
+        """Return the declared blocks among header blocks, by key, without those for other nodes.
 
         Raises:
-            EnvelopeError: One is there twice; or the header blocks are not XML.
+            EnvelopeError: One is there twice, or a required one is missing; or the header blocks are not XML.
         """
         found: dict[str, etree._Element] = {}
-        keys = {block.name: block.key for block in self.values()}
-        for one in parse_element(b"<headers>" + headers + b"</headers>") if keys else ():
-            key = keys.get(str(one.tag))
+        for key, one in self._for_receiver(headers):
             if key in found:
                 raise EnvelopeError(
                     f"The message has the header {key} twice, and a value holds only one.",
                     remedy="Receive it as XML: message.headers, or reply.headers.",
                 )
-            if key is not None:
-                found[key] = bare(one)
+            found[key] = bare(one)
+        self.check_complete(found)
         return found
+
+    def check_present(self, headers: bytes) -> None:
+        """Check that header blocks have the required ones, whatever their content.
+
+        Raises:
+            EnvelopeError: A required one is missing; or the header blocks are not XML.
+        """
+        self.check_complete([key for key, _ in self._for_receiver(headers)])
+
+    def _for_receiver(self, headers: bytes) -> Iterator[tuple[str, etree._Element]]:
+        keys = {block.name: block.key for block in self.values()}
+        for one in parse_element(b"<headers>" + headers + b"</headers>") if keys else ():
+            key = keys.get(str(one.tag))
+            if key is not None and _is_for_receiver(one):
+                yield key, one
+
+
+def _is_for_receiver(block: etree._Element) -> bool:
+    """Whether a header block is for the node that handles the message, and not for an intermediary."""
+    return all(block.get(f"{{{ROLE_ATTRIBUTE[soap]}", "").strip() in roles for soap, roles in ROLES_OF_OURS.items())
 
 
 def bare(block: etree._Element) -> etree._Element:

@@ -80,6 +80,26 @@ async def test_a_request_with_invalid_headers_gets_a_fault_that_names_them(serve
     assert (caught.value.code, seen) == ("Client", [])
 
 
+TENANT = '<h:Tenant xmlns:h="urn:h">a</h:Tenant>'
+KEYLESS = '<h:Session xmlns:h="urn:h"/>'
+
+
+@pytest.mark.parametrize("headers", [KEYLESS, KEYLESS * 2, KEYLESS + TENANT * 2, TENANT], ids=range(4))
+async def test_a_handler_without_headers_demands_only_the_required_ones(serve: Any, headers: str) -> None:
+    """Invalid headers that the handler does not read are no reason to lose the message."""
+    app = Destination(":memory:", wsdl=header_wsdl())
+    app.operation("Do")(lambda number: WithHeaders(number + 1, {"Usage": USAGE}))
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        body = '<Ask xmlns="urn:h"><number>1</number></Ask>'
+        asked = source.request(body, action="urn:h/Do", headers=headers.encode())
+        if "Session" in headers:
+            assert (await asked).body[0].text == "2"
+        else:
+            with pytest.raises(PeerFault, match="requires the header Session"):
+                await asked
+
+
 @pytest.mark.parametrize("headers", [{"Usage": {"left": "much"}}, {"Usag": USAGE}, b"text", b"<Usage/>"])
 async def test_a_reply_with_wrong_headers_is_a_dead_letter(serve: Any, headers: Any) -> None:
     app = service([], reply=lambda number: WithHeaders(number, headers))

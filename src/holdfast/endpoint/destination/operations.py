@@ -96,14 +96,16 @@ class OperationHandler:
             values = self._contract.request_values(
                 self._operation, inlined_body(message.body_bytes, message.attachments)
             )
-            blocks = inlined_headers(message.header_bytes, message.attachments)
-            headers = self._contract.header_values(self._operation.headers, blocks)
+            declared = self._operation.headers
+            if self._headers:
+                blocks = inlined_headers(message.header_bytes, message.attachments)
+                further[self._headers] = SoapHeaders(self._contract.header_values(declared, blocks))
+            else:
+                declared.check_present(message.header_bytes)
         except EnvelopeError as error:
             raise InvalidRequest(error.message) from None
         if self._message:
             further[self._message] = message
-        if self._headers:
-            further[self._headers] = SoapHeaders(headers)
         if not self._fields:
             is_empty = self._operation.input is None or values in (None, {})
             return self._handler(*(() if is_empty else (values,)), **further)
