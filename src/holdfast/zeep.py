@@ -22,7 +22,13 @@ from lxml import etree
 from holdfast import sync
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.engine.engine import new_identifier
-from holdfast.endpoint.envelopes.attachments import Attachment, extract_values, inlined_body, to_attachments
+from holdfast.endpoint.envelopes.attachments import (
+    Attachment,
+    extract_values,
+    inlined_body,
+    inlined_headers,
+    to_attachments,
+)
 from holdfast.endpoint.source import source as asynchronous
 from holdfast.endpoint.source.block_hints import NoAsyncWith, NoWith
 from holdfast.endpoint.source.http_settings import SourceHTTP
@@ -315,7 +321,8 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
         if call is not _current.get():
             call.done()
         body = inlined_body(reply.body_bytes, reply.attachments)
-        return self._response(200, self._describe().envelope, reply.header_bytes, body)
+        headers = inlined_headers(reply.header_bytes, reply.attachments)
+        return self._response(200, self._describe().envelope, headers, body)
 
     def _fault(self, operation: Operation, fault: PeerFault, call: Call[SentT]) -> Fault | DeliveryError:
         # No reply: it stopped the source. The program must not take it for the service's answer to this call.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from decimal import Decimal
 from typing import Any
+
+from holdfast import Attachment, WithHeaders
 
 SOAP = {"1.1": "http://schemas.xmlsoap.org/wsdl/soap/", "1.2": "http://schemas.xmlsoap.org/wsdl/soap12/"}
 _WSDL = """<wsdl:definitions targetNamespace="urn:h" xmlns:h="urn:h" xmlns:o="urn:other"
@@ -56,6 +59,15 @@ _WSDL = """<wsdl:definitions targetNamespace="urn:h" xmlns:h="urn:h" xmlns:o="ur
 </wsdl:definitions>"""
 SESSION: dict[str, Any] = {"key": "Åsa", "hop": [Decimal("1.50")], "of": 7}
 USAGE: dict[str, Any] = {"left": Decimal("2.5")}
+_INCLUDE = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a@b"/>'
+
+
+def in_attachments(number: int, left: int) -> WithHeaders:
+    """Return the reply of Do, with both values as attachments: four digits are base64 of some bytes."""
+    body, usage = (_INCLUDE.replace("a@b", str(value)) for value in (number, left))
+    files = [Attachment(b64decode(str(value)), content_id=str(value)) for value in (number, left)]
+    headers = f'<Usage xmlns="urn:h"><left>{usage}</left></Usage>'.encode()
+    return WithHeaders(f'<Ask xmlns="urn:h"><number>{body}</number></Ask>', headers, files)
 
 
 def header_wsdl(soap: str = "1.1") -> bytes:

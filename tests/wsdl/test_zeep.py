@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pytest
 import zeep
 import zeep.exceptions
-from header_service import SESSION, USAGE, header_wsdl
+from header_service import SESSION, USAGE, header_wsdl, in_attachments
 from lxml import etree
 from order_service import Orders, in_one_document
 from zeep.wsse.username import UsernameToken
@@ -312,6 +312,19 @@ async def test_declared_headers_are_values_of_a_client_and_of_its_replies(serve:
 
     await in_thread(program)
     assert seen == [{"Session": SESSION, "Trace": None, "{urn:h}Tenant": "acme", "{urn:other}Tenant": None}]
+
+
+async def test_binary_values_of_a_reply_reach_the_client_though_they_are_attachments(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=header_wsdl())
+    app.on("urn:h/Do")(lambda message: in_attachments(1234, 5678))
+    url = await serve(app)
+
+    def program() -> None:
+        with Transport(":memory:") as transport:
+            reply = zeep.Client(f"{url}?wsdl", transport=transport).service.Do(3, _soapheaders={"session": SESSION})
+            assert (reply.body.number, reply.header.usage.left) == (1234, 5678)
+
+    await in_thread(program)
 
 
 async def test_a_client_of_a_loaded_document_needs_the_wsdl_in_the_transport(serve: Any) -> None:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from header_service import SESSION, USAGE, header_wsdl
+from header_service import SESSION, USAGE, header_wsdl, in_attachments
 from hypothesis import given
 from hypothesis import strategies as st
 from one_operation import one_operation
@@ -315,6 +315,15 @@ def test_headers_in_json_are_those_of_the_message_and_of_the_reply(run: Any, tmp
     assert json.loads(result.out) == {"_value_1": 3, "@headers": {"Usage": {"left": "2.5"}}}, result.err
     assert (seen, refused.code) == ([SESSION], 1)
     assert "requires the header Session" in refused.err and "@headers" in refused.err
+
+
+def test_binary_values_of_a_reply_are_printed_though_they_are_attachments(run: Any, tmp_path: Path) -> None:
+    app = Destination(":memory:", wsdl=header_wsdl())
+    app.on("urn:h/Do")(lambda message: in_attachments(1234, 5678))
+    (tmp_path / "a.json").write_text('{"number": 3, "@headers": {"Session": {"key": "a"}}}')
+    with served_in_thread(app) as url:
+        result = run("send", "--wsdl", f"{url}?wsdl", "--operation", "Do", "a.json")
+    assert json.loads(result.out) == {"_value_1": 1234, "@headers": {"Usage": {"left": "5678"}}}, result.err
 
 
 @pytest.mark.parametrize(

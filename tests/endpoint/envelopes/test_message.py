@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from lxml import etree
 
-from holdfast import ApplicationFault, EnvelopeError, Message, PeerFault
+from holdfast import ApplicationFault, Attachment, EnvelopeError, Message, PeerFault
 from holdfast.core.messages import Envelope
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
@@ -154,6 +155,18 @@ def test_the_subcode_of_a_soap_1_2_fault_is_its_code() -> None:
     with pytest.raises(PeerFault, match="answered with a fault") as caught:
         message(body).raise_for_fault()
     assert caught.value.code == "TooLate"
+
+
+@pytest.mark.parametrize("name", ["a@b", "missing"])
+def test_a_fault_has_the_attachments_that_it_names(name: str) -> None:
+    """A PeerFault has no attachments. Without the one that it names, it is still the answer."""
+    include = '<x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:a@b"/>'
+    body = fault_body(ApplicationFault("no", detail=f"<d>{include}</d>"), "1.2")
+    one = replace(message(body, f"<h>{include}</h>".encode()), attachments=[Attachment(b"abc", content_id=name)])
+    with pytest.raises(PeerFault, match="no") as caught:
+        one.raise_for_fault()
+    for content in (caught.value.detail, caught.value.header_bytes):
+        assert etree.fromstring(content).text == ("YWJj" if name == "a@b" else None)
 
 
 @pytest.mark.parametrize("body", [b"<a>Fault</a>", b"<Fault/>", b"<f:Fault xmlns:f='urn:other'/>", b""])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.running.operation_values import OperationValues
+from holdfast.endpoint.envelopes.attachments import inlined_body, inlined_headers
 from holdfast.exceptions import PeerFault
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ class PrintedAnswers:
 
     def reply(self, reply: Reply) -> None:
         """Print a reply, and confirm it."""
-        click.echo(reply.body_bytes if self.values is None else self.values.reply(reply.body_bytes, reply.header_bytes))
+        if self.values is None:
+            click.echo(reply.body_bytes)
+        else:
+            body = inlined_body(reply.body_bytes, reply.attachments)
+            click.echo(self.values.reply(body, inlined_headers(reply.header_bytes, reply.attachments)))
         self._replies += 1
         reply.done()
 

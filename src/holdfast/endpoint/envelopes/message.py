@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,13 @@ from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.arguments import check_class
-from holdfast.endpoint.envelopes.attachments import Attachment, decode_attachments, inline_attachments
+from holdfast.endpoint.envelopes.attachments import (
+    Attachment,
+    decode_attachments,
+    inline_attachments,
+    inlined_body,
+    inlined_headers,
+)
 from holdfast.endpoint.envelopes.transport_facts import read_facts
 from holdfast.exceptions import DeliveryError, EnvelopeError, HoldfastError, PeerFault, clause
 from holdfast.http.tls import PeerCertificate
@@ -124,7 +131,7 @@ class Message:
         """Raise the fault if the body is one.
 
         Raises:
-            PeerFault: with the reason, the code and the detail.
+            PeerFault: with the reason, the code and the detail. Attachments that its XML names are in it, in base64.
             DeliveryError: the message replaces a reply that was too large.
         """
         # Before it is parsed: a reply may have megabytes.
@@ -134,8 +141,13 @@ class Message:
         name = etree.QName(fault)
         if name.localname != "Fault" or "envelope" not in (name.namespace or ""):
             return
+        headers = self.header_bytes
+        if self.attachments:
+            with contextlib.suppress(EnvelopeError):  # without one that it names, the fault is as it came
+                fault = parse_element(inlined_body(self.body_bytes, self.attachments))
+                headers = inlined_headers(headers, self.attachments)
         error = _peer_fault(fault)
-        error.header_bytes = self.header_bytes
+        error.header_bytes = headers
         if error.code == REPLY_TOO_LARGE and any(HOLDFAST_NS in part.nsmap.values() for part in fault.iter("{*}*")):
             raise too_large_error("the service", self.relates_to or "", error.message)
         raise error
