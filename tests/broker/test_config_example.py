@@ -47,8 +47,9 @@ def write_certificates(directory: Path, keys: tuple[str, ...], authorities: tupl
 def example(tmp_path: Path) -> Path:
     """The example, with the files that it names beside it."""
     write_certificates(tmp_path, ("server", "client"), ("clients", "partner-ca"))
-    for name in ("admin.token", "metrics.token", "partner.password", "proxy.password"):
+    for name in ("admin.token", "partner.password", "proxy.password"):
         (tmp_path / name).write_text("s3cret\n")
+    (tmp_path / "metrics.token").write_text("only-metrics\n")
     (tmp_path / "users.txt").write_text("ajax:s3cret\nacme-orders:s3cret\n")
     (tmp_path / "broker.toml").write_bytes(EXAMPLE.read_bytes())
     return tmp_path / "broker.toml"

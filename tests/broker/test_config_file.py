@@ -26,6 +26,7 @@ from holdfast.config.lines import KeyLines
 from holdfast.config.tables import TableReading, kind_of, told_key
 from holdfast.core.policy import Delivery, ForwardingPolicy, OnRefused
 from holdfast.core.versions import Versions
+from holdfast.endpoint.admin.token import TOKEN_VARIABLE
 from holdfast.exceptions import ConfigurationError, ConfigurationMistakes, Mistake
 from holdfast.store.address import read_address
 from holdfast.store.kafka.address import read_kafka_address
@@ -826,17 +827,53 @@ def test_nodes_with_the_same_file_have_their_own_caches_of_a_topic(
             assert read_kafka_address(location).cache == Path("/cache") / node
 
 
+@pytest.mark.parametrize(
+    ("others", "variable", "named"),
+    [
+        ("", None, "there is a token for metrics, but none for everything else"),
+        ("", "secret", None),
+        ("", "metrics", "also the one that opens everything"),
+        ("", "", "the environment variable HOLDFAST_ADMIN_TOKEN"),
+        ("admin.token_file = 'metrics'\n", None, "also the one that opens everything"),
+        ("admin.token_file = 'again'\n", "secret", "also the one that opens everything"),
+        ("admin.token_env = 'OTHER'\n", "metrics", None),
+        ("admin.enabled = false\n", None, None),
+    ],
+)
+def test_a_token_for_metrics_needs_another_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: str, variable: str | None, named: str | None
+) -> None:
+    """The file is refused at the check exactly if the broker would not start with it."""
+    for name in ("metrics", "again"):
+        (tmp_path / name).write_text("metrics\n")
+    monkeypatch.setenv("OTHER", "other")
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(TOKEN_VARIABLE, variable)
+    text = f"{others}admin.metrics_token_file = 'metrics'\n"
+    if named is None:
+        admin = parse(text, tmp_path).admin
+        assert not admin.enabled or admin.listener().metrics_token == "metrics"
+        return
+    with pytest.raises(ConfigurationMistakes) as caught:
+        parse(text, tmp_path)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.line, mistake.key) == (1 + bool(others), "admin.metrics_token_file")
+    assert named in mistake.what
+
+
 def test_secrets_come_from_files_and_variables_and_show_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "password").write_text(f"{SECRET}\n")
+    (tmp_path / "metrics").write_text("only-metrics\n")
     monkeypatch.setenv("ORDERS_TOKEN", SECRET)
     config = parse(
         """
 store = "postgresql://me@db.example/orders"
 store_password_file = "password"
 admin.token_env = "ORDERS_TOKEN"
-admin.metrics_token_file = "password"
+admin.metrics_token_file = "metrics"
 [queues.orders]
 [forwarders.a]
 queue = "orders"
@@ -851,7 +888,7 @@ credentials.token_env = "ORDERS_TOKEN"
         tmp_path,
     )
     assert SECRET not in repr(config)
-    assert config.admin.listener().token == config.admin.listener().metrics_token == SECRET
+    assert (config.admin.listener().token, config.admin.listener().metrics_token) == (SECRET, "only-metrics")
     assert config.store_location() == f"postgresql://me@db.example/orders?password_file={tmp_path}/password"
     assert read_address(config.store_location()).password() == SECRET
     (tmp_path / "password").write_text("another")

@@ -134,10 +134,18 @@ class AdminConfig(AdminAddress):
             ConfigurationError: A file is not valid.
         """
         context = self.tls.context() if self.tls is not None else None
-        secret, metrics = self.token_file or self.token_env, self.metrics_token_file
-        token = secret.reveal() if secret is not None else read_token()
+        metrics = self.metrics_token_file
         metrics_token = metrics.reveal() if metrics is not None else None
-        return AdminListener(self.host, self.port, self.names, context, token, metrics_token=metrics_token)
+        return AdminListener(self.host, self.port, self.names, context, self.token(), metrics_token=metrics_token)
+
+    def token(self) -> str | None:
+        """Return the token that clients must send; None without one.
+
+        Raises:
+            ConfigurationError: The one in the environment is not valid.
+        """
+        secret = self.token_file or self.token_env
+        return secret.reveal() if secret is not None else read_token()
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from holdfast.core.messages import Expects
 from holdfast.core.versions import RM, RM_OF_NAME
 from holdfast.endpoint.arguments import LONGEST_ADDRESS
 from holdfast.endpoint.destination.allow_list import AllowList
-from holdfast.endpoint.listener_settings import ONLY_A_HOST, is_bare_host
+from holdfast.endpoint.listener_settings import ONLY_A_HOST, check_metrics_token, is_bare_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.settings import checked_token
 from holdfast.store.address import is_kafka, read_address
@@ -211,7 +211,12 @@ def _of_the_token(config: BrokerConfig) -> Iterator[Wrong]:
     if len(tokens) == 1:
         yield from _of_a_token(("admin", tokens[0]), getattr(admin, tokens[0]))
     if admin.metrics_token_file is not None:
-        yield from _of_a_token(("admin", "metrics_token_file"), admin.metrics_token_file)
+        path = ("admin", "metrics_token_file")
+        yield from _of_a_token(path, admin.metrics_token_file)
+        try:
+            check_metrics_token(admin.token(), admin.metrics_token_file.reveal())
+        except ConfigurationError as error:
+            yield path, error.message, error.remedy
 
 
 def _of_server_tls(config: BrokerConfig, listener: str) -> Iterator[Wrong]:

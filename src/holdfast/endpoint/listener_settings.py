@@ -84,10 +84,23 @@ class AdminListener(AdminAddress):
         if self.token is not None:
             object.__setattr__(self, "token", checked_token(self.token, "AdminListener.token"))
         if self.metrics_token is not None:
-            if self.token is None:
-                raise ConfigurationError("there is a token for metrics, but none for everything else", remedy=_NO_TOKEN)
             token = checked_token(self.metrics_token, "AdminListener.metrics_token")
             object.__setattr__(self, "metrics_token", token)
+            check_metrics_token(self.token, token)
+
+
+def check_metrics_token(token: str | None, metrics_token: str) -> None:
+    """Check that a token for metrics opens less than the other token.
+
+    Raises:
+        ConfigurationError: There is no other token, or it is the same.
+    """
+    if token is None:
+        raise ConfigurationError("there is a token for metrics, but none for everything else", remedy=_NO_TOKEN)
+    if metrics_token == token:
+        raise ConfigurationError(
+            "the token for metrics is also the one that opens everything", remedy="Write another token for metrics."
+        )
 
 
 @dataclass(frozen=True)

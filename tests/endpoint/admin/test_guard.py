@@ -137,6 +137,8 @@ def test_the_token_for_metrics_opens_nothing_else() -> None:
     assert is_let_in("GET", "metrics?a=b", "metrics-only") and not is_let_in("POST", "metrics", "metrics-only")
     with pytest.raises(ConfigurationError, match="a token for metrics, but none for everything else"):
         AdminListener(metrics_token="metrics-only")
+    with pytest.raises(ConfigurationError, match="also the one that opens everything"):
+        AdminListener(token=f"{TOKEN}\n", metrics_token=TOKEN)
 
 
 def test_a_token_comes_from_a_file_or_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
