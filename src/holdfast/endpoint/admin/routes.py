@@ -99,7 +99,7 @@ class Joined(Enum):
     """Which worker handles a route if several workers share one admin listener."""
 
     EACH = "all workers answer, and the answers are merged"
-    WILLING = "all workers answer, and a refusal counts only if none of them makes the change"
+    WILLING = "all workers answer; one that refuses shows what it has if another one makes the change"
     ANY = "the worker that gets the request answers"
     PAGES = "the workers answer one after the other, to fill a page"
     WHOLE = "all workers answer with all rows, and rows with the same name are merged"

@@ -46,6 +46,8 @@ class Workers:
 
     def __init__(self, directory: Path) -> None:
         self.answers: list[tuple[int, Any] | None] = [ABSENT] * COUNT
+        self.shown: list[tuple[int, Any]] = []
+        """The answers to GET, if they are others."""
         self.asked: list[tuple[int, str, str]] = []
         self.paths = tuple(str(directory / str(number)) for number in range(COUNT))
 
@@ -58,7 +60,7 @@ class Workers:
     def _app(self, number: int) -> web.Application:
         async def answer(request: web.Request) -> web.Response:
             self.asked.append((number, request.method, request.path))
-            said = self.answers[number]
+            said = self.shown[number] if self.shown and request.method == "GET" else self.answers[number]
             if said is None:
                 assert request.transport is not None
                 request.transport.abort()
@@ -176,15 +178,22 @@ async def test_a_request_that_only_reads_tells_of_no_change(
 async def test_a_wanted_state_that_some_workers_have_is_no_error(
     workers: Workers, joined: JoinedAdmin, how: str
 ) -> None:
-    done, refused = (200, {"forwarders": [{"key": "forwarder/shop/4"}]}), (409, {"error": "it is not suspended"})
-    for answers in itertools.product((done, refused, ABSENT, BUSY), repeat=COUNT):
-        workers.answers = list(answers)
-        call = ask(joined, "POST", "forwarders/{name}/{how:suspend|resume}", name="shop", how=how)
-        if BUSY in answers or done not in answers:
+    """The answer has the partitions of all workers that know the forwarder, whichever of them has changed it."""
+    workers.shown = [
+        (200, {"forwarders": [{"key": f"forwarder/shop/{number}"}], "count": 1}) for number in range(COUNT)
+    ]
+    refused = (409, {"error": "it is not suspended"})
+    for states in itertools.product(("done", refused, ABSENT, BUSY), repeat=COUNT):
+        workers.answers = [shown if one == "done" else one for one, shown in zip(states, workers.shown, strict=True)]
+        call = ask(joined, "POST", "forwarders/{name}/{how:suspend|resume}", name="a/shop", how=how)
+        if BUSY in states or "done" not in states:
             with pytest.raises(Refused):
                 await call
-        else:
-            assert (await call)["forwarders"] == done[1]["forwarders"]
+            continue
+        answer, known = await call, [number for number, one in enumerate(states) if one != ABSENT]
+        assert [one["key"] for one in answer["forwarders"]] == [f"forwarder/shop/{number}" for number in known]
+        assert answer["count"] == len(known)
+    assert {path for _, method, path in workers.asked if method == "GET"} == {"/admin/forwarders/a/shop"}
 
 
 async def test_a_refusal_that_all_workers_share_names_none(workers: Workers, joined: JoinedAdmin) -> None:

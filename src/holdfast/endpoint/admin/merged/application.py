@@ -233,18 +233,21 @@ class JoinedAdmin:
             for one in answers:
                 if isinstance(one, BaseException):
                     raise one
-            return self._joined(self._willing(told) if requests[0].route.joined is Joined.WILLING else told)
+            is_willing = requests[0].route.joined is Joined.WILLING
+            return self._joined(await self._willing(told, requests[0]) if is_willing else told)
         except HoldfastError as error:
             done = sum(one.status < 400 for one in told)
             if done and requests[0].is_change:
                 error.message += f"; done in {done} of {self._count} {self._kind}s"
             raise
 
-    @staticmethod
-    def _willing(answers: list[_Answer]) -> list[_Answer]:
-        """Return the answers without those of workers that had nothing to do, if another one has made the change. So a
-        request that was done in part can be repeated."""
-        return [one for one in answers if one.status != 409] if any(one.status < 300 for one in answers) else answers
+    async def _willing(self, answers: list[_Answer], request: _Request) -> list[_Answer]:
+        """Replace the refusals of workers that had nothing to do by what they have, if another one has made the change.
+        So a request that was done in part can be repeated."""
+        if all(one.status >= 300 for one in answers):
+            return answers
+        shown = request.target.partition("?")[0].rpartition("/")[0]
+        return [await self._fetch(one.worker, "GET", shown, b"") if one.status == 409 else one for one in answers]
 
     def _joined(self, answers: list[_Answer]) -> Any:
         """Merge the responses of several workers. A worker that does not know the resource counts only if none does.
