@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psycopg
@@ -540,6 +540,34 @@ def test_two_clusters_share_no_space(server: PostgreSQL, first: str, second: str
         with pytest.raises(ClusterRefused, match=f"would share the space {space}/worker-7 with that of"):
             enter(second.format(space))
     enter(f"{space}/worker-{PARTITIONS}")  # which the first cluster does not use
+
+
+def test_two_clusters_that_are_founded_together_share_no_space(server: PostgreSQL, sessions: Sessions) -> None:
+    """Neither sees the rows that the other has not committed."""
+    joined(sessions("a"))  # the tables are there
+    location, _, space = server.new_url().rpartition("=")
+
+    def enter(name: str) -> str:
+        session = LeaseDatabase(f"{location}={name}", "a", "http://a/", PARTITIONS, LeasePolicy(120.0))
+        try:
+            while True:
+                with suppress(NoAnswer):  # it waited too long for the lock below
+                    session.run(Enter())
+                    return "founded"
+        except ClusterRefused as refused:
+            return str(refused)
+        finally:
+            session.close()
+
+    with psycopg.connect(server.url()) as other, ThreadPoolExecutor(2) as pool:
+        other.execute("LOCK TABLE holdfast_ownership IN EXCLUSIVE MODE")
+        founded = [pool.submit(enter, name) for name in (space, f"{space}/worker-7")]
+        while server.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").strip() != "2":
+            assert not any(one.done() for one in founded)
+        other.rollback()
+        refused, success = sorted((one.result() for one in founded), key="founded".__eq__)
+    assert success == "founded"
+    assert f"would share the space {space}/worker-7 with that of" in refused
 
 
 def test_a_url_of_another_database_is_refused() -> None:

@@ -336,11 +336,11 @@ class LeaseDatabase:
 
     def _create(self, connection: psycopg.Connection[tuple[Any, ...]], *, are_there: bool) -> None:
         """Create the cluster if it does not exist. Only a node that has never been in one does that."""
-        if not are_there:
-            with connection.transaction():
-                connection.execute(tables.CREATION_LOCK.encode())
-                connection.execute(tables.CREATE.encode())
         with connection.transaction():
+            # For the rows too: two clusters that are founded at the same time would not see each other's.
+            connection.execute(tables.CREATION_LOCK.encode())
+            if not are_there:
+                connection.execute(tables.CREATE.encode())
             if self._execute(connection, tables.FOUND_CLUSTER, partitions=self._partitions).fetchone() is not None:
                 for space, partitions in self._execute(connection, tables.OTHER_CLUSTERS).fetchall():
                     if common := spaces_of(space, partitions) & spaces_of(self._space, self._partitions):
