@@ -15,10 +15,12 @@ class FailureFacts:
 
     Args:
         is_wanted: Whether ``--json`` was given.
+        logs_json: Whether ``--log-json`` was given, so that standard error has lines of JSON only.
         more: Facts of the command in addition to the error, such as its progress.
     """
 
     is_wanted: bool = False
+    logs_json: bool = False
     more: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, error: BaseException, message: str, remedy: str = "") -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import sys
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -159,7 +160,7 @@ def _run(facts: FailureFacts) -> int:
         result = cli.main(prog_name="holdfast", standalone_mode=False, obj=facts)
         return result if isinstance(result, int) else DONE
     except HoldfastError as error:
-        _write(error)
+        _write(error, as_json=facts.logs_json)
         facts.tell(error, error.message, error.remedy)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -181,11 +182,14 @@ def _run(facts: FailureFacts) -> int:
     return NOT_DONE
 
 
-def _write(error: HoldfastError) -> None:
+def _write(error: HoldfastError, *, as_json: bool) -> None:
     """Write the error to standard error; as a line of the log if each line there is to be a JSON object."""
-    logs = sys.modules.get("holdfast.endpoint.logs")
-    if logs is not None and logs.writes_json:
-        logs.log.error("command.failed", error=error.message, remedy=error.remedy)
+    if as_json:
+        from holdfast.endpoint.logs import configure_logs, log
+
+        if not logging.getLogger("holdfast").handlers:  # the command has not come so far
+            configure_logs(json=True)
+        log.error("command.failed", error=error.message, remedy=error.remedy)
     else:
         click.echo(f"holdfast: {error}", err=True)
 

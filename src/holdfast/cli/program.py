@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.cli.failure import failure_facts
 from holdfast.client.option_types import LARGEST, Count
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import ClientTLS, ServerTLS
@@ -30,12 +31,18 @@ def log_options(default: str) -> Callable[[F], F]:
 
     def add(command: F) -> F:
         levels = click.Choice(["debug", "info", "warning", "error", "critical"])
-        command = click.option("--log-json", is_flag=True, help="Log JSON lines instead of key=value.")(command)
+        told = "Log JSON lines instead of key=value."
+        command = click.option("--log-json", is_flag=True, help=told, callback=_note_form)(command)
         return click.option(
             "--log-level", type=levels, default=default, show_default=True, help="What goes to standard error."
         )(command)
 
     return add
+
+
+def _note_form(context: click.Context, _parameter: click.Parameter, is_json: bool) -> bool:
+    failure_facts(context).logs_json = is_json
+    return is_json
 
 
 def setting_option(cls: type[Any], field: str, *option: str, before: str = "", **more: Any) -> Callable[[F], F]:

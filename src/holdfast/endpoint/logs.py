@@ -21,8 +21,6 @@ MOST_LINES = 10
 LINES_WINDOW = 60.0
 
 _worker: int | None = None
-writes_json = False
-"""Whether :func:`configure_logs` has chosen lines of JSON."""
 
 
 def _numbered(logger: Any, name: str, event: Any) -> Any:
@@ -61,8 +59,8 @@ def configure_logs(level: str = "info", *, json: bool = False, worker: int | Non
         json: Whether each line is a JSON object instead of key=value.
         worker: The number of this process among several, for each line; None if it is the only one.
     """
-    global _render, _worker, writes_json
-    _worker, writes_json = worker, json
+    global _render, _worker
+    _worker = worker
     _render = (
         structlog.processors.JSONRenderer()
         if json
