@@ -311,6 +311,9 @@ async def test_without_an_address_the_requester_of_a_slow_cxf_service_gets_a_fau
 # --- either side killed -------------------------------------------------------------------------------------------
 
 
+# Each night only: in about one of eight runs beside others, CXF comes back without the Sequence and without a word of
+# it. It answers 202 to everything, and acknowledges nothing.
+@pytest.mark.nightly
 @pytest.mark.crash
 @cell(role="source", pattern="one-way", fault="the service killed", network=BAD, versions=[RM11])
 async def test_a_cxf_service_with_a_store_is_killed_and_the_sequence_goes_on(
