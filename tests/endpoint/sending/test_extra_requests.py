@@ -112,8 +112,9 @@ async def test_messages_wait_for_one_request_and_are_then_written_anew(
     tickets = Tickets()
     async with Shop(tmp_path / "in") as shop:
         async with Source(shop.service.url, ":memory:", processors=[tickets], versions=RM11, policy=SOON) as source:
-            for number in range(8):
-                await source.send(body(number), action="urn:tell", sequence_key=str(number))
+            # Together, so that the ticket cannot be there before the second one is sent.
+            send = source.send
+            await asyncio.gather(*(send(body(n), action="urn:tell", sequence_key=str(n)) for n in range(8)))
             await source.flush(60)
             assert tickets.asked > 1
             assert shop.gate.names == ["alice"]
