@@ -14,6 +14,7 @@ from holdfast.broker.routing import Router
 from holdfast.config.values import host_of
 from holdfast.core.messages import MC_ANONYMOUS
 from holdfast.core.queues.queue import Queue
+from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import PAUSED, UNCONFIGURED, Steering
 from holdfast.core.versions import creation_choices
@@ -38,8 +39,6 @@ class Forwarders:
         self.configs = {config.name: config for config in configs}
         self._choices = {name: creation_choices(config.versions, config.offer) for name, config in self.configs.items()}
         """One list for all outboxes of a forwarder: what one learns about its destination applies to all."""
-        self._redirected: dict[str, str] = {}
-        """Forwarder -> its earlier address, of those that the configuration redirects."""
 
     def begin(self, destination: RunningDestination) -> None:
         """Resume the forwarders in the store, and open new ones.
@@ -81,7 +80,8 @@ class Forwarders:
         self._begin_all(destination)
 
     def _begin_all(self, destination: RunningDestination) -> None:
-        self._redirected.clear()
+        registry = destination.engine.protocol.outbound.registry
+        redirected = {config.name: one.to or "" for one, config in self._known(registry) if one.to != config.to}
         for config in self.configs.values():
             queue = destination.queues[config.queue]
             for partition, one in enumerate(queue.partitions):
@@ -90,11 +90,11 @@ class Forwarders:
         sessions = destination.engine.protocol.sessions
         if sessions is not None:
             sessions.on_begin = partial(self._begin_session, destination)
-        for name, earlier in self._redirected.items():
+        for name, earlier in redirected.items():
             what = "all its messages go to the new address, those of open Sequences too"
             log.warning("forwarder.redirected", forwarder=name, earlier=earlier, to=self.configs[name].to, what=what)
-        if self._redirected:
-            destination.engine.protocol.outbound.registry.redirected(self._redirected.values())
+        if redirected:
+            registry.redirected(redirected.values())
         self._hold_back_others(destination)
 
     def _begin_session(self, destination: RunningDestination, partition: int) -> None:
@@ -115,16 +115,20 @@ class Forwarders:
             ConfigurationError: It has; see :meth:`begin`.
         """
         registry = destination.engine.protocol.outbound.registry
-        known = {
-            key: (outbox, self.configs[name])
-            for key, outbox in registry.outboxes.items()
-            if (name := forwarder_of(key)) in self.configs
-        }
-        addresses = {key: config.to for key, (_, config) in known.items()}
-        for outbox, config in known.values():
+        known = self._known(registry)
+        addresses = {outbox.key: config.to for outbox, config in known}
+        for outbox, config in known:
             _check_queue(config, outbox, destination.queues[config.queue])
             if outbox.to != config.to and not registry.may_redirect(outbox, addresses):
                 raise _cannot_redirect(config, outbox)
+
+    def _known(self, registry: OutboxRegistry) -> list[tuple[Outbox, ForwarderConfig]]:
+        """Return the outboxes in the store of these forwarders, with what the configuration says of them."""
+        return [
+            (outbox, self.configs[name])
+            for key, outbox in registry.outboxes.items()
+            if (name := forwarder_of(key)) in self.configs
+        ]
 
     def _hold_back_others(self, destination: RunningDestination) -> None:
         steering = Steering(destination.engine.protocol)
@@ -152,7 +156,6 @@ class Forwarders:
             address=MC_ANONYMOUS if config.poll else config.address or "",
         )
         if outbox.to != config.to:
-            self._redirected[config.name] = outbox.to or ""
             protocol.outbound.registry.redirect(outbox, config.to)
         self._pause(Steering(protocol), config, outbox, destination.engine.clock())
 
