@@ -27,7 +27,7 @@ from holdfast.endpoint.destination.wsdl import (
     set_address,
 )
 from holdfast.endpoint.engine.opening import in_thread
-from holdfast.endpoint.logs import log
+from holdfast.endpoint.logs import LineLimit, log
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.http.exchange import Exchange
 from holdfast.http.outcome import TransportError
@@ -237,6 +237,7 @@ class ForwardedServices:
         # The threads of the store and of large messages must not wait for services that are away.
         self._threads = ThreadPoolExecutor(MOST_FETCHES, "wsdl")
         self._turn = asyncio.Lock()
+        self._failures = LineLimit()
         self._offered: dict[tuple[str, tuple[int, ...]], frozenset[PortName]] = {}
         self._written: dict[tuple[str, int, frozenset[PortName], str, PolicyVersion], bytes] = {}
 
@@ -271,7 +272,8 @@ class ForwardedServices:
         try:
             await self._answer(exchange, otherwise)
         except Exception as error:
-            log.error("wsdl.not_given", target=exchange.request.target, exc_info=error)
+            if (left_out := self._failures.admit()) is not None:
+                log.error("wsdl.not_given", target=exchange.request.target, left_out=left_out, exc_info=error)
             exchange.respond(500, _FAILED, b"text/plain")
 
     async def _answer(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:
