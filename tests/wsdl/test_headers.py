@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from bodies import made_of
 from header_service import SESSION, header_wsdl
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from lxml import etree
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.contract import Contract
-from holdfast.wsdl.documents import Documents
 from holdfast.wsdl.words import in_words
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"))
@@ -30,12 +28,7 @@ ENVELOPES = {"1.1": "http://schemas.xmlsoap.org/soap/envelope/", "1.2": "http://
 
 @cache
 def contract(text: bytes = header_wsdl()) -> Contract:
-    with TemporaryDirectory() as place:
-        wsdl = Path(place, "h.wsdl")
-        wsdl.write_bytes(text)
-        made = Contract(Documents(wsdl, lambda url: b""))
-        made.compile_schema()
-        return made
+    return made_of(text.decode())
 
 
 def written(values: Any, operation: str = "Do") -> bytes:

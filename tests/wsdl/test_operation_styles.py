@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from bodies import made_of
 from lxml import etree
 from one_operation import one_operation
 
@@ -16,23 +16,13 @@ from holdfast.cli.running.message_files import MessageFiles
 from holdfast.cli.running.operation_values import OperationValues
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.wsdl.contract import Contract
-from holdfast.wsdl.documents import Documents
 from holdfast.wsdl.stubs import typed_module
 from holdfast.wsdl.words import in_words
 from holdfast.zeep import AsyncTransport, Transport
 
 
-def contract(wsdl: str) -> Contract:
-    with TemporaryDirectory() as place:
-        file = Path(place, "a.wsdl")
-        file.write_text(wsdl)
-        made = Contract(Documents(file, lambda url: b""))
-        made.compile_schema()
-        return made
-
-
 def bare(kind: str, attributes: str = "") -> Contract:
-    return contract(one_operation(f'<xs:element name="In" type="xs:{kind}" {attributes}/>'))
+    return made_of(one_operation(f'<xs:element name="In" type="xs:{kind}" {attributes}/>'))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +66,7 @@ def test_one_value_may_be_nil_or_name_its_type() -> None:
 
 def test_a_whole_body_may_be_nil_with_attributes() -> None:
     kind = '<xs:attribute name="k"/><xs:attribute name="m"/>'
-    made = contract(
+    made = made_of(
         one_operation(f'<xs:element name="In" nillable="1"><xs:complexType>{kind}</xs:complexType></xs:element>')
     )
     do = made.operation("Do")
@@ -112,7 +102,7 @@ TWO = one_operation('<xs:element name="In" type="xs:int"/><xs:element name="Head
 
 
 def test_an_rpc_reply_has_the_name_of_its_operation() -> None:
-    made = contract(RPC)
+    made = made_of(RPC)
     do = made.operation("Do")
     values = {"a": 0, "b": {"x": 1}}
     body = made.request(do, (), values)
@@ -127,7 +117,7 @@ def test_an_rpc_reply_has_the_name_of_its_operation() -> None:
 def test_an_rpc_body_may_have_the_name_of_an_element_of_the_schema() -> None:
     for name in ("Do", "DoResponse"):
         element = f'<xs:element name="{name}" type="xs:boolean"/><xs:complexType name="T">'
-        made = contract(RPC.replace("urn:r", "urn:v").replace('<xs:complexType name="T">', element))
+        made = made_of(RPC.replace("urn:r", "urn:v").replace('<xs:complexType name="T">', element))
         do = made.operation("Do")
         values = {"a": 0, "b": {"x": 1}}
         assert made.request_values(do, made.request(do, (), values)) == values
@@ -137,7 +127,7 @@ def test_an_rpc_body_may_have_the_name_of_an_element_of_the_schema() -> None:
 
 
 def test_an_rpc_part_may_have_any_type() -> None:
-    made = contract(RPC.replace('type="v:T"/>', 'type="xs:anyType"/>'))
+    made = made_of(RPC.replace('type="v:T"/>', 'type="xs:anyType"/>'))
     do = made.operation("Do")
     values = {"a": 0, "b": {"@type": "{http://www.w3.org/2001/XMLSchema}int", "_value_1": 5}}
     assert made.request_values(do, made.request(do, (), values)) == values
@@ -145,7 +135,7 @@ def test_an_rpc_part_may_have_any_type() -> None:
 
 def test_a_part_in_a_header_is_none_of_the_body() -> None:
     for output in ('<soap:body use="literal" parts="p"/>', '<soap:body parts=" p " use="literal"/>'):
-        made = contract(
+        made = made_of(
             TWO.replace('<soap:body use="literal"/>', output).replace(
                 "<wsdl:input><", '<wsdl:input><soap:header message="v:m" part="q" use="literal"/><'
             )
@@ -167,7 +157,7 @@ def test_a_part_in_a_header_is_none_of_the_body() -> None:
     ],
 )
 def test_an_operation_that_cannot_be_used_says_why(wsdl: str, says: str) -> None:
-    made = contract(wsdl)
+    made = made_of(wsdl)
     assert not made.operations
     assert says in made.unusable["Do"]
     with pytest.raises(ConfigurationError, match=says):
@@ -199,13 +189,13 @@ ONE_FIELD = one_operation(
 )
 def test_json_that_says_two_things_or_too_much_is_refused(text: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        OperationValues(contract(ONE_FIELD), "Do", "a.wsdl").message("it", text.encode())
+        OperationValues(made_of(ONE_FIELD), "Do", "a.wsdl").message("it", text.encode())
 
 
 def test_blank_lines_between_messages_are_none(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('\n{"a": 1}\n  \n{"a": 2}\n\n')
-    files = MessageFiles((str(file),), True, "", "", OperationValues(contract(ONE_FIELD), "Do", "a.wsdl"), False)
+    files = MessageFiles((str(file),), True, "", "", OperationValues(made_of(ONE_FIELD), "Do", "a.wsdl"), False)
     assert [one.name for one in files] == [f"{file}, line 2", f"{file}, line 4"]
     assert files.count() == 2
 
