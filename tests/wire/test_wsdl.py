@@ -385,6 +385,21 @@ def test_what_is_no_wsdl_is_refused_with_a_word_on_the_usual_cause(document: byt
         assert ("?wsdl" in caught.value.remedy) == place.startswith("https:")
 
 
+def test_many_namespaces_of_many_elements_are_looked_at_once_each() -> None:
+    """Looked at for each element, they would take minutes, and hours for a WSDL of a peer."""
+    number = 5_000
+    declared = " ".join(f'xmlns:p{one}="urn:{one}"' for one in range(number))
+    elements = '<a b="&#65;"/>' * number
+    for namespace in ("urn:t", "{urn}t"):
+        document = f"""<definitions xmlns="http://schemas.xmlsoap.org/wsdl/" {declared} xmlns:t="{namespace}">
+            {elements}</definitions>""".encode()
+        if "{" in namespace:
+            with pytest.raises(ConfigurationError, match="with a brace"):
+                Description().add(document, "t.wsdl")
+        else:
+            Description().add(document, "t.wsdl")
+
+
 def test_a_wsdl_that_contradicts_itself_is_refused() -> None:
     told = refused(wsdl(policy=WCF_1_1 + ADDRESSING_2004))
     assert "WS-ReliableMessaging 1.1 with WS-Addressing 2004/08 over SOAP 1.2, which cannot be combined" in told
