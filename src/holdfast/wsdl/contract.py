@@ -490,12 +490,11 @@ class Contract:
             except ConfigurationError as error:
                 refused[name] = error.message
                 continue
+            is_rpc = found.style == "rpc"
             for body in bodies:
                 if body is not None:
-                    body.is_rpc = found.style == "rpc"
-            if (
-                found.style == "rpc" and bodies[1] is not None
-            ):  # WS-I Basic Profile 1.1 R2729; zeep takes the name of the message
+                    body.is_rpc = is_rpc
+            if is_rpc and bodies[1] is not None:  # WS-I Basic Profile 1.1 R2729; zeep takes the name of the message
                 bodies[1].qname = etree.QName(bodies[1].qname.namespace, f"{name}Response")
             yield (
                 name,
