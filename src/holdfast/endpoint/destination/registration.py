@@ -119,9 +119,10 @@ class HandlerRegistration:
         ``WithAttachments(value, …)``; to return header blocks, :class:`WithHeaders`. Otherwise it behaves as a handler
         of :meth:`on`.
 
-        The body, and header blocks that the WSDL declares, are validated against its schema before the handler is
-        called. A request with an invalid one is answered with a Sender fault (Client in SOAP 1.1) that names the
-        element. A one-way message with one becomes a dead letter.
+        The body, and the header blocks that the handler takes as :class:`SoapHeaders`, are validated against the WSDL's
+        schema before the handler is called. A request with an invalid one, or without a header block that the WSDL
+        requires, is answered with a Sender fault (Client in SOAP 1.1) that names the element. A one-way message with
+        one becomes a dead letter.
 
         Args:
             name: The name of the operation in the WSDL.
