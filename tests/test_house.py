@@ -173,7 +173,7 @@ def test_no_constructor_has_more_arguments_than_can_be_kept_in_mind() -> None:
                         given = len(one.args.args) - 1 + len(one.args.kwonlyargs)
                         if given > MOST_ARGUMENTS:
                             too_many.add(f"{path.relative_to(ROOT)}: {node.name}, {given} arguments")
-    assert too_many == {"src/holdfast/security/x509.py: X509, 11 arguments"}, "add none"
+    assert not too_many
 
 
 def test_no_file_is_longer_than_can_be_kept_in_mind() -> None:

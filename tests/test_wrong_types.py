@@ -53,7 +53,7 @@ NOT_MADE = {
     **dict.fromkeys(("Mediation", "LandedBatch", "Compaction", "Reassembled"), "needs Spark"),
     **dict.fromkeys(("Processor", "MessageContext", "UsernameToken", "UsernameTokenValidator"), "called by Holdfast"),
     **dict.fromkeys(("SamlToken", "SamlTokenValidator", "SymmetricBinding", "Timestamp", "X509"), "called by Holdfast"),
-    **dict.fromkeys(("SymmetricBindingValidator", "EndorsedSymmetricBinding"), "called by Holdfast"),
+    **dict.fromkeys(("SymmetricBindingValidator", "EndorsedSymmetricBinding", "Freshness"), "called by Holdfast"),
     **dict.fromkeys(("EndorsingCertificates", "SecureConversation", "PeerCertificate"), "called by Holdfast"),
     **dict.fromkeys(("Reply", "Sent", "LossyProxy", "Network", "ProxyCounts"), "have no methods with such arguments"),
     **dict.fromkeys(("Attachment", "Policy"), "have no methods with such arguments"),

@@ -48,7 +48,7 @@ API: list[tuple[str, str, list[str]]] = [
                 "EndorsedSymmetricBinding",
                 "EndorsingCertificates",
             ),
-            *("X509", "Encryption", "PeerCertificate"),
+            *("X509", "Encryption", "Freshness", "PeerCertificate"),
         ],
     ),
     ("Traces", "holdfast", ["trace"]),

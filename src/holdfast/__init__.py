@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.http.outcome import TransportError
     from holdfast.http.tls import PeerCertificate
     from holdfast.security.conversation.secure_conversation import SecureConversation
+    from holdfast.security.freshness import Freshness
     from holdfast.security.protection.encryption_settings import Encryption
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
     from holdfast.security.symmetric.endorsement import EndorsingCertificates
@@ -75,6 +76,7 @@ __all__ = [
     "EndorsingCertificates",
     "Enqueued",
     "EnvelopeError",
+    "Freshness",
     "HandlingPolicy",
     "HoldfastError",
     "JournalPolicy",
@@ -158,6 +160,7 @@ _HOMES = {
     "Versions": "core.versions",
     "WithAttachments": "endpoint.envelopes.attachments",
     "WithHeaders": "endpoint.envelopes.attachments",
+    "Freshness": "security.freshness",
     "Encryption": "security.protection.encryption_settings",
     "X509": "security.x509",
     "trace": "endpoint.trace",

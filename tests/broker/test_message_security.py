@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from holdfast.broker.broker import Broker
 from holdfast.endpoint.envelopes.chain import REFUSED
 from holdfast.security.header import Token, write_token
 from holdfast.security.names import CONVERSATION_1_3, CONVERSATION_2005, SECURITY, WSSE, WSU
-from holdfast.security.times import write_time
+from holdfast.security.times import read_time, write_time
 from holdfast.security.username_token import digest_of
 from holdfast.testing.proxy import Faults, LossyProxy
 
@@ -42,6 +43,7 @@ class Looking(Processor):
         self.nonces: list[str] = []
         self.names: set[str] = set()
         self.conversations: set[str] = set()
+        self.lives: set[float] = set()
 
     def inbound(self, context: MessageContext) -> None:
         found = [one for one in context.headers if one.tag == SECURITY]
@@ -49,6 +51,8 @@ class Looking(Processor):
         for token in found:
             self.nonces += [one.text or "" for one in token.iter(f"{{{WSSE}}}Nonce")]
             self.names |= {one.text or "" for one in token.iter(f"{{{WSSE}}}Username")}
+            times = [read_time(token.findtext(f".//{{{WSU}}}{name}") or "") for name in ("Created", "Expires")]
+            self.lives |= {round(ends - begins, 3) for begins, ends in pairwise(times) if begins and ends}
             contexts = token.iter("{*}SecurityContextToken")
             self.conversations |= {etree.QName(one).namespace or "" for one in contexts}
 
@@ -323,3 +327,22 @@ async def test_an_old_timestamp_alone_is_refused(start: Start) -> None:
         stamp = f"<wsu:Timestamp><wsu:Created>{write_time(time.time() - age)}</wsu:Created></wsu:Timestamp>"
         answer = await post(url, create(stamp))
         assert answer.status_code == status, (age, answer.text)
+
+
+@pytest.mark.parametrize("more", ["", ", conversation = true", None], ids=["password", "token", "timestamp"])
+async def test_a_forwarded_message_is_valid_for_as_long_as_the_file_says(
+    start: Start, run_service: Any, more: str | None
+) -> None:
+    seen = Looking()
+    check = UsernameTokenValidator({"broker": "inner"}) if more is not None else Timestamp()
+    shop = secured_broker.Shop(seen, check)
+    url = (await run_service(shop.app)).url
+    credentials = (
+        f'username = "broker", password_file = "inner"{more}' if more is not None else "timestamp_alone = true"
+    )
+    table = f'[forwarders.shop]\nqueue = "orders"\nto = "{url}"\nsecurity = {{ {credentials} }}\n'
+    broker = await start(BASE + table + USERS + 'life = "90s"\n')
+    async with source(broker, as_user("alice", "secret")) as sender:
+        await sender.send("<n>1</n>", action="urn:note")
+        await until(lambda: len(shop.got) == 1)
+    assert seen.lives == {90.0}

@@ -25,6 +25,7 @@ from holdfast.broker.broker import Broker
 from holdfast.broker.config import AdminConfig, BrokerConfig, ForwarderConfig, ListenConfig, SecurityConfig
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
+from holdfast.security.freshness import Freshness
 from holdfast.security.users import Users
 from holdfast.testing.ports import free_ports
 
@@ -131,7 +132,7 @@ async def test_a_client_with_a_wrong_password_reads_that_it_is_refused(tmp_path:
 @cell(setup="the token renewed")
 async def test_a_client_renews_its_token_and_keeps_its_session(tmp_path: Path, binding: str) -> None:
     """With a token of ten seconds instead of fifteen hours, and clocks that agree."""
-    shop = Shop(tmp_path, session=10, skew=2)
+    shop = Shop(tmp_path, session=10, freshness=Freshness(skew=2))
     async with shop.served(tmp_path) as url:
         client = client_of(url, binding)
         await client.run("open; notify 1; sleep 5; echo 2; sleep 6; echo 3; sleep 7; notify 4; sleep 8; echo 5; close")

@@ -52,10 +52,8 @@ WRONG: dict[str, list[Any]] = {
     "authorize": FUNCTIONS,
     "clock": [None, *FUNCTIONS, lambda needed: needed],
     "assertion": [None, 5, "", ".", "<a/>", " \n<a/>", b"<a/>", *FUNCTIONS[2:], lambda needed: needed],
-    "life": SPANS,
     "session": SPANS,
     "longest": SPANS,
-    "skew": SPANS_OR_ZERO,
     "remember": SPANS_OR_ZERO,
     "digest": SWITCHES,
     "timestamp": SWITCHES,
@@ -83,6 +81,7 @@ WRONG: dict[str, list[Any]] = {
     "confirmations": [None, [], "bearer", ["sender"], [5], 5],
     "issuers": [None, {}, "idp.pem", ["idp.pem"], {"i": ["a.pem"]}, {5: "a.pem"}],
     "users": [None, {"alice": "secret"}, "users.txt", 5],
+    "freshness": [None, 5.0, (300.0, 60.0), holdfast.Freshness, {}],
     "encrypt": [True, "aes256-cbc", holdfast.Encryption, {}],
 }
 

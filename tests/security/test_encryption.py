@@ -38,6 +38,7 @@ from holdfast.security.encryption import (
     read_encrypted,
     sign_and_encrypt,
 )
+from holdfast.security.freshness import Freshness
 from holdfast.security.names import (
     CIPHERS,
     DS,
@@ -171,7 +172,7 @@ def sides(path: Path) -> tuple[Path, Path]:
 def test_every_recorded_message_of_cxf_is_decrypted(path: Path) -> None:
     data = content_of(path)
     own, other = sides(path)
-    options: dict[str, Any] = {"trusted": other, "suite": "Basic256Sha256", "skew": LONG, "life": LONG}
+    options: dict[str, Any] = {"trusted": other, "suite": "Basic256Sha256", "freshness": Freshness(LONG, LONG)}
     processor = X509(own, own.with_suffix(".key"), encrypt=Encryption(), **options)
     envelope = taken(processor, data, is_answer="res" in path.name)
     assert not envelope.contradiction

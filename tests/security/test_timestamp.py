@@ -11,6 +11,7 @@ from holdfast import Destination, Message, PeerFault, Source, Timestamp
 from holdfast.core.policy import DestinationPolicy, SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.exceptions import ConfigurationError
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import write_timestamp
 from holdfast.security.names import WSSE, WSU
 from holdfast.wire.generated_wsdl import GeneratedOperation, generated_wsdl
@@ -69,7 +70,7 @@ async def test_both_ends_write_and_check_timestamps(tmp_path: Path) -> None:
     ],
 )
 async def test_a_request_without_a_fresh_timestamp_is_refused(content: str | None, is_accepted: bool) -> None:
-    async with Served(life=300.0, skew=60.0) as served:
+    async with Served(freshness=Freshness(life=300.0, skew=60.0)) as served:
         answer = await served.post(create(content))
         assert (answer.status_code == 200) is is_accepted
         assert bool(served.sequences) is is_accepted

@@ -52,7 +52,7 @@ from holdfast.endpoint.source.profiles import BY_PREFERENCE, PREFERRED, PROFILES
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import HTTPLimits
 from holdfast.http.tls import ClientTLS, ServerTLS
-from holdfast.security.username_token import LIFE, SKEW
+from holdfast.security.freshness import Freshness
 from holdfast.security.users import Users
 from holdfast.settings import MAX_WORKERS, Bytes, Seconds, SecondsOrZero, Within
 from holdfast.store.address import is_kafka, is_sql, with_password_file
@@ -179,9 +179,14 @@ class SecurityConfig:
     timestamp_alone: bool = False
     require_digest: bool = False
     require_timestamp: bool = False
-    life: Seconds = LIFE
-    skew: SecondsOrZero = SKEW
+    life: Seconds = Freshness.life
+    skew: SecondsOrZero = Freshness.skew
     nonces: NewFile | None = None
+
+    @property
+    def freshness(self) -> Freshness:
+        """How old a message may be, and how far the clocks may differ."""
+        return Freshness(self.life, self.skew)
 
 
 @dataclass(frozen=True)

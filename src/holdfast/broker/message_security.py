@@ -65,16 +65,16 @@ class MessageSecurity:
             to: _of_hop(one, config, nonces, before.get(to)) for to, one in secured.items() if _is_whole(one)
         }
         self._sending: dict[str, SentToken] = {
-            to: _token(one, nonces, before.get(to)) for to, one in secured.items() if not _is_whole(one)
+            to: _token(one, config, nonces, before.get(to)) for to, one in secured.items() if not _is_whole(one)
         }
         if config.security.signature is not None:
             self._hops[_LISTENER] = _signer(config.security.signature, config, nonces, before.get(_LISTENER))
         elif config.security.timestamp_alone:
-            self._hops[_LISTENER] = HopTimestamp(life=config.security.life, skew=config.security.skew)
+            self._hops[_LISTENER] = HopTimestamp(freshness=config.security.freshness)
         self._senders: EndorsingCertificates | None = None
         symmetric = config.security.symmetric
         if symmetric is not None and symmetric.trusted:
-            self._senders = symmetric.senders(nonces=nonces, life=config.security.life, skew=config.security.skew)
+            self._senders = symmetric.senders(nonces=nonces, freshness=config.security.freshness)
             if running is not None and running._senders is not None:
                 self._senders.remember_with(running._senders)
         if symmetric is not None:
@@ -104,8 +104,7 @@ class UserValidator(UsernameTokenValidator):
             nonces=nonces,
             require_digest=settings.require_digest,
             require_timestamp=settings.require_timestamp,
-            life=settings.life,
-            skew=settings.skew,
+            freshness=settings.freshness,
         )
 
     def inbound(self, context: MessageContext) -> None:
@@ -267,30 +266,34 @@ def _of_hop(
     if config.signature is not None:
         return _signer(config.signature, broker, nonces, before)
     if config.timestamp_alone:
-        return HopTimestamp(life=broker.security.life, skew=broker.security.skew)
+        return HopTimestamp(freshness=broker.security.freshness)
     assert config.symmetric is not None
     if config.username is None:
-        return config.symmetric.endorsing(life=broker.security.life, skew=broker.security.skew)
+        return config.symmetric.endorsing(freshness=broker.security.freshness)
     name, password = _user(config)
-    times = {"life": broker.security.life, "skew": broker.security.skew}
+    freshness = broker.security.freshness
     if not config.conversation:
-        return config.symmetric.processor(name, password, **times)
+        return config.symmetric.processor(name, password, freshness=freshness)
     conversation = config.symmetric.conversation(
-        name, password, tokens=nonces, version=config.conversation_version, **times
+        name, password, tokens=nonces, version=config.conversation_version, freshness=freshness
     )
     return _remembering(conversation, before)
 
 
-def _token(config: MessageCredentialsConfig, tokens: str | Path | None, before: Processor | None) -> SentToken:
+def _token(
+    config: MessageCredentialsConfig, broker: BrokerConfig, tokens: str | Path | None, before: Processor | None
+) -> SentToken:
+    freshness = broker.security.freshness
     if config.assertion is not None:
         from holdfast.security.saml.saml_token import SamlToken
 
-        return SamlToken(config.assertion)
+        return SamlToken(config.assertion, freshness=freshness)
     name, password = _user(config)
     version = cast(ConversationVersion | None, config.conversation_version)
     if not config.conversation:
-        return UsernameToken(name, password, digest=config.digest, timestamp=config.timestamp)
-    return _remembering(SecureConversation(name, password, tokens=tokens, version=version), before)
+        return UsernameToken(name, password, digest=config.digest, timestamp=config.timestamp, freshness=freshness)
+    conversation = SecureConversation(name, password, tokens=tokens, version=version, freshness=freshness)
+    return _remembering(conversation, before)
 
 
 def _user(config: MessageCredentialsConfig) -> tuple[str, str]:
@@ -308,7 +311,7 @@ def _remembering(conversation: SecureConversation, before: Processor | None) -> 
 def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: Processor | None) -> X509:
     from holdfast.security.x509 import X509
 
-    signer = config.processor(nonces=nonces, life=broker.security.life, skew=broker.security.skew)
+    signer = config.processor(nonces=nonces, freshness=broker.security.freshness)
     if isinstance(before, X509):
         signer.remember_with(before)
     return signer
@@ -318,7 +321,7 @@ def _assertions(
     config: AssertionsConfig, broker: BrokerConfig, nonces: str | Path | None, before: AssertionCheck | None
 ) -> AssertionCheck:
     """Return what checks the assertions of senders. It reads the certificates again, which may be others by now."""
-    checks = AssertionCheck(config.processor(nonces=nonces, skew=broker.security.skew))
+    checks = AssertionCheck(config.processor(nonces=nonces, freshness=broker.security.freshness))
     if before is not None:
         checks.remember_with(before)
     return checks

@@ -12,7 +12,7 @@ from holdfast.config.lines import KeyPath
 from holdfast.config.tables import Wrong
 from holdfast.config.unreadable import is_given
 from holdfast.exceptions import ConfigurationError
-from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
+from holdfast.security.username_token import UsernameTokenValidator
 
 _SEVERAL: Final = "a message has a user name, a signature, an assertion or a Timestamp alone, not several of them"
 _NO_USERS: Final = "each message with a symmetric key names a user, or a certificate endorses it"
@@ -173,7 +173,7 @@ def _of_a_symmetric_key(path: KeyPath, one: MessageCredentialsConfig) -> Iterato
             yield (*path, "symmetric", key), what, f"Remove {key}, or remove conversation."
     try:
         if one.conversation:
-            symmetric.conversation("name", "password", tokens=None, life=LIFE, skew=SKEW)
+            symmetric.conversation("name", "password", tokens=None)
         else:
             symmetric.processor("name", "password")
     except ConfigurationError as error:

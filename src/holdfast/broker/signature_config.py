@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 from holdfast.config.values import FILE, Kind, Secret, SecretFile, SecretVariable, Unfit, one_of
 from holdfast.exceptions import ConfigurationError
+from holdfast.security.freshness import Freshness
 from holdfast.security.names import CipherName, Confirmation, ConversationVersion, SuiteName, SymmetricSuiteName
 from holdfast.security.names import Kind as Reference
-from holdfast.security.username_token import LIFE, SKEW, UsernameTokenValidator
+from holdfast.security.username_token import UsernameTokenValidator
 from holdfast.settings import File
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class SignatureConfig:
     encryption: EncryptionConfig | None = None
     bind_sequences: bool = False
 
-    def processor(self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW) -> X509:
+    def processor(self, *, nonces: str | Path | None = None, freshness: Freshness = Freshness()) -> X509:
         """Return the processor that signs and checks.
 
         Raises:
@@ -145,8 +146,7 @@ class SignatureConfig:
             suite=cast(SuiteName, self.suite),
             reference=cast(Reference, self.reference),
             nonces=nonces,
-            life=life,
-            skew=skew,
+            freshness=freshness,
             encrypt=None if self.encryption is None else self.encryption.encryption(),
         )
         return signer.bind_sequences() if self.bind_sequences else signer
@@ -187,9 +187,7 @@ class SymmetricConfig:
     signed: bool = True
     bind_sequences: bool = False
 
-    def senders(
-        self, *, nonces: str | Path | None = None, life: float = LIFE, skew: float = SKEW
-    ) -> EndorsingCertificates:
+    def senders(self, *, nonces: str | Path | None = None, freshness: Freshness = Freshness()) -> EndorsingCertificates:
         """Return the certificates of senders.
 
         Raises:
@@ -199,7 +197,7 @@ class SymmetricConfig:
 
         subjects = self.subjects or None
         return EndorsingCertificates(
-            self.trusted, subjects=subjects, signed=self.signed, nonces=nonces, life=life, skew=skew
+            self.trusted, subjects=subjects, signed=self.signed, nonces=nonces, freshness=freshness
         )
 
     def processor(self, users: UsernameTokenValidator | EndorsingCertificates) -> SymmetricBindingValidator:
@@ -255,7 +253,7 @@ class ForwarderSymmetricConfig:
         """Return what both classes of processors take."""
         return {key: getattr(self, key) for key in ("suite", "cipher", "reference", "derived_keys")}
 
-    def endorsing(self, *, life: float = LIFE, skew: float = SKEW) -> EndorsedSymmetricBinding:
+    def endorsing(self, *, freshness: Freshness = Freshness()) -> EndorsedSymmetricBinding:
         """Return the processor that makes a key for each message, and endorses it with the broker's certificate.
 
         Raises:
@@ -273,12 +271,11 @@ class ForwarderSymmetricConfig:
             self.own_key,
             self.certificate,
             **self._options(),
-            life=life,
-            skew=skew,
+            freshness=freshness,
         )
         return found.bind_sequences() if self.bind_sequences else found
 
-    def processor(self, name: str, password: str, *, life: float = LIFE, skew: float = SKEW) -> SymmetricBinding:
+    def processor(self, name: str, password: str, *, freshness: Freshness = Freshness()) -> SymmetricBinding:
         """Return the processor that makes a key for each message.
 
         Raises:
@@ -297,8 +294,7 @@ class ForwarderSymmetricConfig:
             password,
             self.certificate,
             **self._options(),
-            life=life,
-            skew=skew,
+            freshness=freshness,
         )
 
     def conversation(
@@ -308,8 +304,7 @@ class ForwarderSymmetricConfig:
         *,
         tokens: str | Path | None,
         version: str | None = None,
-        life: float,
-        skew: float,
+        freshness: Freshness = Freshness(),
     ) -> SecureConversation:
         """Return the processor that requests tokens, and protects messages with their keys. Errors as above."""
         from holdfast.security.conversation.secure_conversation import SecureConversation
@@ -322,8 +317,7 @@ class ForwarderSymmetricConfig:
             certificate=self.certificate,
             suite=cast(SymmetricSuiteName, self.suite),
             cipher=cast(CipherName, self.cipher),
-            life=life,
-            skew=skew,
+            freshness=freshness,
         )
         return found.bind_sequences() if self.bind_sequences else found
 
@@ -344,7 +338,7 @@ class AssertionsConfig:
     confirmations: tuple[Annotated[str, _CONFIRMATION], ...] = ("bearer", "holder-of-key")
     attesters: File | None = None
 
-    def processor(self, *, nonces: str | Path | None = None, skew: float = SKEW) -> SamlTokenValidator:
+    def processor(self, *, nonces: str | Path | None = None, freshness: Freshness = Freshness()) -> SamlTokenValidator:
         """Return the processor that checks them.
 
         Raises:
@@ -359,7 +353,7 @@ class AssertionsConfig:
             confirmations=cast(tuple[Confirmation, ...], self.confirmations),
             attesters=self.attesters,
             nonces=nonces,
-            skew=skew,
+            freshness=freshness,
         )
 
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import Invalid, add_security, read_security, remove_security, write_timestamp
 from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY
-from holdfast.security.username_token import LIFE, SKEW, TIMESTAMPED, check_timestamp, refused, transport_binding
-from holdfast.settings import Seconds, SecondsOrZero, check_arguments
+from holdfast.security.username_token import TIMESTAMPED, refused, transport_binding
+from holdfast.settings import check_arguments
 from holdfast.wire.policy.assertions import TIMESTAMP
 
 
@@ -23,8 +24,7 @@ class Timestamp(Processor):
     acknowledged. A source accepts answers without a Timestamp.
 
     Args:
-        life: Seconds for which a message is valid, and maximum age of one that is received.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
     """
 
@@ -32,12 +32,9 @@ class Timestamp(Processor):
     owns = (SECURITY,)
     abilities = (TIMESTAMP,)
 
-    def __init__(
-        self, *, life: Seconds = LIFE, skew: SecondsOrZero = SKEW, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, *, freshness: Freshness = Freshness(), clock: Callable[[], float] = time.time) -> None:
         check_arguments(Timestamp, locals())
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._clock = clock
 
     def policy(self, *, is_https: bool) -> str:
@@ -47,7 +44,7 @@ class Timestamp(Processor):
     def outbound(self, context: MessageContext) -> None:
         """Add the header (SOAP Message Security 1.1, section 10). An answer has one if its request had one."""
         if not context.is_answer or context.notes.get(TIMESTAMPED):
-            add_security(context, write_timestamp(self._clock(), self._life))
+            add_security(context, write_timestamp(self._clock(), self._freshness.life))
 
     def inbound(self, context: MessageContext) -> None:
         """Check the Timestamp, which a request to a destination must have, and remove the Security header."""
@@ -55,7 +52,7 @@ class Timestamp(Processor):
             security = read_security(context)
             timestamp = security.timestamp if security is not None else None
             if timestamp is not None:
-                check_timestamp(timestamp, self._clock(), self._life, self._skew)
+                self._freshness.check(timestamp, self._clock())
             elif context.role == "destination" and not context.is_answer:
                 raise Invalid("no Timestamp")
         except Invalid as error:

@@ -20,12 +20,12 @@ from holdfast.http.retry_after import spread
 from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.conversation.trust import read_request
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     AnySecurity,
     Invalid,
     PlainTextWarning,
-    Timestamp,
     Token,
     Unproven,
     add_security,
@@ -53,10 +53,6 @@ from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import PASSWORD, PASSWORD_DIGEST, TIMESTAMP
 from holdfast.wire.policy.assertions import SECURITY as SECURITY_POLICIES
 
-LIFE: Final = 300.0
-"""Seconds for which a message is valid: what CXF, Metro and WCF write and accept."""
-SKEW: Final = 60.0
-"""Seconds that a peer's clock may be ahead or behind, as in CXF."""
 SECURITY_POLICY: Final = SECURITY_POLICIES[0]
 _LATER: Final = 20
 """Seconds after which a sender may try another password: ten of a hash that takes a tenth of a second."""
@@ -127,8 +123,7 @@ class UsernameToken(Processor):
         digest: Send a digest instead of the password. The receiver must know the password itself. Either way, use
             https: a digest protects a password that can be guessed no better than plain text.
         timestamp: Send a Timestamp as well. Most services that demand a token over https demand one.
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
     """
 
@@ -144,8 +139,7 @@ class UsernameToken(Processor):
         *,
         digest: bool = False,
         timestamp: bool = True,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("UsernameToken", name, password)
@@ -155,8 +149,7 @@ class UsernameToken(Processor):
         self._digest = digest
         self._plain = PlainTextWarning(PLAIN_PASSWORD)
         self._timestamp = timestamp
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._clock = clock
         self.abilities = (PASSWORD_DIGEST if digest else PASSWORD, *((TIMESTAMP,) if timestamp else ()))
 
@@ -174,7 +167,7 @@ class UsernameToken(Processor):
             token = Token(self.name, digest_of(nonce, created, self._password), True, nonce, created)
         else:
             self._plain.check(context, self.name)
-        stamp = write_timestamp(now, self._life) if self._timestamp else ""
+        stamp = write_timestamp(now, self._freshness.life) if self._timestamp else ""
         add_security(context, stamp + write_token(token))
 
     def inbound(self, context: MessageContext) -> None:
@@ -182,7 +175,7 @@ class UsernameToken(Processor):
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
-                check_timestamp(security.timestamp, self._clock(), self._life, self._skew)
+                self._freshness.check(security.timestamp, self._clock())
         except Invalid as error:
             raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
 
@@ -214,8 +207,7 @@ class UsernameTokenValidator(Processor):
             keys.
         require_digest: Refuse passwords in plain text.
         require_timestamp: Refuse messages without a Timestamp.
-        life: Maximum age of a Timestamp or nonce, in seconds.
-        skew: Seconds that a peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         remember: Seconds for which an answer of ``authenticate`` counts.
         session: Seconds for which a token is valid before its client must renew it.
         clock: Returns the seconds since 1970.
@@ -238,8 +230,7 @@ class UsernameTokenValidator(Processor):
         nonces: str | Path | None = None,
         require_digest: bool = False,
         require_timestamp: bool = False,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         remember: SecondsOrZero = 60.0,
         session: Seconds = SESSION,
         clock: Callable[[], float] = time.time,
@@ -267,11 +258,10 @@ class UsernameTokenValidator(Processor):
         self.nonces = open_nonces(nonces)
         self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
-        self.sessions = SecuritySessions(nonces, session, skew, self._password_of)
+        self.sessions = SecuritySessions(nonces, session, freshness.skew, self._password_of)
         self._require_digest = require_digest
         self._require_timestamp = require_timestamp
-        self.life = life
-        self.skew = skew
+        self.freshness = freshness
         self._remember = remember
         self.clock = clock
         self._salt = secrets.token_bytes(16)
@@ -305,7 +295,7 @@ class UsernameTokenValidator(Processor):
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
-                check_timestamp(security.timestamp, now, self.life, self.skew)
+                self.freshness.check(security.timestamp, now)
             if not context.is_answer:
                 self._check_request(context, security, now)
         except Invalid as error:
@@ -373,7 +363,7 @@ class UsernameTokenValidator(Processor):
         at, block = self._stamps.get(soap, (0.0, b""))
         # Also if the clock was set back meanwhile.
         if not 0.0 <= now - at < _SAME_STAMP:
-            block = security_block(soap, write_timestamp(now, self.life), must_understand=False)
+            block = security_block(soap, write_timestamp(now, self.freshness.life), must_understand=False)
             self._stamps[soap] = now, block
         return block
 
@@ -393,7 +383,7 @@ class UsernameTokenValidator(Processor):
         if token.nonce and not token.created:
             raise Invalid("a Nonce without Created: it would have to be remembered for ever")
         if token.created_at is not None:
-            check_times(token.created_at, None, now, self.life, self.skew)
+            self.freshness.check_times(token.created_at, None, now)
         return token
 
     def _refusal(self, context: MessageContext, token: Token, now: float) -> str:
@@ -423,7 +413,7 @@ class UsernameTokenValidator(Processor):
             if token.is_digest
             else hashlib.sha256(token.name.encode() + b"\0" + token.nonce).digest()
         )
-        return self.nonces.is_new(token.created_at, digest, token.created_at + self.life + self.skew, now)
+        return self.nonces.is_new(token.created_at, digest, self.freshness.until(token.created_at), now)
 
     def _is_authentic(self, context: MessageContext, token: Token, now: float) -> bool:
         assert self._authenticate is not None
@@ -445,31 +435,6 @@ class UsernameTokenValidator(Processor):
             self._accepted.clear()
         self._accepted[token.name] = (proof, now + self._remember)
         return True
-
-
-def check_timestamp(timestamp: Timestamp, now: float, life: float, skew: float) -> None:
-    """Check that a message is neither too old nor from the future.
-
-    Raises:
-        Invalid: It is.
-    """
-    check_times(timestamp.created, timestamp.expires, now, life, skew)
-
-
-def check_times(created: float | None, expires: float | None, now: float, life: float, skew: float) -> None:
-    """Check the two times of a Timestamp, None if absent (SOAP Message Security 1.1, section 10).
-
-    Raises:
-        Invalid: The message is too old or from the future.
-    """
-    if created is not None and created > now + skew:
-        raise Invalid(f"created {created - now:.0f} s in the future: compare the clocks")
-    if created is not None and created + life < now - skew:
-        raise Invalid(f"created {now - created:.0f} s ago: compare the clocks")
-    if expires is not None and expires < now - skew:
-        raise Invalid(f"expired {now - expires:.0f} s ago: compare the clocks")
-    if created is not None and expires is not None and expires < created:
-        raise Invalid("it expires before it is created")
 
 
 def _claimed(security: AnySecurity | None) -> str:

@@ -33,6 +33,7 @@ from holdfast.security.encryption import (
     read_encrypted,
     sign_and_encrypt,
 )
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import Invalid, Unproven, addresses_of, check_addressed
 from holdfast.security.names import (
     CIPHERS,
@@ -71,13 +72,10 @@ from holdfast.security.signed_message import (
     write_key_reference,
 )
 from holdfast.security.username_token import (
-    LIFE,
-    SKEW,
-    check_timestamp,
     refused,
     tell_refusal,
 )
-from holdfast.settings import Seconds, SecondsOrZero, Within, check_arguments
+from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SEQUENCE_TOKEN
 
@@ -172,8 +170,7 @@ class X509(Processor):
             or "thumbprint", the peer has it. All four are accepted.
         nonces: Remembers signatures over restarts, in a directory that has this name and ``-nonces``; several processes
             may share it. Or the URL of a PostgreSQL database, which several hosts may share. None: in memory.
-        life: Seconds for which a message is valid.
-        skew: Seconds that a peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         encrypt: How messages are encrypted, and must be. None: they are not.
 
     Raises:
@@ -195,8 +192,7 @@ class X509(Processor):
         suite: SuiteName = "rsa-sha256",
         reference: Kind = "token",
         nonces: str | Path | None = None,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         encrypt: Encryption | None = None,
     ) -> None:
         if isinstance(subjects, str):
@@ -218,8 +214,7 @@ class X509(Processor):
         self._nonces = open_nonces(nonces)
         self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._encryption = encrypt
         self._peers = PeerCertificates({} if encrypt is None else encrypt.peers)
         self._decrypting = credential if encrypt is None or encrypt.own is None else Credential(*encrypt.own)
@@ -318,7 +313,7 @@ class X509(Processor):
         """Sign a message, and encrypt it."""
         notes = context.notes if context.is_answer else {}
         suite = notes.get(_SUITE, SUITES[self._suite])
-        signing = Signing(self._credential, self._reference, suite, self._life)
+        signing = Signing(self._credential, self._reference, suite, self._freshness.life)
         soap, must = context.envelope.soap, not context.is_answer
         if not context.is_answer and _NAMED in context.notes:
             data = name_in_creation(data, context.notes[_NAMED])
@@ -482,7 +477,7 @@ class X509(Processor):
     def _signer(self, context: MessageContext, message: CertifiedMessage, now: float) -> tuple[Certificate, Owner]:
         """Return the certificate that a message names, which is trusted, and its owner."""
         assert message.security.timestamp is not None
-        check_timestamp(message.security.timestamp, now, self._life, self._skew)
+        self._freshness.check(message.security.timestamp, now)
         certificate = self._trust.find(message.key)
         owner = self._trust.check(certificate, now)
         if self._subjects is not None and distinguished_name(owner.subject) not in self._subjects:
@@ -498,7 +493,7 @@ class X509(Processor):
     def _is_new(self, message: CertifiedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
         at, digest = _key(message)
-        return self._nonces.is_new(at, digest, at + self._life + self._skew, now)
+        return self._nonces.is_new(at, digest, self._freshness.until(at), now)
 
 
 def _key(message: CertifiedMessage) -> tuple[float, bytes]:

@@ -32,6 +32,7 @@ from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.conversation.trust import FORMS, Form, Kind, write_reference, write_token
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     Invalid,
@@ -53,8 +54,8 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
-from holdfast.security.username_token import LIFE, SKEW, check_timestamp, refused
-from holdfast.settings import Seconds, SecondsOrZero, check_arguments
+from holdfast.security.username_token import refused
+from holdfast.settings import check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP, Ability
 
@@ -124,8 +125,7 @@ class SecureConversation(Processor):
         certificate: A file in PEM with the certificate of the service, for a policy with ``SymmetricBinding``.
         suite: Algorithms with a certificate, as for :class:`holdfast.SymmetricBinding`.
         cipher: How messages are encrypted with a certificate.
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
 
     Raises:
@@ -147,8 +147,7 @@ class SecureConversation(Processor):
         certificate: str | Path | None = None,
         suite: SymmetricSuiteName = "Basic256Sha256",
         cipher: CipherName = "aes256-cbc",
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SecureConversation", name, password)
@@ -166,10 +165,9 @@ class SecureConversation(Processor):
             from holdfast.security.symmetric.binding_policy import symmetric_abilities
             from holdfast.security.symmetric.client_protection import ClientProtection
 
-            self._messages = ClientProtection(certificate, suite, cipher, "thumbprint", "", life, skew, clock)
+            self._messages = ClientProtection(certificate, suite, cipher, "thumbprint", "", freshness, clock)
             self.abilities = symmetric_abilities(suite, cipher, proof=(SECURE_CONVERSATION,))
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._clock = clock
         self.waits = is_remote(tokens)
         self._untried: dict[str, float] = {}
@@ -249,12 +247,12 @@ class SecureConversation(Processor):
         """Return the Security header of a request for a token, unless the whole message is protected later."""
         if self._messages is not None:
             return b""
-        stamp = write_timestamp(now, self._life) if token is None else self._signed(form, token, now)
+        stamp = write_timestamp(now, self._freshness.life) if token is None else self._signed(form, token, now)
         return security_block(context.envelope.soap, stamp + proofs, must_understand=True)
 
     def _signed(self, form: Form, token: SourceToken, now: float) -> str:
         written = write_token(form, token.identifier, token.instance)
-        return sign_timestamp(now, now + self._life, written, form.token_type, token.key)
+        return sign_timestamp(now, now + self._freshness.life, written, form.token_type, token.key)
 
     def _name_in(self, context: MessageContext, form: Form, token: SourceToken, creation: CreateSequence) -> None:
         """Bind the Sequence to the token, with the Sequence that it offers and the address that it polls for
@@ -304,7 +302,7 @@ class SecureConversation(Processor):
         try:
             security = read_security(context)
             if security is not None and security.timestamp is not None:
-                check_timestamp(security.timestamp, now, self._life, self._skew)
+                self._freshness.check(security.timestamp, now)
             asked = context.notes.get(_ASKED) if context.is_answer else None
             if asked is not None and envelope.fault is None:
                 self._take(asked, envelope, now)

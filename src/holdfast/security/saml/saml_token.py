@@ -17,6 +17,7 @@ from holdfast.endpoint.failures import brief
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MessageFlowError
 from holdfast.security.certificates import Certificate, read_certificates
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import (
     PLAIN_ASSERTION,
     Invalid,
@@ -41,8 +42,8 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signature import check_cost
-from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, check_timestamp, refused, tell_refusal
-from holdfast.settings import Seconds, SecondsOrZero, Within, brief_value, check_arguments
+from holdfast.security.username_token import SECURITY_POLICY, refused, tell_refusal
+from holdfast.settings import Seconds, Within, brief_value, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import SOAP_NS
@@ -72,8 +73,7 @@ class SamlToken(Processor):
         assertion: A file with the assertion, of version 1.1 or 2.0, which is read again whenever it has changed; or a
             function that returns it, as bytes of XML. The function runs in the event loop, so it must not wait. While
             there is no valid assertion, messages wait in the outbox.
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
     """
 
@@ -87,8 +87,7 @@ class SamlToken(Processor):
         self,
         assertion: str | Path | Callable[[], bytes],
         *,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         if isinstance(assertion, str | bytes) and assertion.strip()[:1] in ("<", b"<"):
@@ -104,8 +103,7 @@ class SamlToken(Processor):
                 remedy="Give the path of the file with the assertion.",
             )
         self._given = assertion
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._clock = clock
         self._read = b""
         self._seen: tuple[int, ...] | None = None
@@ -123,7 +121,7 @@ class SamlToken(Processor):
         if self._until is not None and self._until <= now:
             raise MessageFlowError("The SAML assertion has expired, and there is no new one.", retry_after=5)
         self._plain.check(context)
-        add_security(context, write_timestamp(now, self._life) + written)
+        add_security(context, write_timestamp(now, self._freshness.life) + written)
 
     def _assertion(self) -> str:
         """Return the assertion as XML.
@@ -167,7 +165,7 @@ class SamlToken(Processor):
         try:
             security = read_security_of(context.headers, context.envelope.soap)
             if security is not None and security.timestamp is not None:
-                check_timestamp(security.timestamp, self._clock(), self._life, self._skew)
+                self._freshness.check(security.timestamp, self._clock())
         except Invalid as error:
             raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
 
@@ -198,7 +196,7 @@ class SamlTokenValidator(Processor):
         nonces: Remembers assertions for one use over restarts, in a directory that has this name and ``-nonces``;
             several processes may share it. None: in memory.
         suite: Algorithms of the issuers' signatures, as for :class:`holdfast.X509`.
-        skew: Seconds that a clock may be ahead or behind.
+        freshness: How old a message may be, and how far a clock may be ahead or behind.
         longest: Maximum seconds from the issue of an assertion to its end. An assertion without an end is refused.
         clock: Returns the seconds since 1970.
 
@@ -221,7 +219,7 @@ class SamlTokenValidator(Processor):
         authorize: Callable[[Assertion], bool] | None = None,
         nonces: str | Path | None = None,
         suite: SuiteName = "rsa-sha256",
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         longest: Seconds = LONGEST,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -240,7 +238,7 @@ class SamlTokenValidator(Processor):
         self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
         self._suite: SuiteName = suite
-        self._skew = skew
+        self._freshness = freshness
         self._longest = longest
         self._clock = clock
         self._plain = PlainTextWarning(PLAIN_ASSERTION)
@@ -306,7 +304,7 @@ class SamlTokenValidator(Processor):
         if security is None:
             raise Invalid("no Security header")
         if security.timestamp is not None:
-            check_timestamp(security.timestamp, now, LIFE, self._skew)
+            self._freshness.check(security.timestamp, now)
         return envelope, security
 
     def _check(self, context: MessageContext, assertion: Assertion, envelope: etree._Element, now: float) -> None:
@@ -337,22 +335,22 @@ class SamlTokenValidator(Processor):
         self._plain.check(context, assertion.subject[:100])
 
     def _check_times(self, assertion: Assertion, now: float) -> None:
-        if assertion.issued_at > now + self._skew:
+        if assertion.issued_at > now + self._freshness.skew:
             raise Unproven("the assertion is from the future: compare the clocks")
-        if assertion.since is not None and assertion.since > now + self._skew:
+        if assertion.since is not None and assertion.since > now + self._freshness.skew:
             raise Unproven("the assertion is not valid yet: compare the clocks")
         if assertion.until is None or assertion.until - assertion.issued_at > self._longest:
             raise Unproven("the assertion has no end, or a very late one: see longest=")
-        if assertion.until <= now - self._skew:
+        if assertion.until <= now - self._freshness.skew:
             raise Unproven(f"the assertion expired {now - assertion.until:.0f} s ago")
 
     def _why_not(self, context: MessageContext, one: SubjectConfirmation, now: float) -> str:
         """Return why a confirmation does not entitle the sender, "" if it does (SAML Token Profile 1.1, 3.5)."""
         if one.method not in self._confirmations:
             return f"{one.method} is not accepted"
-        if one.since is not None and one.since > now + self._skew:
+        if one.since is not None and one.since > now + self._freshness.skew:
             return f"{one.method} is not valid yet"
-        if one.until is not None and one.until <= now - self._skew:
+        if one.until is not None and one.until <= now - self._freshness.skew:
             return f"{one.method} has expired"
         if one.recipient and self._audience is not None and one.recipient not in self._audience:
             return f"{one.method} is for {one.recipient[:200]}"
@@ -367,12 +365,12 @@ class SamlTokenValidator(Processor):
         """Remember a valid assertion. Return False if it is known. Only valid ones count: strangers fill nothing."""
         assert assertion.until is not None
         digest = hashlib.sha256(f"{assertion.issuer}\0{assertion.name}".encode()).digest()
-        return self._nonces.is_new(assertion.until, digest, assertion.until + self._skew, now)
+        return self._nonces.is_new(assertion.until, digest, assertion.until + self._freshness.skew, now)
 
     def outbound(self, context: MessageContext) -> None:
         """Add a Timestamp to the answer to a request that had one, as a peer with a transport binding demands."""
         if context.is_answer and context.notes.get(_TIMESTAMPED):
-            add_security(context, write_timestamp(self._clock(), LIFE))
+            add_security(context, write_timestamp(self._clock(), self._freshness.life))
 
 
 def _assertion_in(security: Security) -> Assertion:

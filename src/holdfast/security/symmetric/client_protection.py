@@ -14,6 +14,7 @@ from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import ConfigurationError, ProcessingError
 from holdfast.security.certificates import Credential, read_certificates
 from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import Invalid, Token, Unproven
 from holdfast.security.names import (
     CIPHERS,
@@ -39,7 +40,7 @@ from holdfast.security.symmetric.protected_message import (
     open_sealed,
     protect,
 )
-from holdfast.security.username_token import check_timestamp, refused
+from holdfast.security.username_token import refused
 
 _SENT: Final = "holdfast.security.symmetric.sent"
 """Note with what is known of a request, and of its earlier attempts: its answer is checked with that."""
@@ -121,8 +122,7 @@ class ClientProtection:
         cipher: How messages are encrypted.
         reference: How they name the certificate; not "token".
         derives_in: Namespace of WS-SecureConversation if keys for a message are derived as well, else "".
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
 
     Raises:
@@ -136,8 +136,7 @@ class ClientProtection:
         cipher: CipherName,
         reference: Kind,
         derives_in: str,
-        life: float,
-        skew: float,
+        freshness: Freshness,
         clock: Callable[[], float],
     ) -> None:
         if reference == "token":
@@ -152,8 +151,7 @@ class ClientProtection:
         self._cipher = CIPHERS[cipher]
         self._reference: Kind = reference
         self._derives_in = derives_in
-        self._life = life
-        self._skew = skew
+        self._freshness = freshness
         self._clock = clock
         self._endorsing: Endorsing | None = None
         self._requests = _Requests()
@@ -189,7 +187,7 @@ class ClientProtection:
                 shared.attached,
                 SUITES[self._suite],
                 self._cipher,
-                self._life,
+                self._freshness.life,
                 token=shared.token,
                 derives_in=shared.namespace,
                 user=user,
@@ -208,7 +206,7 @@ class ClientProtection:
             key_in_message(mark),
             SUITES[self._suite],
             self._cipher,
-            self._life,
+            self._freshness.life,
             token=write_encrypted_key(self._certificate, self._reference, wrapped, mark),
             derives_in=self._derives_in,
             user=user,
@@ -238,7 +236,7 @@ class ClientProtection:
             attempts += self._requests.find(context.envelope.relates_to)
         secured = read_secured(data, context.envelope.soap)
         assert secured.security.timestamp is not None
-        check_timestamp(secured.security.timestamp, self._clock(), self._life, self._skew)
+        self._freshness.check(secured.security.timestamp, self._clock())
         ciphers = {self._cipher, SAFEST}
         names = {name: key for sent in attempts for name, key in sent.names.items()}
         sealed = check_sealed(secured, MessageKeys(names), self._suite, ciphers)

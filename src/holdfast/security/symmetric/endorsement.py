@@ -18,6 +18,7 @@ from holdfast.security.certificates import (
     Trust,
     distinguished_name,
 )
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import Invalid, Unproven
 from holdfast.security.names import DS, HMAC_SHA1, HMAC_SHA256, WSSE, SuiteName
 from holdfast.security.nonces import open_nonces
@@ -34,8 +35,8 @@ from holdfast.security.signed_message import (
     signed_info,
     write_key_reference,
 )
-from holdfast.security.username_token import LIFE, SECURITY_POLICY, SKEW, supporting
-from holdfast.settings import Seconds, SecondsOrZero, Within, check_arguments
+from holdfast.security.username_token import SECURITY_POLICY, supporting
+from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
 
 _SIGNATURE: Final = f"{{{DS}}}Signature"
@@ -59,8 +60,7 @@ class EndorsingCertificates:
             (``SignedEndorsingSupportingTokens``). False (``EndorsingSupportingTokens``): a client can endorse the
             message of another as its own, though it can read neither the message nor the answer.
         nonces: Remembers signatures over restarts, as for :class:`holdfast.X509`. None: in memory.
-        life: Seconds for which a message is valid.
-        skew: Seconds that a client's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
 
     Raises:
@@ -74,8 +74,7 @@ class EndorsingCertificates:
         subjects: Annotated[Sequence[str], Within(1)] | None = None,
         signed: bool = True,
         nonces: str | Path | None = None,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         if isinstance(subjects, str):
@@ -87,8 +86,7 @@ class EndorsingCertificates:
         self.nonces = open_nonces(nonces)
         self._remembers_alone = nonces is None
         self.waits = is_remote(nonces)
-        self.life = life
-        self.skew = skew
+        self.freshness = freshness
         self.clock = clock
 
     def remember_with(self, other: EndorsingCertificates) -> None:

@@ -10,14 +10,14 @@ from typing import Final, Self
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.security.certificates import Credential
+from holdfast.security.freshness import Freshness
 from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
 from holdfast.security.signature import demand_named_token, name_in_creation, token_reference
 from holdfast.security.signed_message import write_key_reference
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
-from holdfast.security.username_token import LIFE, SKEW
-from holdfast.settings import Seconds, SecondsOrZero, check_arguments
+from holdfast.settings import check_arguments
 from holdfast.wire.policy.assertions import ENDORSEMENT, SEQUENCE_TOKEN
 
 _CREATES: Final = "holdfast.security.symmetric.creates"
@@ -76,8 +76,7 @@ class SymmetricBinding(_Client):
         cipher: How messages are encrypted. Answers may have "aes256-gcm", too.
         reference: How messages name the certificate: "thumbprint", "issuer-serial" or "subject-key-identifier".
         derived_keys: Sign and encrypt with keys that are derived from the key (``RequireDerivedKeys``).
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
 
     Raises:
@@ -94,8 +93,7 @@ class SymmetricBinding(_Client):
         cipher: CipherName = "aes256-cbc",
         reference: Kind = "thumbprint",
         derived_keys: bool = False,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         require_user("SymmetricBinding", name, password)
@@ -103,7 +101,7 @@ class SymmetricBinding(_Client):
         self.name = name
         self._password = password
         derives_in = CONVERSATION_1_3 if derived_keys else ""
-        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
+        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, freshness, clock)
         self.abilities = symmetric_abilities(suite, cipher, derived_keys=derived_keys)
 
     def __repr__(self) -> str:
@@ -130,8 +128,7 @@ class EndorsedSymmetricBinding(_Client):
         cipher: How messages are encrypted. Answers may have "aes256-gcm", too.
         reference: How messages name the certificate of the service.
         derived_keys: Sign and encrypt with keys that are derived from the key (``RequireDerivedKeys``).
-        life: Seconds for which a message is valid.
-        skew: Seconds that the peer's clock may be ahead or behind.
+        freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
         clock: Returns the seconds since 1970.
 
     Raises:
@@ -148,13 +145,12 @@ class EndorsedSymmetricBinding(_Client):
         cipher: CipherName = "aes256-cbc",
         reference: Kind = "thumbprint",
         derived_keys: bool = False,
-        life: Seconds = LIFE,
-        skew: SecondsOrZero = SKEW,
+        freshness: Freshness = Freshness(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         check_arguments(EndorsedSymmetricBinding, locals())
         derives_in = CONVERSATION_1_3 if derived_keys else ""
-        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, life, skew, clock)
+        self._protection = ClientProtection(certificate, suite, cipher, reference, derives_in, freshness, clock)
         own = Credential(own_certificate, own_key)
         self._protection.endorse(own)
         # The name must be valid after this message, so it cannot refer to the token that only this message has.

@@ -55,7 +55,7 @@ from holdfast.security.symmetric.protected_message import (
     open_sealed,
     protect,
 )
-from holdfast.security.username_token import UsernameTokenValidator, check_timestamp, refused, supporting, tell_refusal
+from holdfast.security.username_token import UsernameTokenValidator, refused, supporting, tell_refusal
 from holdfast.settings import Within, check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
@@ -108,7 +108,7 @@ class SymmetricBindingValidator(Processor):
         certificate: A file in PEM with the destination's certificate, for an RSA key of at least 2048 bits.
         key: A file in PEM with its private key, without a password.
         users: Checks the user names; or :class:`holdfast.EndorsingCertificates`, the certificates of clients. Its
-            ``life``, ``skew``, ``clock`` and ``nonces`` count for the messages, too.
+            ``freshness``, ``clock`` and ``nonces`` count for the messages, too.
         addresses: The URLs of this service, as its clients write them. Requests whose signed ``wsa:To`` is another one
             are refused. None: all are accepted, so that a service which receives a signed message can send it to this
             one, in the name of its signer.
@@ -227,7 +227,7 @@ class SymmetricBindingValidator(Processor):
         now, soap, clients = self._clients.clock(), context.envelope.soap, self._clients
         secured = read_secured(data, soap)
         assert secured.security.timestamp is not None
-        check_timestamp(secured.security.timestamp, now, clients.life, clients.skew)
+        clients.freshness.check(secured.security.timestamp, now)
         keys, session, root, named = self._root(secured)
         try:
             sealed = check_sealed(secured, keys, self._suite, self._ciphers)
@@ -256,7 +256,7 @@ class SymmetricBindingValidator(Processor):
             named,
             opened.suite,
             opened.cipher,
-            clients.life,
+            clients.freshness.life,
             derives_in=derives_in,
             confirms=_values(opened) if self._confirm else (),
         )
@@ -290,8 +290,7 @@ class SymmetricBindingValidator(Processor):
             raise
 
     def _is_new(self, at: float, digest: bytes, now: float) -> bool:
-        clients = self._clients
-        return clients.nonces.is_new(at, digest, at + clients.life + clients.skew, now)
+        return self._clients.nonces.is_new(at, digest, self._clients.freshness.until(at), now)
 
     def inbound(self, context: MessageContext) -> None:
         """Check who sent a request, and remove its Security header. Answer a request for a token."""
