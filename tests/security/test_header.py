@@ -1,14 +1,25 @@
-"""A Security header of a known form is read as the elements of it would be."""
+"""A Security header of a known form is read as the elements of it would be; comments of a checked Body are removed."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
 
 from holdfast import MessageContext
-from holdfast.core.messages import Envelope
+from holdfast.core.messages import Envelope, Fault, TerminateSequence
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.security import header
-from holdfast.security.header import Invalid, PlainSecurity, Security, read_security, read_security_of, remove_security
+from holdfast.security.header import (
+    Invalid,
+    PlainSecurity,
+    Security,
+    drop_comments,
+    read_security,
+    read_security_of,
+    remove_security,
+)
 from holdfast.security.names import PASSWORD_DIGEST, PASSWORD_TEXT, WSSE, WSU
 from holdfast.wire import decode, encode
 
@@ -181,3 +192,33 @@ def test_the_known_forms_are_bounded() -> None:
     for _ in range(header._MAX_FORMS + 2):
         header._forms._remember(object(), form)
     assert len(header._forms._of_wire) <= header._MAX_FORMS
+
+
+# --- comments --------------------------------------------------------------------------------------------------------
+
+COMMENTS = ["<!-- < & -->", "<!---->", "<!-- <![CDATA[ -->", "<!-- <?p -->", "<!-- ]]> -->"]
+OTHERS = ["7", "é", "<i/>", "<i b='-->'>x</i>", "&lt;!--", "<![CDATA[<!-- x -->]]>", "<![CDATA[]]>", "<?p <!-- --> ?>"]
+
+
+def commented(body: bytes) -> tuple[MessageContext, etree._Element]:
+    """A message, and its Body."""
+    context = MessageContext(Envelope(SOAP.V1_2, body=body), "inbound", "destination", {}, is_answer=False)
+    return context, etree.fromstring(b"<e>%b</e>" % body)
+
+
+@given(st.lists(st.sampled_from(COMMENTS + OTHERS), max_size=8))
+def test_the_body_of_a_checked_message_has_no_comments_and_is_otherwise_the_same(pieces: list[str]) -> None:
+    context, content = commented(f"<a>{''.join(pieces)}</a>".encode())
+    drop_comments(context, content)
+    assert context.envelope.body.decode() == f"<a>{''.join(one for one in pieces if one not in COMMENTS)}</a>"
+
+
+def test_a_comment_in_what_the_endpoint_itself_has_read_is_refused() -> None:
+    for envelope in (
+        Envelope(SOAP.V1_2, control=TerminateSequence("urn:s:1")),
+        Envelope(SOAP.V1_2, fault=Fault("Sender", "wrong")),
+    ):
+        context, content = commented(b"<a>urn:<!-- x -->s:1</a>")
+        context.envelope = envelope
+        with pytest.raises(Invalid):
+            drop_comments(context, content)

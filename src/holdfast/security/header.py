@@ -45,6 +45,8 @@ _NONCE: Final = f"{{{WSSE}}}Nonce"
 _STAMP: Final = (_CREATED, _EXPIRES)
 _TOKEN: Final = (_USERNAME, _PASSWORD, _NONCE, _CREATED)
 _LOCAL: Final = b"Security"
+_NO_MARKUP: Final = re.compile(rb"<!\[CDATA\[.*?\]\]>|<\?.*?\?>|(<!--.*?-->)", re.DOTALL)
+"""Comments, and what may contain what looks like one."""
 _MAX_FORMS: Final = 32
 _MAX_FORMS_ALIKE: Final = 4
 _MAX_FORM: Final = 4096
@@ -69,6 +71,24 @@ def check_addressed(context: MessageContext, addresses: frozenset[str] | None) -
         return
     if context.envelope.to not in addresses:
         raise Invalid(f"it is addressed to {(context.envelope.to or 'no address')[:200]}, which is not in addresses=")
+
+
+def drop_comments(context: MessageContext, body: etree._Element) -> None:
+    """Remove the comments from the Body of a checked message: whoever passed it on may have written them.
+
+    Args:
+        context: The message.
+        body: Its Body that was checked.
+
+    Raises:
+        Invalid: The Body is the protocol's or a fault, of which the texts are read already.
+    """
+    envelope = context.envelope
+    if envelope.control is None and envelope.fault is None:
+        if b"<!--" in envelope.body:
+            envelope.body = _NO_MARKUP.sub(lambda found: b"" if found[1] else found[0], envelope.body)
+    elif next(body.iter(etree.Comment), None) is not None:
+        raise Invalid("the Body has a comment, which is not signed")
 
 
 def addresses_of(given: str | Sequence[str] | None) -> frozenset[str] | None:

@@ -178,17 +178,14 @@ def token_reference(content: str) -> str:
     return f"<wsse:SecurityTokenReference {spaces}>{content}</wsse:SecurityTokenReference>"
 
 
-def canonical(element: etree._Element, prefixes: Sequence[str] = (), *, with_comments: bool = False) -> bytes:
-    """Return an element in exclusive canonical form (Exclusive XML Canonicalization 1.0).
+def canonical(element: etree._Element, prefixes: Sequence[str] = ()) -> bytes:
+    """Return an element in exclusive canonical form, without its comments (Exclusive XML Canonicalization 1.0).
 
     Args:
         element: The element.
         prefixes: Prefixes whose namespaces it has even where it does not use them.
-        with_comments: Whether it keeps its comments.
     """
-    return etree.tostring(
-        element, method="c14n", exclusive=True, with_comments=with_comments, inclusive_ns_prefixes=prefixes
-    )
+    return etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes)
 
 
 def check_cost(data: bytes, root: etree._Element) -> None:

@@ -70,8 +70,8 @@ OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), M
 for _prefix, _namespace in (("wsu", WSU), ("wsse", WSSE), ("ds", DS)):
     etree.register_namespace(_prefix, _namespace)
 
-_FORMS: Final = {EXCLUSIVE_C14N: False, EXCLUSIVE_C14N_WITH_COMMENTS: True}
-"""Canonical form -> whether it keeps comments."""
+_FORMS: Final = frozenset({EXCLUSIVE_C14N, EXCLUSIVE_C14N_WITH_COMMENTS})
+"""Canonical forms. What a reference names by its Id has no comments in either (XML Signature 1.1, section 4.4.3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ def check_parts(message: SignedMessage, suite: SuiteName) -> str:
             raise Invalid(f"the signature is over {uri[:100]!r}, which is no part of the message")
         if count[uri] > MAX_OF_ONE:
             raise Invalid(f"the signature is over {uri[:100]!r} {count[uri]} times")
-        digest = _check_reference(reference, part, digests)
+        digest = _check_reference(reference, part, digests, may_have_comments=part is message.body)
         found.add(part)
     _check_ids(message.envelope, count)
     for part in (message.body, message.timestamp, *_blocks_of_ours(message.header)):
@@ -372,18 +372,24 @@ def _check_ids(envelope: etree._Element, referenced: Mapping[str, int]) -> None:
             raise Invalid("two elements have the same Id")
 
 
-def _check_reference(reference: etree._Element, part: etree._Element, digests: frozenset[str]) -> str:
+def _check_reference(
+    reference: etree._Element, part: etree._Element, digests: frozenset[str], *, may_have_comments: bool = False
+) -> str:
     transforms, method, value = children(reference, "Transforms", "DigestMethod", "DigestValue")
     (transform,) = children(transforms, "Transform")
     used = algorithm(method, {one: one for one in digests})
-    found = DIGESTS[used](canonical_as(part, transform)).digest()
+    found = DIGESTS[used](canonical_as(part, transform, may_have_comments=may_have_comments)).digest()
     if not hmac.compare_digest(found, decoded(value)):
         raise Unproven(f"{etree.QName(part).localname} was changed")
     return used
 
 
-def canonical_as(element: etree._Element, form: etree._Element) -> bytes:
-    """Return an element in the canonical form that a message names."""
+def canonical_as(element: etree._Element, form: etree._Element, *, may_have_comments: bool = False) -> bytes:
+    """Return an element, without its comments, in the canonical form that a message names.
+
+    A comment is not signed, but it ends a text early for some readers. Only a part from which
+    :func:`holdfast.security.header.drop_comments` removes them may have any.
+    """
     name = form.get("Algorithm", "")
     if name not in _FORMS:
         raise Invalid(f"the signature has the transform {name[:100]!r}")
@@ -393,10 +399,10 @@ def canonical_as(element: etree._Element, form: etree._Element) -> bytes:
         prefixes = inclusive.get("PrefixList", "").split()
         if len(prefixes) > MAX_PREFIXES or len(inclusive):
             raise Invalid("the InclusiveNamespaces are malformed, or very many")
-    if not _FORMS[name] and next(element.iter(etree.Comment), None) is not None:
+    if not may_have_comments and next(element.iter(etree.Comment), None) is not None:
         raise Invalid(f"{etree.QName(element).localname} has a comment, which is not signed")
     try:
-        return canonical(element, prefixes, with_comments=_FORMS[name])
+        return canonical(element, prefixes)
     except (ValueError, etree.LxmlError):
         raise Invalid("the message has no canonical form") from None
 
@@ -575,12 +581,10 @@ def write_key_reference(certificate: Certificate, kind: Kind, mark: str = "") ->
 
 
 def _write_reference(part: etree._Element, suite: Suite) -> str:
-    has_comment = next(part.iter(etree.Comment), None) is not None
-    form = EXCLUSIVE_C14N_WITH_COMMENTS if has_comment else EXCLUSIVE_C14N
-    digest = DIGESTS[suite.digest](canonical(part, with_comments=has_comment)).digest()
+    digest = DIGESTS[suite.digest](canonical(part)).digest()
     return (
         f'<ds:Reference URI="#{escape(part.get(ID, part.get("Id", "")))}">'
-        f'<ds:Transforms><ds:Transform Algorithm="{form}"/></ds:Transforms>'
+        f'<ds:Transforms><ds:Transform Algorithm="{EXCLUSIVE_C14N}"/></ds:Transforms>'
         f'<ds:DigestMethod Algorithm="{suite.digest}"/>'
         f"<ds:DigestValue>{encoded(digest)}</ds:DigestValue></ds:Reference>"
     )

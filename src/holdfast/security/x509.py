@@ -34,7 +34,7 @@ from holdfast.security.encryption import (
     sign_and_encrypt,
 )
 from holdfast.security.freshness import Freshness
-from holdfast.security.header import Invalid, Unproven, addresses_of, check_addressed
+from holdfast.security.header import Invalid, Unproven, addresses_of, check_addressed, drop_comments
 from holdfast.security.names import (
     CIPHERS,
     ENCRYPTED_HEADER,
@@ -431,6 +431,7 @@ class X509(Processor):
                 raise found
             proof = found or self._check(context, now)
             check_addressed(context, self._addresses)
+            drop_comments(context, proof.message.body)
             self._warn_of_other_services(context)
             if isinstance(context.envelope.control, CreateSequence):
                 names = partial(self._is_named, proof.certificate, proof.message)

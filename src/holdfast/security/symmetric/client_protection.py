@@ -15,7 +15,7 @@ from holdfast.exceptions import ConfigurationError, ProcessingError
 from holdfast.security.certificates import Credential, read_certificates
 from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
 from holdfast.security.freshness import Freshness
-from holdfast.security.header import Invalid, Token, Unproven
+from holdfast.security.header import Invalid, Token, Unproven, drop_comments
 from holdfast.security.names import (
     CIPHERS,
     INVALID_SECURITY,
@@ -253,9 +253,12 @@ class ClientProtection:
     def check(self, context: MessageContext) -> None:
         """Refuse an answer that does not count, and remove its Security header."""
         found = context.notes.pop(_FOUND, None)
-        if not isinstance(found, Opened):
-            # Without attachments, :meth:`received` was called.
-            why = "the attachments are not signed" if context.envelope.attachments else str(found)
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, why)
+        try:
+            if not isinstance(found, Opened):
+                # Without attachments, :meth:`received` was called.
+                raise Invalid("the attachments are not signed" if context.envelope.attachments else str(found))
+            drop_comments(context, found.message.body)
+        except Invalid as error:
+            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
         for name in (*found.unsigned, SECURITY):
             context.remove_header(name)

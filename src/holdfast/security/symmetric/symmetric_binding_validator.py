@@ -20,7 +20,15 @@ from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.sessions import named_token
 from holdfast.security.conversation.trust import FORMS, read_request, write_reference
 from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
-from holdfast.security.header import USERNAME_TOKEN, ContextToken, Invalid, Unproven, addresses_of, check_addressed
+from holdfast.security.header import (
+    USERNAME_TOKEN,
+    ContextToken,
+    Invalid,
+    Unproven,
+    addresses_of,
+    check_addressed,
+    drop_comments,
+)
 from holdfast.security.names import (
     CIPHERS,
     FAILED_AUTHENTICATION,
@@ -322,6 +330,7 @@ class SymmetricBindingValidator(Processor):
         """
         message, session = proof.opened.message, proof.session
         check_addressed(context, self._addresses)
+        drop_comments(context, message.body)
         context.notes[_ANSWER], context.notes[_IN_SESSION] = proof.answer, session is not None
         for name in (*proof.opened.unsigned, SECURITY):
             context.remove_header(name)
