@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import DecimalType, IntegerType, StringType, StructField, StructType
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.pipeline.mediation.transformations.parsing import _Parser, parse_json
+from holdfast.pipeline.mediation.transformations.parsing import _Parser, parse_json, parse_xml
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, _Worker, check_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 
@@ -113,6 +113,24 @@ def test_a_column_that_cannot_hold_xml_is_refused(name: str, what: str) -> None:
     check_column(Rows(), "T")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=what):
         check_column(Rows(), name)  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("schema", "content"),
+    [
+        ("n INT NOT NULL", ("<n>1</n>", "<n>x</n>")),
+        ("s STRUCT<n: INT NOT NULL> NOT NULL", ("<s><n>1</n></s>", "<s><n>x</n></s>")),
+        ("l ARRAY<STRUCT<n: INT NOT NULL>> NOT NULL", ("<l><n>1</n></l>", "<l><n>x</n></l>")),
+    ],
+)
+def test_what_a_schema_demands_and_a_row_lacks_is_a_problem_of_that_row(
+    spark: SparkSession, schema: str, content: tuple[str, str]
+) -> None:
+    good, bad = (f"<o>{one}</o>" for one in content)
+    rows = spark.createDataFrame([(text,) for text in (good, bad, "<o/>", "<o", None)], "body STRING")
+    problems = [row["problems"] for row in parse_xml(rows, schema=schema, into="p").collect()]
+    assert [bool(told) for told in problems] == [False, True, True, True, True], problems
 
 
 @pytest.mark.spark

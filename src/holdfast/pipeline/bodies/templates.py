@@ -371,7 +371,7 @@ class _Column:
 def nullable(kind: T.DataType) -> T.DataType:
     """Return the type with null allowed everywhere: a corrupt row has nulls even where the schema forbids them."""
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, nullable(f.dataType)) for f in kind.fields])
+        return T.StructType([T.StructField(f.name, nullable(f.dataType), True, f.metadata) for f in kind.fields])
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(nullable(kind.elementType))
     if isinstance(kind, T.MapType):

@@ -16,6 +16,7 @@ from holdfast.pipeline.bodies.columns import Bodies
 from holdfast.pipeline.bodies.leniencies import MAX_ELEMENTS
 from holdfast.pipeline.bodies.reader import BodyReader
 from holdfast.pipeline.bodies.schemas import schema_of
+from holdfast.pipeline.bodies.templates import nullable
 from holdfast.pipeline.mediation.transformations.problems import PROBLEMS, Reasons, Work, so_far, with_column
 from holdfast.pipeline.mediation.transformations.xsd import XSD
 from holdfast.settings import check_arguments
@@ -48,7 +49,8 @@ def parse_xml(
         element: The expected element, ``{namespace}local`` or the local name; "": with an XSD the only one that it
             declares, otherwise any.
         schema: Instead of an XSD: the fields, as DDL or as Spark's type, parsed as in ``holdfast land``;
-            ``infer_schema`` makes one.
+            ``infer_schema`` makes one. A field with ``NOT NULL`` that is absent, empty or unreadable is a problem; its
+            value is null.
         column: The STRING column with the XML.
         into: The column for the struct.
         validate: With an XSD: also validate the XML against it; each violation is a problem, with its line.
@@ -69,7 +71,7 @@ def parse_xml(
         fields = schema_of(schema)
     BodyReader(fields, lenient)  # raises here instead of in a task
     parser = _Parser(fields, element, given if validate else None, tuple(lenient), max_elements)
-    return with_column(rows, column, into, fields, parser)
+    return with_column(rows, column, into, nullable(fields), parser)
 
 
 def parse_json(rows: DataFrame, schema: T.StructType | str, *, column: str = "body", into: str = "parsed") -> DataFrame:
