@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lxml import etree
 
 from holdfast import ApplicationFault, Attachment, EnvelopeError, Message, PeerFault
 from holdfast.core.messages import Envelope
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
-from holdfast.endpoint.envelopes.message import body_bytes, fault_body
-from holdfast.wire import decode, encode
+from holdfast.endpoint.envelopes.message import body_bytes, empty_response, fault_body
+from holdfast.wire import decode, encode, parse_element
+from holdfast.wire.text import escape_attribute
 
 
 def message(body: bytes = b"<a>1</a>", headers: bytes = b"") -> Message:
@@ -140,9 +143,9 @@ def test_what_is_no_element_is_no_detail_of_a_fault(detail: Any) -> None:
 )
 def test_a_whole_soap_envelope_is_no_body(namespace: str) -> None:
     whole = f"<?xml version='1.0'?><s:Envelope xmlns:s='{namespace}'><s:Body><a/></s:Body></s:Envelope>"
-    for given in (whole, whole.encode(), etree.fromstring(whole)):
+    for one in (whole, whole.encode(), etree.fromstring(whole)):
         with pytest.raises(EnvelopeError, match="complete SOAP envelope") as caught:
-            body_bytes(given)
+            body_bytes(one)
         assert "inside its soap:Body" in caught.value.remedy
     assert body_bytes("<Envelope xmlns='urn:post'/>") == b"<Envelope xmlns='urn:post'/>"
 
@@ -189,3 +192,13 @@ def test_a_fault_may_be_given_an_error_as_its_reason_and_any_text() -> None:
     for reason in (KeyError("a"), "no XML: \0"):
         body = fault_body(ApplicationFault(reason), "1.2")  # type: ignore[arg-type]
         assert etree.fromstring(body) is not None
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="{}"), max_size=20))
+def test_an_empty_response_has_the_name_of_any_request_that_is_accepted(namespace: str) -> None:
+    """Also if a namespace is not a URI, as of old WSDLs: the handler has run already."""
+    request = body_bytes(f'<p:Do xmlns:p="{escape_attribute(namespace or "urn:x")}"/>')
+    name = etree.QName(parse_element(empty_response(request)))
+    assert (name.namespace, name.localname) == (namespace or "urn:x", "DoResponse")
+    assert empty_response(b"<Do/>") == b"<DoResponse/>"
+    assert empty_response(b"") == b""

@@ -28,7 +28,7 @@ from holdfast.http.tls import PeerCertificate
 from holdfast.settings import Within
 from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
 from holdfast.wire.names import SOAP_NS
-from holdfast.wire.text import escape
+from holdfast.wire.text import escape, escape_attribute
 
 Body = str | bytes | etree._Element
 """What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
@@ -293,8 +293,9 @@ def empty_response(body: bytes) -> bytes:
     if not body:
         return b""
     name = etree.QName(parse_element(body))
-    namespaces = {None: name.namespace} if name.namespace else None
-    return etree.tostring(etree.Element(f"{name.text}Response", nsmap=namespaces), encoding="utf-8")
+    # As text: what the request has as its namespace need not be a URI, and lxml makes no such element.
+    namespace = f' xmlns="{escape_attribute(name.namespace)}"' if name.namespace else ""
+    return f"<{name.localname}Response{namespace}/>".encode()
 
 
 def fault_body(fault: ApplicationFault, soap: str) -> bytes:
