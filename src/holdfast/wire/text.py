@@ -231,8 +231,9 @@ def _written(prefix: str, uri: str) -> bytes:
     return f' xmlns{":" + prefix if prefix else ""}="{escape_attribute(uri)}"'.encode()
 
 
-# Tried only at the beginning of a word and without backtracking, so that a search takes linear time.
-_PREFIX = re.compile(rb"(?<![\w.\-])([A-Za-z_\x80-\xff][\w.\-\x80-\xff]*+):(?=[A-Za-z_\x80-\xff])")
+# Tried only at the beginning of a word and without backtracking, so that a search takes linear time. Each byte of a
+# letter outside ASCII is part of a word, too: otherwise, a text of such letters would have a beginning at each.
+_PREFIX = re.compile(rb"(?<![\w.\-\x80-\xff])([\w.\-\x80-\xff]++):(?=[A-Za-z_\x80-\xff])")
 _ASCII_END = re.compile(rb"[\x80-\xff]([A-Za-z_][\w.\-]*)\Z")
 
 
