@@ -23,6 +23,7 @@ from holdfast.core import staged_blocks as staged
 from holdfast.core.records import Batch, Record, Snapshot
 from holdfast.exceptions import (
     StoreAway,
+    StoreDamaged,
     StoreError,
     StoreFailed,
     StoreFormatError,
@@ -696,6 +697,22 @@ def test_who_lost_the_space_writes_nothing_any_more(database, record, content):
     first.close()
     assert content(second) == before
     second.commit(Batch(appends=[("q", 0, 2, record(3))]))
+    second.close()
+
+
+def test_what_the_next_owner_of_the_space_deleted_is_no_damage(database, record):
+    """A node that is paused for longer than its lease reads after the next one has delivered the messages."""
+    url = database.new_url()
+    first = SQLStore(url)
+    first.commit(Batch(appends=[("q", 0, 0, record(1))], holds=[("urn:s", 9, record(9))]))
+    end_connections(database)
+    second = SQLStore(url)
+    second.commit(Batch(drops=[("urn:s", 9)], deletes=[("q", 0)]))
+    for read in (lambda: first.read("q", 0, 0, 9), lambda: first.held("urn:s", [9])):
+        with pytest.raises(StoreFailed, match="Another process took over") as told:
+            read()
+        assert not isinstance(told.value, StoreDamaged)
+    first.close()
     second.close()
 
 

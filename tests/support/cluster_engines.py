@@ -66,6 +66,11 @@ class TableClient:
     def is_claimed(self) -> bool:
         return self.epoch > 0
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker may have deleted what this one reads."""
+        return self.epoch != self.table.epoch
+
     def open(self) -> None:
         """Open it: nobody else commits from then on."""
         self._attempt += 1
@@ -158,7 +163,7 @@ class Log:
 class LogClient:
     """One worker's ownership of a log, and its copy of the content."""
 
-    is_shared = False
+    is_shared = is_lost = False
 
     def __init__(self, log: Log, worker: Worker) -> None:
         self.log, self.worker = log, worker

@@ -30,7 +30,7 @@ def refusal(connection: Connection, space: int, epoch: int, serial: int, place: 
     row = connection.execute(select(table.c.epoch, table.c.serial).where(table.c.id == space)).one_or_none()
     if row is not None and row.epoch > epoch:
         return StoreFailed(
-            f"Another process took over the store at {place}. Nothing of this batch was written.",
+            f"Another process took over the store at {place}, so this one no longer writes to it.",
             remedy="Only one process may have a space open. Stop one of the two, or give each its own: ?space=NAME",
         )
     # The next batch is the one with the lost answer.

@@ -6,8 +6,7 @@ both have the values that this process knows, and adds one to the serial. So a p
 another process that took the space over. If the answer to a commit is lost, the serial shows after a reconnection
 whether that batch was written.
 
-The bounds of partitions and the held numbers are in memory, as in the embedded store, because no other process changes
-them.
+The bounds of partitions and the held numbers are in memory, as in the embedded store: no other process changes them.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class SQLStore(Reads):
         self._is_read_only = read_only
         self._closed = threading.Event()
         # Held from the write of a batch until readers may see it; a reader that misses a record looks again under it.
-        self._committing = threading.Lock()
+        self._committing = threading.RLock()
         self._writer: Connection | None = None
         self._raw: Any = None
         # Also for transactions of applications, which end with the space's row and must read its latest version.
@@ -404,12 +403,14 @@ class SQLStore(Reads):
         return serial
 
     def _refused(self) -> StoreFailed:
+        return self._refusal() or StoreFailed(f"The store at {self.place} refused a batch.", remedy=_AGAIN)
+
+    def _refusal(self) -> StoreFailed | None:
         def look() -> StoreFailed | None:
             with self.engine.begin() as connection:
                 return sql_fence.refusal(connection, self.space, self.epoch, self.content.serial, self.place)
 
-        refused = self._trying(look)
-        return refused or StoreFailed(f"The store at {self.place} refused a batch after a failure.", remedy=_AGAIN)
+        return self._trying(look)
 
     def forget_went_back(self) -> None:
         def forget() -> None:
@@ -491,7 +492,7 @@ class SQLStore(Reads):
                 found = self._trying(lambda: self._read_dense(where, start, end, max_bytes))
         if found is None:
             self._require_certainty()
-            raise self._damaged(f"a record of partition {partition} of {queue!r} is missing from offset {start} on.")
+            raise self._missing(f"a record of partition {partition} of {queue!r} is missing from offset {start} on.")
         return found
 
     def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
@@ -507,7 +508,7 @@ class SQLStore(Reads):
         found = self._trying(lambda: self._records.held(self._parts, held))
         for (sequence, number), data in zip(held, found, strict=True):
             if data is None:
-                raise self._damaged(f"the held message {number} of {sequence} is missing.")
+                raise self._missing(f"the held message {number} of {sequence} is missing.")
         return [data for data in found if data is not None]
 
     # --- trouble --------------------------------------------------------------------------------------------------
@@ -562,8 +563,12 @@ class SQLStore(Reads):
         remedy = self._dialect.remedy(error) or "Check that the database is running and reachable, then start again."
         return StoreFailed(f"The store at {self.place} {what}: {said(error)}", remedy=remedy)
 
-    def _damaged(self, what: str) -> StoreDamaged:
-        return StoreDamaged(f"The store at {self.place} is damaged: {what}", remedy="Restore the database from a copy.")
+    def _missing(self, what: str) -> StoreError:
+        """Return the error for a missing record, which the next owner of the space may have deleted rightly."""
+        told = f"The store at {self.place} is damaged: {what}"
+        with self._committing:
+            refused = None if self._is_read_only else self._refusal()
+        return refused or StoreDamaged(told, remedy="Restore the database from a copy.")
 
     def _require_certainty(self) -> None:
         if self._is_in_doubt and self._failure is not None:
