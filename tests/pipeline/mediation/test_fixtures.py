@@ -43,6 +43,10 @@ def test_files_are_told_apart_by_the_names_of_their_sources(tmp_path: Path) -> N
     assert message_files([f"two={tmp_path}/?.xml", f"one={odd}"], two) == {"one": [odd], "two": [a, b], "three": []}
     with pytest.raises(ConfigurationError, match=r"names no source, but the pipeline has 3\s+Write one="):
         message_files([str(a)], two)
+    with pytest.raises(
+        ConfigurationError, match=r"the pipeline has no source 'oen'\s+Name a file with messages, or write one="
+    ):
+        message_files([f"oen={a}"], plan_of("one"))
     with pytest.raises(ConfigurationError, match="the file"):
         message_files([f"{tmp_path}/*.json"], two.__class__("p", "/c", sources=two.sources[:1]))
 

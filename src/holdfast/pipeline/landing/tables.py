@@ -87,7 +87,7 @@ class _Target:
 def land(
     spark: SparkSession,
     broker: NonEmpty,
-    queue: NonEmpty,
+    queue: str,
     out: NonEmpty,
     *,
     checkpoint: NonEmpty,
@@ -163,7 +163,9 @@ def land(
     _prepare(spark, targets, checkpoint)
     stream = spark.readStream.format("wsrm").options(**read).load()
     writer = stream.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"land-{queue or read['queuePattern']}").trigger(**(trigger or AS_ROWS_ARRIVE))
+    # A session has one query of a name. Two landings of a queue into different tables may run in one.
+    name = f"land-{queue or read.get('queuePattern', '')} into {out}"
+    writer = writer.queryName(name).trigger(**(trigger or AS_ROWS_ARRIVE))
     divided = None if types is None else names
     return writer.foreachBatch(_batch_writer(targets, divided, checkpoint, on_batch)).start()
 

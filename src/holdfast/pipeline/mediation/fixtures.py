@@ -80,6 +80,11 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
             )
         place = after if is_named else one
         paths = [Path(place)] if Path(place).is_file() else [Path(path) for path in sorted(glob.glob(place))]
+        if not paths and equals and not is_named:
+            raise ConfigurationError(
+                f"{one} is not a file, and the pipeline has no source {before!r}",
+                remedy=f"Name a file with messages, or write {names[0]}={after}",
+            )
         if not paths:
             raise ConfigurationError(
                 f"the file {place} does not exist", remedy="Name a file with messages, or a pattern"

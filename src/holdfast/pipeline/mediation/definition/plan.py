@@ -315,8 +315,10 @@ class SinkPlan:
             sink, it is the record's key, and rows with the same key keep their order. The default is a separate
             identity for each record.
         order: Columns that order the rows of a key. The default is the position at the source: ``queue``,
-            ``partition`` and ``offset``, if the rows have these columns. The order of rows that compare as equal, or of
-            rows without these columns, is undefined.
+            ``partition`` and ``offset``, if the rows have these columns. That is the order of each Sequence; of the
+            rows of two, such as those of a sender before and after it started again, it is not the order in which they
+            were sent. ``delivered_at`` is, as long as the broker's clock is not set back. The order of rows that
+            compare as equal, or of rows without these columns, is undefined.
         headers: SOAP headers to send, as XML; for a Kafka sink, a MAP of names to texts.
         message_id: The message's MessageID. By default, the server generates one.
         relates_to: The message's RelatesTo.
