@@ -22,6 +22,7 @@ from waiting import until
 import holdfast
 from holdfast import SecureConversation, Source, Versions
 from holdfast.endpoint.serve import Listeners, Service
+from holdfast.security.conversation.secure_conversation import MOST_NEW_REFUSED
 from holdfast.security.conversation.source_tokens import SourceTokens
 from holdfast.security.names import FAILED_AUTHENTICATION
 from holdfast.testing.proxy import Faults, LossyProxy, Relayed
@@ -51,6 +52,18 @@ class Refusing(holdfast.Processor):
             raise holdfast.ProcessingError("not you", code=FAILED_AUTHENTICATION)
 
 
+class Losing(holdfast.Processor):
+    """Comes before the check of the user: the service restarts just before the message, without its tokens."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+
+    def inbound(self, context: holdfast.MessageContext) -> None:
+        if self._shop.losses and not context.envelope.action.endswith("/SCT"):
+            self._shop.losses -= 1
+            self._shop.lose_tokens()
+
+
 class Shop:
     """A destination that demands user names and issues tokens, and a proxy before it that notes what passes."""
 
@@ -63,7 +76,9 @@ class Shop:
         self.contexts = users.sessions._contexts
         self.refuses = False
         """Whether it refuses all messages that are no request for a token."""
-        self.app = holdfast.Destination(directory / "inbox", processors=[users, Refusing(self)])
+        self.losses = 0
+        """Number of messages before which it loses all tokens."""
+        self.app = holdfast.Destination(directory / "inbox", processors=[Losing(self), users, Refusing(self)])
         self.app.on()(self._handle)
         self.service = Service(self.app, Listeners(port=0))
         self._faults = faults
@@ -273,17 +288,40 @@ async def test_a_source_continues_after_its_service_has_lost_all_tokens(
         assert shop.got == ["1", "2", "3"]
 
 
+@each_binding
+@pytest.mark.parametrize("is_open", [False, True], ids=["creation", "sequence"])
+@pytest.mark.parametrize("losses", range(1, MOST_NEW_REFUSED + 1))
+async def test_a_token_lost_before_its_first_use_is_replaced_up_to_a_limit(
+    tmp_path: Path, versions: Versions, is_open: bool, losses: int
+) -> None:
+    async with Shop(tmp_path) as shop:
+        async with source_to(shop, tmp_path, versions, of_source={"assurance": "at-least-once"}) as source:
+            if is_open:
+                await source.send(text_of(1), action="urn:tell")
+                await source.flush(timeout=240)
+            shop.losses = losses + is_open  # the first one loses a token that was in use
+            await source.send(text_of(2), action="urn:tell")
+            if losses == MOST_NEW_REFUSED:
+                with pytest.raises(holdfast.PeerFault, match="requires other credentials"):
+                    await source.flush(timeout=240)
+                assert shop.losses == 0
+                source.resume()
+            await source.flush(timeout=240)
+        await shop.app.handled()
+        assert shop.got == ["1", "2"][not is_open :]
+
+
 async def test_a_service_that_refuses_new_tokens_stops_its_source(tmp_path: Path) -> None:
-    """A refusal under a token that was issued just now does not mean that the token is lost."""
+    """Refusals of several tokens that were issued just now do not mean that they are lost."""
     async with Shop(tmp_path) as shop:
         shop.refuses = True
-        async with source_to(shop, tmp_path, WS2007, LATE) as source:
+        async with source_to(shop, tmp_path, WS2007) as source:
             await source.send(text_of(1), action="urn:tell")
             for attempt in (1, 2):
                 with pytest.raises(holdfast.PeerFault) as refused:
                     await source.flush(timeout=240)
                 assert refused.value.code == "FailedAuthentication"
-                assert shop.actions.count("SCT") == attempt, "each attempt requests one token"
+                assert shop.actions.count("SCT") == attempt * MOST_NEW_REFUSED, "each attempt requests three tokens"
                 source.resume()
             shop.refuses = False
             with contextlib.suppress(holdfast.PeerFault):
@@ -384,7 +422,8 @@ async def test_what_is_remembered_of_tokens_does_not_grow_with_their_number(tmp_
                 await source.send(text_of(number), action="urn:tell", sequence_key=str(number))
                 await source.flush(60)
                 conversation._unproven[f"refused-{number}"] = 1, clock() + 50
-                conversation._untried[f"untried-{number}"] = clock() + 50
+                conversation._untried[f"untried-{number}"] = f"use-{number}", clock() + 50
+                conversation._refused[f"use-{number}"] = 1, clock() + 50
                 if ends:
                     await source.end(str(number), timeout=240)
                 clock.now += 150

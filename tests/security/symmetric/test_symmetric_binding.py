@@ -146,6 +146,29 @@ async def test_a_source_continues_after_its_service_has_lost_all_tokens(tmp_path
         assert len(served.got) == 3
 
 
+@pytest.mark.parametrize("losses", [1, 2])
+async def test_a_token_lost_before_its_first_use_is_replaced(tmp_path: Path, losses: int) -> None:
+    soon = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.1, floor=0.1, cap=0.1))
+    left = losses * MOST_UNPROVEN
+
+    async with Served(tmp_path, clock=time.time, conversation=True) as served:
+        contexts = served.users.sessions._contexts
+        find = contexts.find
+
+        def lost(identifier: str, instance: str) -> Any:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                contexts._db.run("", "DELETE FROM holdfast_contexts")
+            return find(identifier, instance)
+
+        contexts.find = lost  # type: ignore[method-assign]
+        conversation = SecureConversation("alice", "secret", certificate=served.files.certificate)
+        async with Source(served.url, ":memory:", processors=[conversation], policy=soon) as source:
+            await source.request("<order/>", action="urn:shop/order", timeout=240)
+        assert len(served.got) == 1 and left < 0
+
+
 async def test_a_wrong_password_stops_the_source(tmp_path: Path) -> None:
     async with Served(tmp_path, clock=time.time) as served:
         wrong = SymmetricBinding("alice", "wrong", served.files.certificate)

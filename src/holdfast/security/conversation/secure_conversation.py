@@ -68,6 +68,10 @@ RENEW_AT: Final = 0.25
 MOST_UNPROVEN: Final = 3
 """Number of refusals in a row, without the key of the token, after which it counts as lost. Anyone could write one."""
 
+MOST_NEW_REFUSED: Final = 3
+"""Number of tokens in a row, for one use, that the service may refuse before it accepts any message under them. A
+service that restarts may lose a token before its first use. More refusals have another cause."""
+
 _ASKED: Final = "holdfast.security.asked"
 _CREATES: Final = "holdfast.security.creates"
 _UNDER: Final = "holdfast.security.under"
@@ -106,7 +110,7 @@ class SecureConversation(Processor):
     the Sequence has ended. If the token of a Sequence has expired or is lost, the service refuses the Sequence's
     messages. The source then requests another token with the password. Under that, the service no longer knows the
     Sequence, and the source continues as after any other loss of a Sequence. If the service refuses the request for a
-    token, or a message under a new one, the source stops: its user name or its password is wrong. Use https: the
+    token, or three new tokens in a row, the source stops: its user name or its password is wrong. Use https: the
     password is in plain text, and the signature protects only the Timestamp.
 
     With ``certificate``, the source signs and encrypts the messages themselves, as
@@ -170,8 +174,11 @@ class SecureConversation(Processor):
         self._freshness = freshness
         self._clock = clock
         self.waits = is_remote(tokens)
-        self._untried: dict[str, float] = {}
-        """Identifier of a new token, under which the service has not accepted anything yet -> when it expires."""
+        self._untried: dict[str, tuple[str, float]] = {}
+        """Identifier of a new token, under which the service has not accepted anything yet -> its use, and when it
+        expires."""
+        self._refused: dict[str, tuple[int, float]] = {}
+        """Use -> number of new tokens in a row that the service refused, and when the last one would have expired."""
         self._unproven: dict[str, tuple[int, float]] = {}
         """Identifier of a token -> number of refusals without its key, since the last answer that counts; and when the
         token expires."""
@@ -316,7 +323,7 @@ class SecureConversation(Processor):
     def _look_for_refusal(self, context: MessageContext) -> None:
         """Forget a token that the service refuses. The message then needs another one.
 
-        A service refuses a token that it has issued just now for another reason than its loss.
+        A service that refuses one new token after the other has another reason than their loss.
 
         Raises:
             MessageFlowError: The message must be sent again, under another token.
@@ -324,14 +331,18 @@ class SecureConversation(Processor):
         token = _token_of(context)
         if token is None:
             return
+        use, until = self._untried.get(token.identifier, ("", 0.0))
+        refusals, _ = self._refused.pop(use, (0, 0.0))
         if not _is_refusal(context):
             self._untried.pop(token.identifier, None)
             self._unproven.pop(token.identifier, None)
             return
-        is_untried = token.identifier in self._untried
         self._lose(context, token)
-        if not is_untried:
-            raise MessageFlowError("The service has lost the token. The message follows under another one.")
+        if use and refusals + 1 >= MOST_NEW_REFUSED:
+            return
+        if use:
+            self._refused[use] = refusals + 1, until
+        raise MessageFlowError("The service has lost the token. The message follows under another one.")
 
     def _unproven_refusal(self, context: MessageContext) -> None:
         """Count an answer that does not count, if it refuses a token. Only a service that has it can prove an answer.
@@ -370,10 +381,11 @@ class SecureConversation(Processor):
             raise Invalid("the answer renews another token")
         self._tokens.keep(asked.form.trust, granted, now)
         self._tokens.use(asked.use, granted.identifier)
-        self._untried = {one: until for one, until in self._untried.items() if until > now}
+        self._untried = {one: told for one, told in self._untried.items() if told[1] > now}
+        self._refused = {one: told for one, told in self._refused.items() if told[1] > now}
         self._unproven = {one: told for one, told in self._unproven.items() if told[1] > now}
         if asked.kind == "Issue":
-            self._untried[granted.identifier] = now + granted.life
+            self._untried[granted.identifier] = asked.use, now + granted.life
 
 
 def is_token_request(context: MessageContext) -> bool:
