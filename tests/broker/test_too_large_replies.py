@@ -2,37 +2,130 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_cluster import NAMES, Brokers, store_on
+from crew import Crew
+from waiting import until
 
 import holdfast
 from holdfast import Destination, DestinationHTTP, Message, PeerFault
-from holdfast.broker.config import ForwarderConfig
+from holdfast.broker.config import ForwarderConfig, LimitsConfig, ListenConfig
+from holdfast.http.exchange import HTTPLimits
+from holdfast.testing.ports import free_ports
 from holdfast.wire.limits import Limits
 
 MOST = 16 * 1024 * 1024
+FAULT = "larger than the broker accepts"
+WORKERS = """
+store = "broker"
+[listen]
+port = {port}
+[admin]
+enabled = false
+[queues.inbox]
+[forwarders.next]
+queue = "inbox"
+to = "{url}"
+address = "http://127.0.0.1:{port}/"
+rm = "{rm}"
+"""
 
 
-async def test_a_reply_too_large_for_the_broker_is_a_fault_and_opens_no_circuit(run_broker, run_service, tmp_path):
-    app = Destination(store=tmp_path / "inbox", http=DestinationHTTP(envelopes=Limits(max_bytes=4 * MOST)))
+def service(directory: Path, size: int = MOST) -> Destination:
+    """A service that answers ``urn:large`` with more than the broker accepts."""
+    http = DestinationHTTP(envelopes=Limits(max_bytes=4 * MOST), allow_addresses=["http://127.0.0.1"])
+    app = Destination(store=directory / "inbox", http=http)
 
     @app.on("urn:large")
     async def large(message: Message) -> bytes:
-        return b"<a>" + b"x" * MOST + b"</a>"
+        return b"<a>" + b"x" * size + b"</a>"
 
     @app.on("urn:small")
     async def small(message: Message) -> Any:
         return b"<small/>"
 
+    return app
+
+
+def is_done(app: Destination) -> bool:
+    """Whether the service has nothing to retransmit."""
+    return all(outbox.records.is_empty for outbox in app.running.engine.protocol.outbound.outboxes.values())
+
+
+async def check(url: str, app: Destination, directory: Path) -> None:
+    async with holdfast.Source(url, directory / "one") as one, holdfast.Source(url, directory / "other") as other:
+        with pytest.raises(PeerFault, match=FAULT):
+            await one.request("<a/>", action="urn:large", timeout=120)
+        for source in (one, other):
+            reply = await source.request("<a/>", action="urn:small", timeout=120)
+            assert reply.body_bytes == b"<small/>"
+    await until(lambda: is_done(app))
+
+
+async def check_several(url: str, app: Destination, directory: Path) -> None:
+    for number in range(4):
+        (directory / str(number)).mkdir()
+    await asyncio.gather(*(check(url, app, directory / str(number)) for number in range(4)))
+
+
+@pytest.mark.parametrize(
+    ("posts", "rm", "offer", "most"),
+    [
+        (False, "1.2", None, MOST),
+        *((True, rm, offer, MOST) for rm in ("1.0", "1.2") for offer in (None, False)),
+        (True, "1.2", None, 1_000_000),
+    ],
+)
+async def test_a_reply_too_large_for_the_broker_is_a_fault_and_opens_no_circuit(
+    run_broker: Any, run_service: Any, tmp_path: Path, posts: bool, rm: str, offer: bool | None, most: int
+) -> None:
+    app = service(tmp_path, most)
+    (port,) = free_ports(1)
+    address = f"http://127.0.0.1:{port}/" if posts else None
     behind = await run_service(app)
-    broker = await run_broker(forwarders=(ForwarderConfig("next", "inbox", behind.url),))
-    async with holdfast.Source(broker.service.url, tmp_path / "one") as one:
-        async with holdfast.Source(broker.service.url, tmp_path / "other") as other:
-            with pytest.raises(PeerFault, match="larger than the broker accepts"):
-                await one.request("<a/>", action="urn:large", timeout=120)
-            for source in (one, other):
-                reply = await source.request("<a/>", action="urn:small", timeout=120)
-                assert reply.body_bytes == b"<small/>"
+    forwarder = ForwarderConfig("next", "inbox", behind.url, rm=rm, offer=offer, address=address)
+    listen, limits = ListenConfig(port=port), LimitsConfig(http=HTTPLimits(max_body=most))
+    broker = await run_broker(forwarders=(forwarder,), listen=listen, limits=limits)
+    await check(broker.service.url, app, tmp_path)
     (circuit,) = broker.destination.running.engine.protocol.outbound.circuits.describe(0.0)
     assert (circuit["state"], circuit["failures"]) == ("closed", 0)
+    server = broker.service._server
+    await until(lambda: server.buffered == 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+@pytest.mark.parametrize("rm", ["1.0", "1.2"])
+async def test_a_reply_too_large_for_a_broker_reaches_the_worker_of_its_request(
+    run_service: Any, tmp_path: Path, rm: str
+) -> None:
+    """Each source's request is forwarded by one worker, and any worker may receive the reply."""
+    app = service(tmp_path)
+    behind, (port,) = await run_service(app), free_ports(1)
+    server = Crew(tmp_path, "--workers", "3", broker=WORKERS.format(url=behind.url, port=port, rm=rm))
+    try:
+        await check_several(await asyncio.to_thread(server.url), app, tmp_path)
+    finally:
+        server.clean()
+
+
+@pytest.mark.nightly
+async def test_a_reply_too_large_for_a_broker_reaches_the_node_of_its_request(
+    run_service: Any, engine: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The requests come to one node of a cluster, and their replies to another."""
+    app = service(tmp_path)
+    behind = await run_service(app)
+    made = Brokers(tmp_path, store_on(engine, request), behind.url)
+    replies = f'address = "http://127.0.0.1:{made._ports["a"]}/"\npolicy.expires'
+    made._config = made._config.replace("policy.expires", replies)
+    try:
+        await made.start(*NAMES)
+        await made.wait_for_owners(lambda owners: set(owners.values()) == set(NAMES))
+        await check_several(made.urls["b"], app, tmp_path)
+    finally:
+        made.clean()

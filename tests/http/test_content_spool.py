@@ -50,7 +50,7 @@ class Served:
         self.spools: list[Pieces] = []
         self.exchanges: list[Exchange] = []
 
-    def spooling(self, headers: Mapping[bytes, bytes]) -> Pieces | None:
+    def spooling(self, _target: str, headers: Mapping[bytes, bytes]) -> Pieces | None:
         if headers.get(b"content-type") != b"large":
             return None
         self.spools.append(spool := Pieces())

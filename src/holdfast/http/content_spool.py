@@ -32,10 +32,10 @@ class ContentSpool:
         """Return the largest content of the request."""
         return limits.max_body if self.spool is None else max(limits.max_body, limits.max_attachments)
 
-    def takes(self, length: int) -> bool:
-        """Whether a content of that length, as far as it is known, is spooled."""
+    def takes(self, length: int, most: int) -> bool:
+        """Whether a content of that length, as far as it is known, is spooled. ``most``: the largest one in memory."""
         # Once a part of it is spooled, the rest must follow.
-        return self.spool is not None and (self.size > 0 or length > self.spool.begins_at)
+        return self.spool is not None and (self.size > 0 or length > min(self.spool.begins_at, most))
 
     def add(self, before: bytes | bytearray, body: bytes) -> None:
         """Add a piece, and what was received before the content was spooled."""

@@ -46,8 +46,8 @@ class Spool(Protocol):
         ...
 
 
-Spooling = Callable[[Mapping[bytes, bytes]], Spool | None]
-"""Returns where the content of a request with these headers goes if it is large; None: to memory."""
+Spooling = Callable[[str, Mapping[bytes, bytes]], Spool | None]
+"""Returns where the content of a request with that target and these headers goes if it is large; None: to memory."""
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from holdfast import (
     Versions,
 )
 from holdfast.core.messages import Envelope
+from holdfast.core.origin import secret_in
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
@@ -105,12 +106,14 @@ async def test_a_large_message_at_a_listener_that_is_no_reply_is_refused(serve: 
     url = (await serve(app)).url
     async with Source(url, ":memory:", http=LISTEN) as source, HTTPClient() as client:
         await source.request("<a/>", action="urn:small", timeout=60)
-        address = source._opened.calls.local
+        (address,) = {outbox.to for outbox in app.running.engine.protocol.outbound.outboxes.values()}
+        assert address is not None and secret_in(address)
         told = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, "urn:told", body=LARGE)
         for content in (encode(told), b"<a>" + LARGE, LARGE):
-            response = await client.fetch("POST", address, content, {"Content-Type": "application/soap+xml"})
-            assert response.status == 413
-            assert b"larger than this endpoint accepts" in response.body
+            for to in (address, source._opened.calls.local):
+                response = await client.fetch("POST", to, content, {"Content-Type": "application/soap+xml"})
+                assert response.status == 413
+                assert b"larger than this endpoint accepts" in response.body
         split, content = urlsplit(address), encode(told)
         reader, writer = await asyncio.open_connection(split.hostname, split.port)
         head = f"POST {split.path}?{split.query} HTTP/1.1\r\nHost: h\r\nContent-Type: application/soap+xml\r\n"

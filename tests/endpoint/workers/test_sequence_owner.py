@@ -25,6 +25,7 @@ from holdfast.core.messages import (
     TerminateSequenceResponse,
 )
 from holdfast.core.versions import ALL_VERSIONS, SOAP, Versions
+from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.worker import MOST, Worker, worker_of
 from holdfast.endpoint.workers.sequence_owner import (
     Named,
@@ -39,7 +40,7 @@ from holdfast.endpoint.workers.sequence_owner import (
 )
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
-from holdfast.wire import encode
+from holdfast.wire import DEFAULT, encode
 
 OURS = [Worker(number, 8).new_identifier() for number in range(8)]
 
@@ -234,6 +235,10 @@ def test_a_request_is_passed_on_with_all_that_is_known_of_it() -> None:
     assert decode_request(encode_request(request)) == request
     plain = Request("POST", "/", {}, b"", None, False)
     assert decode_request(encode_request(plain)) == plain
+    plain.spool = HeadSpool(DEFAULT, b"<s:Envelope", 20_000_000)
+    decoded = decode_request(encode_request(plain))
+    assert isinstance(decoded.spool, HeadSpool) and decoded.body == b""
+    assert (decoded.spool.head, decoded.spool.size) == (b"<s:Envelope", 20_000_000)
 
 
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)

@@ -367,7 +367,7 @@ async def _given(handler: Handler, scope: Any, given: bytes, buffered: Buffered,
         send,
         HTTPLimits(**limits),
         buffered,
-        spooling=lambda _headers: spool,  # type: ignore[arg-type]
+        spooling=lambda _target, _headers: spool,  # type: ignore[arg-type]
     )
     return answer[0]
 

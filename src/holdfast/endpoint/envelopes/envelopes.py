@@ -21,6 +21,7 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH, addressing_fault
 from holdfast.core.messages import Envelope, Fault
+from holdfast.core.origin import secret_in
 from holdfast.core.records import ContentWriter, Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
@@ -160,7 +161,8 @@ class Envelopes:
             self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
 
     def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
-        """Return what spools the large messages with attachments among requests.
+        """Return what spools the large messages with attachments among requests. It keeps the headers of others that
+        come to an address for replies.
 
         Args:
             create: Begins a content of the store.
@@ -169,20 +171,21 @@ class Envelopes:
 
     def spooling_by(self, choose: Callable[[bytes], ContentWriter]) -> Spooling:
         """Return the same, where the first bytes of a message decide where it goes."""
-        return lambda headers: self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
+        may_ask = self._chain.role == "source" or self.passes_on
+
+        def spooling(target: str, headers: Mapping[bytes, bytes]) -> PackageSpool | HeadSpool | None:
+            spool = self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
+            # A message to another address is no reply: it is refused before it is read.
+            return spool or (HeadSpool(self.limits) if may_ask and secret_in(target) else None)
+
+        return spooling
 
     def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
         """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
         return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
 
-    def spooling_replies(self, create: Callable[[], ContentWriter]) -> Spooling:
-        """Return the same as :meth:`spooling` for requests with replies. It keeps the headers of a reply that is too
-        large."""
-        spooling = self.spooling(create)
-        return lambda headers: spooling(headers) or HeadSpool(self.limits)
-
     def spooling_replies_in_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
-        """Return the same as :meth:`spooling_replies` for answers to requests of this endpoint."""
+        """Return the same as :meth:`spooling_answers`, and keep the headers of a reply that is too large."""
         spooling = self.spooling_answers(create)
         return lambda headers: spooling(headers) or HeadSpool(self.limits)
 

@@ -24,29 +24,33 @@ class HeadSpool:
 
     Args:
         limits: Limits on the envelope.
+        head: What another process received of it.
+        size: Bytes of the message that the other process received.
     """
 
     is_full = wants_flush = False
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, head: bytes = b"", size: int = 0) -> None:
         self._limits = limits
-        self._head = bytearray()
+        self.head = bytearray(head)
+        self.size = size
         self.begins_at = limits.max_bytes
 
     def add(self, data: bytes) -> None:
-        self._head += data[: max(0, self._limits.max_header_bytes - len(self._head))]
+        self.size += len(data)
+        self.head += data[: max(0, self._limits.max_header_bytes - len(self.head))]
 
     def flush(self) -> None:
         """Write nothing."""
 
     def root(self) -> bytes:
         """Return an envelope with the headers and an empty Body; errors as for :func:`head_of`."""
-        return head_of(bytes(self._head), self._limits)
+        return head_of(bytes(self.head), self._limits)
 
     @property
     def problem(self) -> LimitExceeded:
         """The error of a message that is too large."""
-        return LimitExceeded(f"the message has more than {self.begins_at:,} bytes without attachments")
+        return LimitExceeded(f"the message has {self.size:,} bytes without attachments, which is more than the limit")
 
 
 def replace_reply(

@@ -204,7 +204,7 @@ class RunningSource:
             return MC_ANONYMOUS if http.poll else ANONYMOUS
         mark = self.calls.given.mark
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses, mark)
-        spooling = self._settings.envelopes.spooling_replies(self.store.create_content)
+        spooling = self._settings.envelopes.spooling(self.store.create_content)
         self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
         return http.address or f"http://{http.listen[0]}:{self.server.port}/"
 

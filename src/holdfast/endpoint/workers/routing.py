@@ -466,7 +466,7 @@ class Neighbours:
             request = decode_request(b64decode(came.headers[_REQUEST]))
             request.body, request.spool = came.body, came.spool
         else:
-            request = decode_request(came.body)
+            request = decode_request(came.body, self._app.reception.envelopes.limits)
         self._handle(exchange, request)
 
     def _status_of(self, identifier: str) -> int:
@@ -478,7 +478,8 @@ class Neighbours:
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""
         if self._may_act:
-            self._handle(TicketExchange(exchange, self._answers), decode_request(exchange.request.body))
+            limits = self._app.reception.envelopes.limits
+            self._handle(TicketExchange(exchange, self._answers), decode_request(exchange.request.body, limits))
         else:
             exchange.respond(MISDIRECTED)
 

@@ -31,9 +31,11 @@ from holdfast.core.messages import (
 )
 from holdfast.core.origin import Origin, inbound_names, secret_in
 from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.endpoint.envelopes.head_spool import HeadSpool
 from holdfast.endpoint.worker import worker_of
 from holdfast.http.exchange import Request
 from holdfast.http.tls import PeerCertificate
+from holdfast.wire import DEFAULT, Limits
 
 SEARCHED: Final = 16 * 1024
 """Bytes at the beginning of an envelope that are searched for its Sequence header."""
@@ -164,6 +166,8 @@ class _Head(msgspec.Struct, array_like=True):
     peer: str | None
     secure: bool
     certificate: PeerCertificate | None
+    size: int = 0
+    """Bytes of a content that is too large; only its head is here."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -173,18 +177,26 @@ _known_head = lru_cache(1024)(_decode)
 
 def encode_request(request: Request) -> bytes:
     """Encode a request with everything known about it."""
+    spool = request.spool
+    size, body = (spool.size, bytes(spool.head)) if isinstance(spool, HeadSpool) else (0, request.body)
     head = _Head(
-        request.method, request.target, dict(request.headers), request.peer, request.secure, request.certificate
+        request.method, request.target, dict(request.headers), request.peer, request.secure, request.certificate, size
     )
     encoded = _encode(head)
-    return b"%b%b%b" % (struct.pack(">I", len(encoded)), encoded, request.body)
+    return b"%b%b%b" % (struct.pack(">I", len(encoded)), encoded, body)
 
 
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes, limits: Limits = DEFAULT) -> Request:
+    """Decode a request; ``limits``: those of its envelope."""
     (length,) = struct.unpack_from(">I", data)
     encoded = data[4 : 4 + length]
     head = _known_head(encoded) if length <= SMALL_HEAD else _decode(encoded)
-    return Request(head.method, head.target, head.headers, data[4 + length :], head.peer, head.secure, head.certificate)
+    body, spool = data[4 + length :], None
+    if head.size:
+        body, spool = b"", HeadSpool(limits, body, head.size)
+    request = Request(head.method, head.target, head.headers, body, head.peer, head.secure, head.certificate)
+    request.spool = spool
+    return request
 
 
 class Said(msgspec.Struct, array_like=True, frozen=True):

@@ -308,7 +308,7 @@ class ClientConnection(asyncio.Protocol):
         if self._length > self._limit:
             self._too_large()
             return
-        if self._spooled.takes(self._length):
+        if self._spooled.takes(self._length, self._shared.max_response):
             before, self._body = self._body, b""
             self._spooled.add(before, data)
             return

@@ -102,25 +102,25 @@ async def _serve(
     spooling: Spooling | None,
 ) -> None:
     headers = _headers(scope)
+    request = _request(scope, headers, b"")
     body: bytes | None = None
     try:
         _check_head(headers)
         if spooling is not None:
-            content.spooled.spool = spooling(headers)
+            content.spooled.spool = spooling(request.target, headers)
         # Before the first byte is read.
         content.check_declared(int(headers.get(b"content-length", b"0")))
         body = await content.read(receive)
     except TimeoutError:
         await _refuse(send, BODY_TIMEOUT)
     except _Refused as refused:
-        refusal, request = refused.refusal, _request(scope, headers, b"")
+        refusal = refused.refusal
         if refusing is not None and refusal in (BODY_TOO_LARGE, UNKNOWN_CODING):
             refusal = refusing(refusal, headers, request.peer)
         await _refuse(send, refusal)
     if body is not None:
-        exchange = ASGIExchange(_request(scope, headers, body))
-        exchange.request.spool = content.spooled.take()
-        await _answer(handler, exchange, receive, send, limits)
+        request.body, request.spool = body, content.spooled.take()
+        await _answer(handler, ASGIExchange(request), receive, send, limits)
 
 
 class ASGIExchange(Exchange):
@@ -260,7 +260,7 @@ class _Content:
                 if message["type"] == "http.disconnect":
                     return None
                 piece = message.get("body", b"")
-                if self.spooled.takes(self._size + len(piece)):
+                if self.spooled.takes(self._size + len(piece), self._limits.max_body):
                     # What was received before stays counted: as much may wait to be written.
                     self.spooled.add(pieces, piece)
                     pieces = bytearray()

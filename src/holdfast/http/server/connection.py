@@ -353,7 +353,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             if size > limits.max_header_bytes:
                 raise self._refused(refusals.HEADER_TOO_LARGE)
         if self.server.spooling is not None:
-            self._spooled.spool = self.server.spooling(headers)
+            self._spooled.spool = self.server.spooling(self._target.decode("latin-1"), headers)
         refusal = refusal_of(headers, is_old=self._old, max_body=self._spooled.limit(limits))
         if refusal is not None:
             raise self._refused(refusal)
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         size = len(body)
         self._unparsed = 0
         self._continue = False  # it did not wait
-        if self._spooled.takes(self._length + size):
+        if self._spooled.takes(self._length + size, self._limits.max_body):
             # What was received before stays counted: as much may wait to be written.
             before, self._body = self._body, b""
             self._spooled.add(before, body)
