@@ -172,21 +172,20 @@ async def test_a_message_id_that_was_used_names_no_other_message(serve: Any, fir
 
 @pytest.mark.parametrize("offer", [True, False])
 @pytest.mark.parametrize("listens", [True, False])
-@pytest.mark.parametrize("is_left_open", [True, False])
+@pytest.mark.parametrize(
+    ("earlier", "repeats"), [("nothing", True), *((one, also) for one in ("stored", "sent") for also in (True, False))]
+)
 async def test_a_later_process_gives_a_kept_reply_to_its_request_alone(
-    serve: Any, tmp_path: Path, offer: bool, listens: bool, is_left_open: bool, monkeypatch: pytest.MonkeyPatch
+    serve: Any, tmp_path: Path, offer: bool, listens: bool, earlier: str, repeats: bool
 ) -> None:
-    """Also if the reply arrived in a later process than the one that sent the request, which repeated it."""
-    held, noted = asyncio.Event(), asyncio.Event()
-    add = message_ids.GivenIds.add
-
-    def note(given: message_ids.GivenIds, message_id: str, digest: bytes) -> None:
-        add(given, message_id, digest)
-        noted.set()
-
-    monkeypatch.setattr(message_ids.GivenIds, "add", note)
+    """Also if the reply arrives in a later process than the one that stored or sent the request, and before or after
+    the program repeats it there."""
+    held = asyncio.Event()
     app, seen = shop(held)
-    url = (await serve(app)).url
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/"
+    if earlier != "stored":
+        await serve(app, port=port)
     http = SourceHTTP(listen=("127.0.0.1", free_ports(1)[0])) if listens else SourceHTTP()
 
     async def again(body: str, action: str = ASK) -> str:
@@ -198,17 +197,23 @@ async def test_a_later_process_gives_a_kept_reply_to_its_request_alone(
         finally:
             await source.close()  # without confirming the reply
 
-    if is_left_open:
+    if earlier != "nothing":
+        async with Source(url, tmp_path / "outbox", policy=QUICK, http=http, offer=offer) as source:
+            asking = asyncio.ensure_future(source.request("<a>1</a>", action=ASK, message_id="urn:m:1"))
+            await until(lambda: source.progress.stored if earlier == "stored" else seen)
+            await source.close(timeout=0.0)
+            await asyncio.gather(asking, return_exceptions=True)
+    if earlier == "stored":
+        await serve(app, port=port)
+    if repeats:
         asking = asyncio.ensure_future(again("<a>1</a>"))
         await until(lambda: seen)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        noted.clear()
-    asking = asyncio.ensure_future(again("<a>1</a>"))
-    # A reply that comes before the later process repeats the request is stored without a mark.
-    await noted.wait()
-    held.set()
-    assert await asking == "1"
+        held.set()
+        assert await asking == "1"
+    else:
+        held.set()
+        async with Source(url, tmp_path / "outbox", policy=QUICK, http=http, offer=offer) as source:
+            await until(lambda: source.unconfirmed() == ["urn:m:1"])
     for _ in range(2):
         for body, action in (("<a>2</a>", ASK), ("<a>1</a>", "urn:other")):
             with pytest.raises(EnvelopeError, match="another message with the MessageID urn:m:1 was sent before"):

@@ -84,6 +84,8 @@ class Engine:
         """Records effects and durable batches in the journal; None without a journal. Set it after :meth:`start`."""
         self.has_credentials: Callable[[str], bool] = lambda _to: False
         """Whether messages to an address have credentials. Set it before :meth:`start`."""
+        self.on_read: Callable[[str, Records], None] = lambda _queue, _records: None
+        """Learns of the records of a queue that the protocol gets from the store. Set it before :meth:`start`."""
         self._scheduled = False
         self._heap = Heap()
         self._timer: Cancellable | None = None
@@ -277,6 +279,7 @@ class Engine:
     def _read(self, wanted: ReadWanted, records: Records) -> None:
         self._heap.saw(records)
         if self.failure is None:
+            self.on_read(wanted.queue, records)
             self.protocol.records_read(wanted, records, self.clock())
             self.touch()
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 from holdfast.core.messages import Envelope
 from holdfast.core.records import Record, own_bytes
 from holdfast.core.sending.outboxes.outbox import Outbox
+from holdfast.core.sending.outboxes.records import outbox_queue
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.exceptions import EnvelopeError
 
@@ -21,7 +22,7 @@ class GivenIds:
     """The newest MessageIDs that the program chose, each with a digest of its message.
 
     It outlives the messages, which the store deletes once they are acknowledged. A stored reply has the digest of its
-    request, if this process has sent that: so the next process does not give it to another request.
+    request, so no process gives it to another request.
     """
 
     def __init__(self) -> None:
@@ -31,6 +32,13 @@ class GivenIds:
         self._digests[message_id] = digest
         if len(self._digests) > REMEMBERED:
             del self._digests[next(iter(self._digests))]
+
+    def read(self, queue: str, records: list[tuple[int, Record]]) -> None:
+        """Remember the digests of requests that come from the store. Each request of an earlier process does, before
+        its reply can arrive."""
+        for _, record in records if queue.startswith(outbox_queue("")) else ():
+            if record.wants_reply and record.message_id is not None and record.message_id not in self._digests:
+                self.add(record.message_id, _digest(record))
 
     def mark(self, reply: Envelope) -> None:
         """Let a reply be stored with the digest of its request."""

@@ -120,6 +120,7 @@ class RunningSource:
             spooling=settings.envelopes.spooling_replies_in_answers(store.create_content),
         )
         self._sender.on_reply = self.calls.given.mark
+        self.engine.on_read = self.calls.given.read
         self._listener: Listener | None = None
         self.server: HTTPServer | None = None
         self.collecting: EnqueuedMessages | None = None
