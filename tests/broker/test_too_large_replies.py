@@ -13,7 +13,7 @@ from crew import Crew
 from waiting import until
 
 import holdfast
-from holdfast import Destination, DestinationHTTP, Message, PeerFault
+from holdfast import Attachment, Destination, DestinationHTTP, Message, PeerFault, WithAttachments
 from holdfast.broker.config import ForwarderConfig, LimitsConfig, ListenConfig
 from holdfast.http.exchange import HTTPLimits
 from holdfast.testing.ports import free_ports
@@ -45,6 +45,10 @@ def service(directory: Path, size: int = MOST) -> Destination:
     async def large(message: Message) -> bytes:
         return b"<a>" + b"x" * size + b"</a>"
 
+    @app.on("urn:package")
+    async def package(message: Message) -> WithAttachments:
+        return WithAttachments(await large(message), [Attachment(b"photo", "image/png", "photo@test")])
+
     @app.on("urn:small")
     async def small(message: Message) -> Any:
         return b"<small/>"
@@ -57,10 +61,11 @@ def is_done(app: Destination) -> bool:
     return all(outbox.records.is_empty for outbox in app.running.engine.protocol.outbound.outboxes.values())
 
 
-async def check(url: str, app: Destination, directory: Path) -> None:
+async def check(url: str, app: Destination, directory: Path, *actions: str) -> None:
     async with holdfast.Source(url, directory / "one") as one, holdfast.Source(url, directory / "other") as other:
-        with pytest.raises(PeerFault, match=FAULT):
-            await one.request("<a/>", action="urn:large", timeout=120)
+        for action in ("urn:large", *actions):
+            with pytest.raises(PeerFault, match=FAULT):
+                await one.request("<a/>", action=action, timeout=120)
         for source in (one, other):
             reply = await source.request("<a/>", action="urn:small", timeout=120)
             assert reply.body_bytes == b"<small/>"
@@ -91,7 +96,7 @@ async def test_a_reply_too_large_for_the_broker_is_a_fault_and_opens_no_circuit(
     forwarder = ForwarderConfig("next", "inbox", behind.url, rm=rm, offer=offer, address=address)
     listen, limits = ListenConfig(port=port), LimitsConfig(http=HTTPLimits(max_body=most))
     broker = await run_broker(forwarders=(forwarder,), listen=listen, limits=limits)
-    await check(broker.service.url, app, tmp_path)
+    await check(broker.service.url, app, tmp_path, *["urn:package"][: most == MOST])
     (circuit,) = broker.destination.running.engine.protocol.outbound.circuits.describe(0.0)
     assert (circuit["state"], circuit["failures"]) == ("closed", 0)
     server = broker.service._server

@@ -6,6 +6,7 @@ Covers endpoint/envelopes/head_spool.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,14 +17,18 @@ from waiting import until
 
 from holdfast import (
     X509,
+    Attachment,
     DeliveryError,
     Destination,
     DestinationHTTP,
     Message,
+    MessageContext,
     PeerFault,
+    Processor,
     Source,
     SourceHTTP,
     Versions,
+    WithAttachments,
 )
 from holdfast.core.messages import Envelope
 from holdfast.core.origin import secret_in
@@ -36,17 +41,34 @@ from holdfast.wire.limits import Limits
 
 MOST = 16 * 1024 * 1024
 LARGE = b"<a>" + b"x" * MOST + b"</a>"
+DEEP = b"<a>" * 100 + b"</a>" * 100
 ROOMY = DestinationHTTP(envelopes=Limits(max_bytes=4 * MOST), allow_addresses=["http://127.0.0.1"])
 """Of a service that permits larger replies than a source accepts."""
 
 
-def service(**settings: Any) -> tuple[Destination, list[str]]:
-    app, handled = Destination(store=":memory:", **settings), list[str]()
+class Deepening(Processor):
+    """A service that nests elements deeper than a source accepts. Its own check would refuse the handler's reply."""
+
+    def outbound(self, context: MessageContext) -> None:
+        context.envelope.body = context.envelope.body.replace(b"<deep/>", DEEP)
+
+
+def service(processors: Sequence[Processor] = (), **settings: Any) -> tuple[Destination, list[str]]:
+    app = Destination(store=":memory:", processors=[Deepening(), *processors], **settings)
+    handled = list[str]()
 
     @app.on("urn:large")
     async def large(message: Message) -> bytes:
         handled.append(message.action)
         return LARGE
+
+    @app.on("urn:package")
+    async def package(message: Message) -> WithAttachments:
+        return WithAttachments(LARGE, [Attachment(b"photo", "image/png", "photo@test")])
+
+    @app.on("urn:deep")
+    async def deep(message: Message) -> bytes:
+        return b"<deep/>"
 
     @app.on("urn:small")
     async def small(message: Message) -> bytes:
@@ -89,6 +111,17 @@ async def test_a_reply_that_is_too_large_ends_its_request_alone(
     async with asyncio.timeout(60), Source(url, **chosen) as source:
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
     assert handled == ["urn:large", "urn:small", "urn:small"], "and the next process does not repeat it"
+
+
+@pytest.mark.parametrize("http", [ANONYMOUS, LISTEN, POLL], ids=["anonymous", "listen", "poll"])
+@pytest.mark.parametrize("action", ["urn:package", "urn:deep"])
+async def test_a_reply_beyond_another_limit_ends_its_request_alone(serve: Any, http: SourceHTTP, action: str) -> None:
+    app, _ = service(http=ROOMY)
+    async with Source((await serve(app)).url, ":memory:", http=http) as source:
+        with pytest.raises(DeliveryError, match=r"bytes|deeper"):
+            await source.request("<a/>", action=action, timeout=60)
+        assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
+        assert not source.progress.outstanding
 
 
 async def test_a_destination_refuses_a_reply_that_clients_cannot_receive(serve: Any, tmp_path: Path) -> None:

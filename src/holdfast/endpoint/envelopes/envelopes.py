@@ -26,7 +26,7 @@ from holdfast.core.records import ContentWriter, Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
-from holdfast.endpoint.envelopes.head_spool import HeadSpool, replace_reply, unproven_reason
+from holdfast.endpoint.envelopes.head_spool import HeadSpool, head_in, replace_reply, unproven_reason
 from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
@@ -36,6 +36,7 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import (
     AddressingError,
     EnvelopeError,
+    LimitExceeded,
     MessageFlowError,
     MustUnderstand,
     ProcessingError,
@@ -148,7 +149,7 @@ class Envelopes:
             then = partial(self._unpacked, exchange, take, is_elsewhere)
             self._decoder.read_spooled(request.spool, then, opening, inlines=self._chain.inlines)
         elif isinstance(request.spool, HeadSpool):
-            self._receive_head(exchange, take, request.spool, opening)
+            self._receive_head(exchange, take, request.spool)
         elif exchange.is_package:
             media = request.headers[b"content-type"].decode("latin-1")
             then = partial(self._unpacked, exchange, take, is_elsewhere)
@@ -171,14 +172,17 @@ class Envelopes:
 
     def spooling_by(self, choose: Callable[[bytes], ContentWriter]) -> Spooling:
         """Return the same, where the first bytes of a message decide where it goes."""
-        may_ask = self._chain.role == "source" or self.passes_on
 
         def spooling(target: str, headers: Mapping[bytes, bytes]) -> PackageSpool | HeadSpool | None:
             spool = self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
             # A message to another address is no reply: it is refused before it is read.
-            return spool or (HeadSpool(self.limits) if may_ask and secret_in(target) else None)
+            return spool or (HeadSpool(self.limits) if self._is_for_replies(target) else None)
 
         return spooling
+
+    def _is_for_replies(self, target: str) -> bool:
+        """Whether a request came to an address that only peers of this endpoint's own requests know."""
+        return (self._chain.role == "source" or self.passes_on) and bool(secret_in(target))
 
     def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
         """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
@@ -216,7 +220,9 @@ class Envelopes:
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
         if isinstance(read, MissingPart):
             read = self._repeated(read)
-        if isinstance(read, EnvelopeError):
+        if isinstance(read, LimitExceeded) and self._is_for_replies(exchange.request.target):
+            self._receive_head(exchange, take, head_in(exchange.request, self.limits, read))
+        elif isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
         elif isinstance(read, ProcessorError):
             _put_off(exchange, _DEFERRED, read)
@@ -230,10 +236,13 @@ class Envelopes:
             else:
                 self._process(exchange, take, read)
 
-    def _receive_head(self, exchange: Exchange, take: Take, spool: HeadSpool, opening: Opening | None) -> None:
-        """Read a request that is too large. A reply is replaced by an error for its requester; others are refused."""
+    def _receive_head(self, exchange: Exchange, take: Take, spool: HeadSpool) -> None:
+        """Read a request beyond a limit. A reply is replaced by an error for its requester; others are refused."""
 
         def refuse() -> None:
+            if exchange.request.spool is not spool:
+                self._refuse(exchange, spool.problem)
+                return
             refusal = refuse_as_soap(BODY_TOO_LARGE, exchange.request.headers, exchange.request.peer)
             exchange.respond(refusal.status, refusal.text.encode(), refusal.content_type)
 
@@ -256,7 +265,7 @@ class Envelopes:
 
         if exchange.notes is None:
             exchange.notes = {}
-        self._decoder.read_head(spool, read, opening)
+        self._decoder.read_head(spool, read, partial(self._open_request, exchange) if self._chain.receives else None)
 
     def _process(self, exchange: Exchange, take: Take, envelope: Envelope) -> None:
         if exchange.notes is None:
@@ -307,24 +316,31 @@ class Envelopes:
             notes: As :meth:`write` gave them.
             answered: Receives the result.
         """
+
+        def take(found: Outcome) -> None:
+            if isinstance(found, LimitExceeded):
+                self._read_head(sent, response, notes, answered, head_in(response, self.limits, found))
+            else:
+                answered(found)
+
         if isinstance(response.spool, PackageSpool):
-            then = partial(self._answer_unpacked, sent, response, notes, answered)
+            then = partial(self._answer_unpacked, sent, response, notes, take)
             opening = self._opening_of(sent, response, notes)
             self._decoder.read_spooled(response.spool, then, opening, inlines=self._chain.inlines)
         elif isinstance(response.spool, HeadSpool):
             self._read_head(sent, response, notes, answered, response.spool)
         # Some services send one envelope with the media type of a package.
         elif response.body[:1] != b"<" and is_package(media := response.content_type):
-            unpacked = partial(self._answer_unpacked, sent, response, notes, answered)
+            unpacked = partial(self._answer_unpacked, sent, response, notes, take)
             opening = self._opening_of(sent, response, notes)
             chain = self._chain
             self._decoder.read_package(
                 media, response.body, unpacked, opening, waits=chain.opening_waits, inlines=chain.inlines
             )
         elif notes is None:
-            self._decoder.read(response.body, answered)
+            self._decoder.read(response.body, take)
         else:
-            received = partial(self._answered, sent, response, notes, answered)
+            received = partial(self._answered, sent, response, notes, take)
             opening = self._opening_of(sent, response, notes)
             self._decoder.read(response.body, received, opening, waits=self._chain.opening_waits)
 
@@ -371,7 +387,7 @@ class Envelopes:
     def _read_head(
         self, sent: Transmit, response: Response, notes: Notes | None, answered: Answered, spool: HeadSpool
     ) -> None:
-        """Read an answer that is too large. If it is a reply, its requester gets an error instead."""
+        """Read an answer beyond a limit. If it is a reply, its requester gets an error instead."""
 
         def read(found: Outcome, root: bytes) -> None:
             is_success = 200 <= response.status < 300

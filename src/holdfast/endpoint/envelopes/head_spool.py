@@ -7,7 +7,10 @@ from typing import TypeGuard
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE, TOO_LARGE_FOR_BROKER
 from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.exceptions import HoldfastError, LimitExceeded, clause
+from holdfast.http.exchange import Request
+from holdfast.http.outcome import Response
 from holdfast.wire import Limits
 from holdfast.wire.decoding.head import head_of
 
@@ -26,12 +29,14 @@ class HeadSpool:
         limits: Limits on the envelope.
         head: What another process received of it.
         size: Bytes of the message that the other process received.
+        problem: The limit that it exceeds; None: the one for its size.
     """
 
     is_full = wants_flush = False
 
-    def __init__(self, limits: Limits, head: bytes = b"", size: int = 0) -> None:
+    def __init__(self, limits: Limits, head: bytes = b"", size: int = 0, problem: LimitExceeded | None = None) -> None:
         self._limits = limits
+        self._problem = problem
         self.head = bytearray(head)
         self.size = size
         self.begins_at = limits.max_bytes
@@ -50,7 +55,18 @@ class HeadSpool:
     @property
     def problem(self) -> LimitExceeded:
         """The error of a message that is too large."""
-        return LimitExceeded(f"the message has {self.size:,} bytes without attachments, which is more than the limit")
+        return self._problem or LimitExceeded(
+            f"the message has {self.size:,} bytes without attachments, which is more than the limit"
+        )
+
+
+def head_in(content: Request | Response, limits: Limits, problem: LimitExceeded) -> HeadSpool:
+    """Return the beginning of the envelope in a content. With attachments, the envelope is usually the first part."""
+    spool = content.spool
+    data = spool.head if isinstance(spool, PackageSpool) else content.body[: limits.max_header_bytes]
+    if data.lstrip()[:1] != b"<":
+        data = data.partition(b"\r\n\r\n")[2]
+    return HeadSpool(limits, data, problem=problem)
 
 
 def replace_reply(

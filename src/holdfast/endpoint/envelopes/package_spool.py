@@ -48,6 +48,8 @@ class PackageSpool:
         self._lock = threading.Lock()
         self._received: tuple[Envelope, bytes] | None = None
         self.is_full = False
+        self.head = b""
+        """The first bytes of the message, for headers that are read although the message is beyond a limit."""
 
     def add(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -66,6 +68,7 @@ class PackageSpool:
         data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
         self._taken += len(data)
         if self._package is None:
+            self.head = data[: self._limits.max_header_bytes]
             self.writer = self._choose(data)
             self._package = ArrivingPackage(self._media, self.writer, self._limits)
         # Once a piece is missing, what follows is only read to its end.
