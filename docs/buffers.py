@@ -276,7 +276,10 @@ NO_BUFFERS = {
     "endpoint.envelopes.chain": {"LONGEST_WAIT": "a time"},
     "endpoint.envelopes.decoder": {"OFF_LOOP": "a threshold"},
     "endpoint.envelopes.temporary_content": {"_BUFFER": "of a reader's file"},
-    "endpoint.envelopes.package_spool": {"FLUSH_FROM": "of a content that max_buffered counts"},
+    "endpoint.envelopes.package_spool": {
+        "FLUSH_FROM": "of a content that max_buffered counts",
+        "MOST_DROPPED": "received, not held",
+    },
     "endpoint.heap": {"LARGE": "a threshold"},
     "endpoint.failures": {"MAX_REASON": "of a field"},
     "endpoint.journal.parquet": {

@@ -25,6 +25,9 @@ WORKERS = """
 store = "broker"
 [listen]
 port = {port}
+[limits.http]
+max_body = "1MB"
+max_attachments = "2MB"
 [admin]
 enabled = false
 [queues.inbox]
@@ -49,6 +52,10 @@ def service(directory: Path, size: int = MOST) -> Destination:
     async def package(message: Message) -> WithAttachments:
         return WithAttachments(await large(message), [Attachment(b"photo", "image/png", "photo@test")])
 
+    @app.on("urn:film")
+    async def film(message: Message) -> WithAttachments:
+        return WithAttachments("<a/>", [Attachment(bytes(size // 4), "video/mp4", "film@test")])
+
     @app.on("urn:small")
     async def small(message: Message) -> Any:
         return b"<small/>"
@@ -72,10 +79,31 @@ async def check(url: str, app: Destination, directory: Path, *actions: str) -> N
     await until(lambda: is_done(app))
 
 
+@pytest.mark.parametrize("action", ["urn:large", "urn:film"])
+async def test_a_reply_beyond_the_limit_of_attachments_is_a_fault_too(
+    run_broker: Any, run_service: Any, tmp_path: Path, action: str
+) -> None:
+    app, (port,) = service(tmp_path), free_ports(1)
+    behind = await run_service(app)
+    forwarder = ForwarderConfig("next", "inbox", behind.url, address=f"http://127.0.0.1:{port}/")
+    limits = LimitsConfig(http=HTTPLimits(max_body=1_000_000, max_attachments=2_000_000))
+    broker = await run_broker(forwarders=(forwarder,), listen=ListenConfig(port=port), limits=limits)
+    async with holdfast.Source(broker.service.url, ":memory:") as source:
+        for one in (action, "urn:small", action):
+            if one == action:
+                with pytest.raises(PeerFault, match=FAULT):
+                    await source.request("<a/>", action=one, timeout=60)
+            else:
+                assert (await source.request("<a/>", action=one, timeout=60)).body_bytes == b"<small/>"
+    await until(lambda: is_done(app) and not broker.service._server.buffered)
+    contents = tmp_path / "broker" / "attachments"
+    assert not contents.exists() or not list(contents.iterdir())
+
+
 async def check_several(url: str, app: Destination, directory: Path) -> None:
     for number in range(4):
         (directory / str(number)).mkdir()
-    await asyncio.gather(*(check(url, app, directory / str(number)) for number in range(4)))
+    await asyncio.gather(*(check(url, app, directory / str(number), "urn:film") for number in range(4)))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +153,12 @@ async def test_a_reply_too_large_for_a_broker_reaches_the_node_of_its_request(
     """The requests come to one node of a cluster, and their replies to another."""
     app = service(tmp_path)
     behind = await run_service(app)
-    made = Brokers(tmp_path, store_on(engine, request), behind.url)
+    made = Brokers(
+        tmp_path,
+        store_on(engine, request),
+        behind.url,
+        more='[limits.http]\nmax_body = "1MB"\nmax_attachments = "2MB"\n',
+    )
     replies = f'address = "http://127.0.0.1:{made._ports["a"]}/"\npolicy.expires'
     made._config = made._config.replace("policy.expires", replies)
     try:

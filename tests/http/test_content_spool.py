@@ -47,6 +47,7 @@ class Served:
         self.url = ""
         self.most = 1 << 40
         self.opens_gate = True
+        self.drops_up_to = 0
         self.spools: list[Pieces] = []
         self.exchanges: list[Exchange] = []
 
@@ -54,7 +55,7 @@ class Served:
         if headers.get(b"content-type") != b"large":
             return None
         self.spools.append(spool := Pieces())
-        spool.most, spool.gate = self.most, threading.Event()
+        spool.most, spool.gate, spool.drops_up_to = self.most, threading.Event(), self.drops_up_to
         if self.opens_gate:
             spool.gate.set()
         return spool
@@ -142,6 +143,17 @@ async def test_the_limit_of_attachments_is_its_own_declared_or_not() -> None:
             writer.write(b"%x\r\n%b\r\n" % (PIECE_BYTES, bytes(PIECE_BYTES)))
         assert b" 413 " in await reader.readline()
         writer.close()
+
+
+async def test_a_content_beyond_the_limits_is_received_and_dropped_if_its_spool_says_so() -> None:
+    limits = HTTPLimits(max_body=100_000, max_attachments=2_000_000)
+    async with serving(limits) as (served, client, server):
+        served.drops_up_to = 3_000_000
+        for count in (20, 21, 30):
+            assert (await send(client, served.url, Content(count), LARGE)).status == 200
+            assert served.spools[-1].is_dropped == (count > 20)
+        assert (await send(client, served.url, Content(31), LARGE)).status == 413
+        await until(lambda: server.buffered == 0)
 
 
 async def test_a_content_that_cannot_be_read_on_fails_the_request() -> None:

@@ -16,6 +16,8 @@ class Pieces:
     gate.set()
     most = 1 << 40
     begins_at = SPOOL_FROM
+    drops_up_to = 0
+    is_dropped = False
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -26,6 +28,9 @@ class Pieces:
     def add(self, data: bytes) -> None:
         self.waiting.append(data)
         self.most_waiting = max(self.most_waiting, sum(map(len, self.waiting)))
+
+    def drop(self) -> None:
+        self.is_dropped = True
 
     @property
     def wants_flush(self) -> bool:

@@ -30,7 +30,16 @@ class ContentSpool:
 
     def limit(self, limits: HTTPLimits) -> int:
         """Return the largest content of the request."""
-        return limits.max_body if self.spool is None else max(limits.max_body, limits.max_attachments)
+        if self.spool is None:
+            return limits.max_body
+        return max(limits.max_body, limits.max_attachments, self.spool.drops_up_to)
+
+    def exceeds(self, limits: HTTPLimits) -> bool:
+        """Whether to refuse what is spooled. A content that is not refused is dropped beyond the limits."""
+        assert self.spool is not None
+        if self.size > max(limits.max_body, limits.max_attachments):
+            self.spool.drop()
+        return self.size > self.limit(limits)
 
     def takes(self, length: int, most: int) -> bool:
         """Whether a content of that length, as far as it is known, is spooled. ``most``: the largest one in memory."""

@@ -23,9 +23,12 @@ class Spool(Protocol):
 
     Attributes:
         begins_at: Bytes of a content from which it is spooled. As many of it are then in memory.
+        drops_up_to: Bytes of the largest content that is received although it is beyond the listener's limits. The part
+            beyond them is dropped. 0: such a content is refused.
     """
 
     begins_at: int
+    drops_up_to: int
 
     def add(self, data: bytes) -> None:
         """Add a piece, in the event loop's thread."""
@@ -38,6 +41,10 @@ class Spool(Protocol):
 
     def flush(self) -> None:
         """Write what was added, in another thread."""
+        ...
+
+    def drop(self) -> None:
+        """Keep no more than the headers need: the content is beyond the listener's limits."""
         ...
 
     @property
@@ -197,6 +204,7 @@ class HTTPLimits:
             else with 413.
         max_attachments: Largest content of a SOAP message with attachments, if that is more than ``max_body``. Beyond
             1 MB it goes to the store while it arrives, and ``body_timeout`` applies to each megabyte.
+            If a reply to this endpoint is larger, its content is dropped, and its requester receives a fault.
         max_header_bytes: Largest request line and header section; more is refused with 431.
         max_buffered: All request contents held at a time, over all connections, until they are answered, and header
             sections that are not complete; more is refused with 503. Contents above 64 KB from one address may be half

@@ -311,11 +311,15 @@ class Kept:
         self.most = 0
         self.is_full = False
         self.begins_at = SPOOL_FROM
+        self.drops_up_to = 0
         self._room = room
 
     def add(self, data: bytes) -> None:
         self.waiting.append(data)
         self.most = max(self.most, sum(map(len, self.waiting)))
+
+    def drop(self) -> None:
+        self.is_dropped = True
 
     @property
     def wants_flush(self) -> bool:

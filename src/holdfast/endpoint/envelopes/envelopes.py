@@ -28,7 +28,7 @@ from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
 from holdfast.endpoint.envelopes.head_spool import HeadSpool, head_in, replace_reply, unproven_reason
 from holdfast.endpoint.envelopes.http_media import is_package
-from holdfast.endpoint.envelopes.package_spool import PackageSpool
+from holdfast.endpoint.envelopes.package_spool import MOST_DROPPED, PackageSpool
 from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
@@ -176,7 +176,11 @@ class Envelopes:
         def spooling(target: str, headers: Mapping[bytes, bytes]) -> PackageSpool | HeadSpool | None:
             spool = self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
             # A message to another address is no reply: it is refused before it is read.
-            return spool or (HeadSpool(self.limits) if self._is_for_replies(target) else None)
+            if not self._is_for_replies(target):
+                return spool
+            if spool is not None:
+                spool.drops_up_to = MOST_DROPPED
+            return spool or HeadSpool(self.limits)
 
         return spooling
 

@@ -7,7 +7,7 @@ from typing import TypeGuard
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE, TOO_LARGE_FOR_BROKER
 from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
-from holdfast.endpoint.envelopes.package_spool import PackageSpool
+from holdfast.endpoint.envelopes.package_spool import MOST_DROPPED, PackageSpool
 from holdfast.exceptions import HoldfastError, LimitExceeded, clause
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Response
@@ -33,6 +33,7 @@ class HeadSpool:
     """
 
     is_full = wants_flush = False
+    drops_up_to = MOST_DROPPED
 
     def __init__(self, limits: Limits, head: bytes = b"", size: int = 0, problem: LimitExceeded | None = None) -> None:
         self._limits = limits
@@ -47,6 +48,9 @@ class HeadSpool:
 
     def flush(self) -> None:
         """Write nothing."""
+
+    def drop(self) -> None:
+        """Do nothing: only the headers are kept anyway."""
 
     def root(self) -> bytes:
         """Return an envelope with the headers and an empty Body; errors as for :func:`head_of`."""
@@ -63,10 +67,12 @@ class HeadSpool:
 def head_in(content: Request | Response, limits: Limits, problem: LimitExceeded) -> HeadSpool:
     """Return the beginning of the envelope in a content. With attachments, the envelope is usually the first part."""
     spool = content.spool
-    data = spool.head if isinstance(spool, PackageSpool) else content.body[: limits.max_header_bytes]
+    data, size = content.body[: limits.max_header_bytes], len(content.body)
+    if isinstance(spool, PackageSpool):
+        data, size = spool.head, spool.size
     if data.lstrip()[:1] != b"<":
         data = data.partition(b"\r\n\r\n")[2]
-    return HeadSpool(limits, data, problem=problem)
+    return HeadSpool(limits, data, size, problem)
 
 
 def replace_reply(

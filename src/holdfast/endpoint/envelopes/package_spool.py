@@ -10,7 +10,7 @@ from typing import TypeVar
 from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import MessageFlowError, StoreError
+from holdfast.exceptions import LimitExceeded, MessageFlowError, StoreError
 from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.outcome import Streamed
 from holdfast.http.retry_after import spread
@@ -19,6 +19,8 @@ from holdfast.wire import ArrivingPackage, Limits
 T = TypeVar("T")
 FLUSH_FROM = 256 << 10
 """Bytes that are written together."""
+MOST_DROPPED = 16 << 30
+"""Bytes of a reply that is received although it is beyond the limits, because its headers name its request."""
 RETRY_AFTER = 10
 """Seconds after which a sender may try again, if a message could not be written."""
 
@@ -32,9 +34,11 @@ class PackageSpool:
 
     Attributes:
         writer: Writes the content; None before the first bytes are written.
+        size: Bytes of the message so far.
     """
 
     begins_at = SPOOL_FROM
+    drops_up_to = 0
 
     def __init__(self, media: str, choose: Callable[[bytes], ContentWriter], limits: Limits) -> None:
         self._media = media
@@ -43,32 +47,40 @@ class PackageSpool:
         self._package: ArrivingPackage | None = None
         self.writer: ContentWriter | None = None
         self._waiting: deque[bytes] = deque()
-        self._added = 0
+        self.size = 0
         self._taken = 0
         self._lock = threading.Lock()
         self._received: tuple[Envelope, bytes] | None = None
         self.is_full = False
+        self._is_dropped = False
         self.head = b""
         """The first bytes of the message, for headers that are read although the message is beyond a limit."""
 
     def add(self, data: bytes) -> None:
         self._waiting.append(data)
-        self._added += len(data)
+        self.size += len(data)
 
     @property
     def wants_flush(self) -> bool:
-        return self._added - self._taken >= FLUSH_FROM
+        return self.size - self._taken >= FLUSH_FROM
+
+    def drop(self) -> None:
+        self._is_dropped = True
 
     def flush(self) -> None:
         with self._lock:
             self._flush()
 
-    def _flush(self) -> ArrivingPackage:
+    def _flush(self) -> ArrivingPackage | None:
         # The loop may add more meanwhile: take the present pieces only.
         data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
         self._taken += len(data)
-        if self._package is None:
+        if not self.head:
             self.head = data[: self._limits.max_header_bytes]
+        if self._is_dropped:
+            self.writer = self._package = None  # which deletes the content
+            return None
+        if self._package is None:
             self.writer = self._choose(data)
             self._package = ArrivingPackage(self._media, self.writer, self._limits)
         # Once a piece is missing, what follows is only read to its end.
@@ -107,6 +119,8 @@ class PackageSpool:
     def _finished(self, use: Callable[[ArrivingPackage], T]) -> T:
         with self._lock:
             package = self._flush()
+            if package is None:
+                raise LimitExceeded(f"the message has {self.size:,} bytes, which is more than the limit")
             if not self.is_full:
                 try:
                     return use(package)

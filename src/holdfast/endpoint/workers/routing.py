@@ -31,6 +31,7 @@ from holdfast.core.origin import Origin
 from holdfast.core.records import ContentWriter
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
+from holdfast.endpoint.envelopes.head_spool import head_in
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.envelopes.temporary_content import TemporaryContent
 from holdfast.endpoint.json_answers import json_answer
@@ -58,7 +59,7 @@ from holdfast.endpoint.workers.sequence_owner import (
     worker_of_address,
 )
 from holdfast.endpoint.workers.worker_client import STALE, WorkerClient
-from holdfast.exceptions import EnvelopeError, MessageFlowError
+from holdfast.exceptions import EnvelopeError, LimitExceeded, MessageFlowError
 from holdfast.http.exchange import Exchange, HTTPLimits, Request
 from holdfast.http.outcome import TransportError
 from holdfast.http.retry_after import retry_after
@@ -391,6 +392,10 @@ class Neighbours:
         request = exchange.request
         try:
             content = await asyncio.get_running_loop().run_in_executor(None, spool.content)
+        except LimitExceeded as error:
+            request.spool = head_in(request, self._app.reception.envelopes.limits, error)
+            self._relays.pass_on(exchange, owner, encode_request(request))
+            return
         except (EnvelopeError, MessageFlowError):
             put_off(exchange, self._place.placements.now)
             return

@@ -283,7 +283,7 @@ class _Content:
         """Write what was spooled, if it is enough, before more is received; then the time begins again."""
         spool = self.spooled.spool
         assert spool is not None
-        if self.spooled.size > self.spooled.limit(self._limits):
+        if self.spooled.exceeds(self._limits):
             raise _Refused(BODY_TOO_LARGE)
         if spool.wants_flush:
             # The time of the disk is not the peer's.

@@ -368,13 +368,13 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
             # What was received before stays counted: as much may wait to be written.
             before, self._body = self._body, b""
             self._spooled.add(before, body)
-            if self._spooled.size > self._spooled.limit(self._limits):
+            if self._spooled.exceeds(self._limits):
                 raise self._refused(refusals.BODY_TOO_LARGE)
             return
         self._length += size
         server.buffered += size
         has_room = self._length <= LARGE_BODY or self._hold_large(self._length, size)
-        if self._length > self._spooled.limit(self._limits):
+        if self._length > self._limits.max_body:
             raise self._refused(refusals.BODY_TOO_LARGE)
         if not has_room or server.buffered > self._limits.max_buffered:
             raise self._refused(refusals.OUT_OF_ROOM)
