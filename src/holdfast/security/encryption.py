@@ -42,18 +42,16 @@ from holdfast.security.names import (
     XENC11,
     Kind,
 )
-from holdfast.security.signature import ID, IDS, decoded, only
+from holdfast.security.signature import ID, IDS, decoded, encoded, only
 from holdfast.security.signed_message import (
     SecuredMessage,
     Signing,
     elements_of,
-    encoded,
     header_of,
     parsed_to_sign,
-    read_key_reference,
     sign_envelope,
-    write_key_reference,
 )
+from holdfast.security.token_references import read_key_reference, write_key_reference
 from holdfast.wire import parse_element
 from holdfast.wire.names import ROLE_ATTRIBUTE, SOAP_NS
 from holdfast.wire.text import escape, escape_attribute

@@ -19,6 +19,19 @@ THUMBPRINT: Final = _WSS11 + "ThumbprintSHA1"
 ENCRYPTED_KEY: Final = _WSS11 + "EncryptedKey"
 ENCRYPTED_KEY_SHA1: Final = _WSS11 + "EncryptedKeySHA1"
 SIGNATURE_CONFIRMATION: Final = f"{{{WSSE11}}}SignatureConfirmation"
+STR_TRANSFORM: Final = _OASIS + "soap-message-security-1.0#STR-Transform"
+
+SAML_2: Final = "urn:oasis:names:tc:SAML:2.0:assertion"
+SAML_1: Final = "urn:oasis:names:tc:SAML:1.0:assertion"
+ASSERTIONS: Final = {f"{{{SAML_2}}}Assertion": "2.0", f"{{{SAML_1}}}Assertion": "1.1"}
+"""Name of an assertion -> its version. SAML 1.1 has the namespace of 1.0."""
+ASSERTION_IDS: Final = {"2.0": "ID", "1.1": "AssertionID"}
+"""Version -> the attribute with an assertion's name."""
+_SAML_PROFILE: Final = "http://docs.oasis-open.org/wss/oasis-wss-saml-token-profile-1."
+ASSERTION_NAMES: Final = {"2.0": f"{_SAML_PROFILE}1#SAMLID", "1.1": f"{_SAML_PROFILE}0#SAMLAssertionID"}
+"""Version -> the type of the KeyIdentifier that names an assertion."""
+ASSERTION_TYPES: Final = {"2.0": f"{_SAML_PROFILE}1#SAMLV2.0", "1.1": f"{_SAML_PROFILE}1#SAMLV1.1"}
+"""Version -> the type of an assertion as a token."""
 
 SECURITY: Final = f"{{{WSSE}}}Security"
 USES_SEQUENCE_STR: Final = "{http://docs.oasis-open.org/ws-rx/wsrm/200702}UsesSequenceSTR"

@@ -38,7 +38,7 @@ _SIGNATURES: Final[Mapping[str, str]] = {
 
 ID: Final = f"{{{WSU}}}Id"
 IDS: Final = etree.XPath(
-    ".//@u:Id | .//@xml:id | .//@Id | .//@ID | .//@id",
+    ".//@u:Id | .//@xml:id | .//@Id | .//@ID | .//@id | .//@AssertionID",
     namespaces={"u": WSU, "xml": "http://www.w3.org/XML/1998/namespace"},
     smart_strings=False,
 )
@@ -274,3 +274,8 @@ def algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
 def decoded(element: etree._Element) -> bytes:
     """Return the bytes that an element has in base64."""
     return read_base64(element.text or "", etree.QName(element).localname)
+
+
+def encoded(data: bytes) -> str:
+    """Return bytes in base64."""
+    return base64.b64encode(data).decode()

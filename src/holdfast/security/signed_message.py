@@ -7,7 +7,6 @@ another take its place. It knows no key: ``certificates`` does.
 
 from __future__ import annotations
 
-import base64
 import hmac
 import secrets
 from collections import Counter
@@ -23,7 +22,6 @@ from holdfast.exceptions import EnvelopeError, ProcessingError, clause
 from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
-    BASE64,
     DS,
     EXCLUSIVE_C14N,
     EXCLUSIVE_C14N_WITH_COMMENTS,
@@ -32,11 +30,8 @@ from holdfast.security.names import (
     SECURITY,
     SHA1,
     SHA256,
-    SUBJECT_KEY_IDENTIFIER,
-    THUMBPRINT,
     WSSE,
     WSU,
-    X509_V3,
     XENC,
     Kind,
     SuiteName,
@@ -51,8 +46,10 @@ from holdfast.security.signature import (
     check_cost,
     children,
     decoded,
+    encoded,
     only,
 )
+from holdfast.security.token_references import read_key_reference, write_key_reference
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
 from holdfast.wire.text import escape
@@ -61,8 +58,6 @@ MAX_REFERENCES: Final = 64
 """Maximum number of parts that a signature may name. Metro names each of its headers twice."""
 MAX_OF_ONE: Final = 3
 """How often it may name one part. Metro names an addressing header three times if the policy has several versions."""
-MAX_TOKEN: Final = 32 * 1024
-"""Maximum characters of a certificate, an identifier or an issuer's name."""
 
 OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), MC_NS, NETRM_NS})
 """Namespaces of the header blocks that the endpoint itself acts on: each of them must be signed."""
@@ -207,52 +202,6 @@ def read_signature(message: SecuredMessage) -> CertifiedMessage:
     if key.kind == "token":
         only(message.security.element, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
     return CertifiedMessage(signed.envelope, signed.header, signed.body, signed.security, signed.signature, key)
-
-
-def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
-    """Return the certificate that a SecurityTokenReference names (X.509 Certificate Token Profile 1.1, section 3.2).
-
-    Args:
-        named: The reference.
-        security: The Security header, which has the token.
-
-    Raises:
-        Invalid: It has none of the four forms, or names a token that is not in the header.
-    """
-    if len(named) != 1 or not isinstance(named[0].tag, str):
-        raise Invalid("a SecurityTokenReference does not have one part")
-    part = named[0]
-    if part.tag == f"{{{WSSE}}}Reference":
-        return KeyReference("token", _token(part.get("URI", ""), security))
-    if part.tag == f"{{{WSSE}}}KeyIdentifier":
-        kinds: dict[str, Kind] = {SUBJECT_KEY_IDENTIFIER: "subject-key-identifier", THUMBPRINT: "thumbprint"}
-        kind = kinds.get(part.get("ValueType", ""))
-        if kind is None or part.get("EncodingType", BASE64) != BASE64:
-            raise Invalid(f"a KeyIdentifier of the type {part.get('ValueType', '')[:100]!r}")
-        return KeyReference(kind, _short(part))
-    (both,) = children(named, "X509Data")
-    (pair,) = children(both, "X509IssuerSerial")
-    issuer, serial = children(pair, "X509IssuerName", "X509SerialNumber")
-    number = (serial.text or "").strip()
-    if len(issuer.text or "") > MAX_TOKEN or not (number.isascii() and number.isdigit() and len(number) < 64):
-        raise Invalid("the X509IssuerSerial is malformed, or very long")
-    return KeyReference("issuer-serial", issuer=issuer.text or "", serial=int(number))
-
-
-def _token(uri: str, security: etree._Element) -> bytes:
-    found = [one for one in security.findall(f"{{{WSSE}}}BinarySecurityToken") if uri == f"#{one.get(ID, '')}"]
-    if len(found) != 1 or uri == "#":
-        raise Invalid(f"{len(found)} tokens have the name of the certificate")
-    (token,) = found
-    if token.get("ValueType") != X509_V3 or token.get("EncodingType", BASE64) != BASE64:
-        raise Invalid(f"a token of the type {token.get('ValueType', '')[:100]!r}")
-    return _short(token)
-
-
-def _short(element: etree._Element) -> bytes:
-    if len(element) or len(element.text or "") > MAX_TOKEN:
-        raise Invalid(f"{etree.QName(element).localname} is very long, or not text")
-    return decoded(element)
 
 
 def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteName) -> Suite:
@@ -562,24 +511,6 @@ def elements_of(content: str) -> list[etree._Element]:
     return list(parse_element(f'<wsse:S xmlns:wsse="{WSSE}" xmlns:wsu="{WSU}">{content}</wsse:S>'.encode()))
 
 
-def write_key_reference(certificate: Certificate, kind: Kind, mark: str = "") -> tuple[str, str]:
-    """Return how a SecurityTokenReference names a certificate, and the token, if the message has it."""
-    named = certificate.reference(kind)
-    if named.kind == "token":
-        token = (
-            f'<wsse:BinarySecurityToken EncodingType="{BASE64}" ValueType="{X509_V3}" wsu:Id="{mark}-c">'
-            f"{encoded(named.value)}</wsse:BinarySecurityToken>"
-        )
-        return f'<wsse:Reference URI="#{mark}-c" ValueType="{X509_V3}"/>', token
-    if named.kind == "issuer-serial":
-        issuer = f"<ds:X509IssuerName>{escape(named.issuer)}</ds:X509IssuerName>"
-        serial = f"<ds:X509SerialNumber>{named.serial}</ds:X509SerialNumber>"
-        return f"<ds:X509Data><ds:X509IssuerSerial>{issuer}{serial}</ds:X509IssuerSerial></ds:X509Data>", ""
-    value_type = THUMBPRINT if named.kind == "thumbprint" else SUBJECT_KEY_IDENTIFIER
-    value = encoded(named.value)
-    return f'<wsse:KeyIdentifier EncodingType="{BASE64}" ValueType="{value_type}">{value}</wsse:KeyIdentifier>', ""
-
-
 def _write_reference(part: etree._Element, suite: Suite) -> str:
     digest = DIGESTS[suite.digest](canonical(part)).digest()
     return (
@@ -588,8 +519,3 @@ def _write_reference(part: etree._Element, suite: Suite) -> str:
         f'<ds:DigestMethod Algorithm="{suite.digest}"/>'
         f"<ds:DigestValue>{encoded(digest)}</ds:DigestValue></ds:Reference>"
     )
-
-
-def encoded(data: bytes) -> str:
-    """Return bytes in base64."""
-    return base64.b64encode(data).decode()

@@ -64,13 +64,12 @@ from holdfast.security.signed_message import (
     check_part,
     check_signed,
     check_value,
-    read_key_reference,
     read_secured,
     read_signature,
     sign,
     unsigned_headers,
-    write_key_reference,
 )
+from holdfast.security.token_references import read_key_reference, write_key_reference
 from holdfast.security.username_token import (
     refused,
     tell_refusal,

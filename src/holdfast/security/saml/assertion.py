@@ -10,16 +10,9 @@ from lxml import etree
 
 from holdfast.security.certificates import Certificate
 from holdfast.security.header import Invalid
-from holdfast.security.names import DS, Confirmation
+from holdfast.security.names import ASSERTIONS, DS, SAML_1, SAML_2, Confirmation
 from holdfast.security.signature import children, decoded
 from holdfast.security.times import read_time
-
-SAML_2: Final = "urn:oasis:names:tc:SAML:2.0:assertion"
-SAML_1: Final = "urn:oasis:names:tc:SAML:1.0:assertion"
-ASSERTIONS: Final = {f"{{{SAML_2}}}Assertion": "2.0", f"{{{SAML_1}}}Assertion": "1.1"}
-"""Name of an assertion -> its version. SAML 1.1 has the namespace of 1.0."""
-ID_NAMES: Final = {"2.0": "ID", "1.1": "AssertionID"}
-"""Version -> the attribute with an assertion's name."""
 
 MAX_ELEMENTS: Final = 2048
 """Maximum number of elements of an assertion."""

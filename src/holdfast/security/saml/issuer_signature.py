@@ -14,13 +14,12 @@ from lxml import etree
 
 from holdfast.security.certificates import Certificate
 from holdfast.security.header import Invalid, Unproven
-from holdfast.security.names import DS, EXCLUSIVE_C14N, SuiteName
-from holdfast.security.saml.assertion import ID_NAMES, Assertion
+from holdfast.security.names import ASSERTION_IDS, DS, EXCLUSIVE_C14N, SuiteName
+from holdfast.security.saml.assertion import Assertion
 from holdfast.security.signature import DIGESTS, IDS, MAX_PREFIXES, algorithm, canonical, children, decoded, only
 from holdfast.security.signed_message import ACCEPTED
 
 _ENVELOPED: Final = DS + "enveloped-signature"
-_OTHER_IDS: Final = etree.XPath(".//@AssertionID", smart_strings=False)
 
 
 def check_issuer_signature(
@@ -41,8 +40,8 @@ def check_issuer_signature(
         Unproven: None of the keys made the signature, or the assertion was changed.
     """
     element = assertion.element
-    name = element.get(ID_NAMES[assertion.version], "")
-    ids: list[str] = [*IDS(envelope), *_OTHER_IDS(envelope)]
+    name = element.get(ASSERTION_IDS[assertion.version], "")
+    ids: list[str] = IDS(envelope)
     if ids.count(name) != 1:
         raise Invalid("two elements have the ID of the assertion")
     signature = only(element, DS, "Signature")

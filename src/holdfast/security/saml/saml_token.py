@@ -30,6 +30,7 @@ from holdfast.security.header import (
     write_timestamp,
 )
 from holdfast.security.names import (
+    ASSERTIONS,
     FAILED_AUTHENTICATION,
     FAILED_AUTHENTICATION_REASON,
     INVALID_SECURITY,
@@ -39,7 +40,7 @@ from holdfast.security.names import (
     SuiteName,
 )
 from holdfast.security.nonces import open_nonces
-from holdfast.security.saml.assertion import ASSERTIONS, Assertion, SubjectConfirmation, read_assertion
+from holdfast.security.saml.assertion import Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signature import check_cost
 from holdfast.security.username_token import SECURITY_POLICY, refused, tell_refusal

@@ -31,10 +31,9 @@ from holdfast.security.signed_message import (
     check_part,
     check_value,
     find_signature,
-    read_key_reference,
     signed_info,
-    write_key_reference,
 )
+from holdfast.security.token_references import read_key_reference, write_key_reference
 from holdfast.security.username_token import SECURITY_POLICY, supporting
 from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote

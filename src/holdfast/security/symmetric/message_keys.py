@@ -24,8 +24,7 @@ from holdfast.security.names import (
     WSSE,
     WSSE11,
 )
-from holdfast.security.signature import ID, decoded
-from holdfast.security.signed_message import encoded
+from holdfast.security.signature import ID, decoded, encoded
 
 MAX_DERIVED: Final = 8
 """Maximum number of derived keys of a message. CXF, Metro and WCF use two."""

@@ -28,7 +28,7 @@ from holdfast.security.names import (
     XENC,
     SymmetricSuiteName,
 )
-from holdfast.security.signature import algorithm
+from holdfast.security.signature import algorithm, encoded
 from holdfast.security.signed_message import (
     SecuredMessage,
     SignedMessage,
@@ -39,7 +39,6 @@ from holdfast.security.signed_message import (
     check_part,
     check_parts,
     elements_of,
-    encoded,
     header_of,
     parsed_to_sign,
     parts_to_sign,

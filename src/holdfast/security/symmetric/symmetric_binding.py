@@ -14,9 +14,9 @@ from holdfast.security.freshness import Freshness
 from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
 from holdfast.security.signature import demand_named_token, name_in_creation, token_reference
-from holdfast.security.signed_message import write_key_reference
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
+from holdfast.security.token_references import write_key_reference
 from holdfast.settings import check_arguments
 from holdfast.wire.policy.assertions import ENDORSEMENT, SEQUENCE_TOKEN
 

@@ -47,7 +47,6 @@ from holdfast.security.signed_message import (
     SignedMessage,
     check_part,
     find_signature,
-    read_key_reference,
     read_secured,
 )
 from holdfast.security.symmetric.binding_policy import written_symmetric
@@ -63,6 +62,7 @@ from holdfast.security.symmetric.protected_message import (
     open_sealed,
     protect,
 )
+from holdfast.security.token_references import read_key_reference
 from holdfast.security.username_token import UsernameTokenValidator, refused, supporting, tell_refusal
 from holdfast.settings import Within, check_arguments
 
