@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from hostile_values import VALUES, Change, Place, changes, names_in, names_read, places_in
-from saml import AUDIENCE, ISSUER, signed, unsigned
+from saml import AUDIENCE, ISSUER, key_info, key_value, signed, unsigned
 from signers import authority, issue
 from tapped import Tap, assert_no_error_of_ours, assert_refused_or_answered
 
@@ -52,6 +52,7 @@ ELSEWHERE = {
     "InResponseTo": "always refused: test_saml_token.py",
     "Instance": "of a renewed token: test_sessions.py",
     "MGF": "only other stacks write it: test_encryption.py",
+    "TransformationParameters": "only other stacks write it: test_signed_assertions.py",
 }
 """Names that the messages here do not have, and what tries them."""
 MOST, NIGHTLY_MOST = 25, 100
@@ -61,7 +62,7 @@ Both = tuple[Processor, Processor]
 """The processors of the source and of the destination."""
 
 
-def x509(directory: Path, **options: Any) -> Both:
+def x509(directory: Path, **options: Any) -> tuple[X509, X509]:
     trusted = [authority().files(directory).certificate]
     return (
         X509(*ALICE.files(directory), trusted=[SHOP.files(directory).certificate], **options),
@@ -83,6 +84,17 @@ def saml(directory: Path, version: str) -> Both:
 
     checks = SamlTokenValidator({ISSUER: IDP.files(directory).certificate}, audience=AUDIENCE)
     return SamlToken(assertion), checks
+
+
+def signed_assertion(directory: Path, version: str, key: str) -> Both:
+    """Alice signs, and an assertion confirms her key."""
+
+    def assertion() -> bytes:
+        return signed(unsigned(version, time.time(), method="holder-of-key", key=key), IDP)
+
+    ours, theirs = x509(directory)
+    checks = SamlTokenValidator({ISSUER: IDP.files(directory).certificate}, audience=AUDIENCE)
+    return ours.with_saml(SamlToken(assertion)), theirs.with_saml(checks)
 
 
 KINDS: dict[str, Callable[[Path], Both]] = {
@@ -115,6 +127,8 @@ KINDS: dict[str, Callable[[Path], Both]] = {
     ),
     "SAML 2.0": lambda directory: saml(directory, "2.0"),
     "SAML 1.1": lambda directory: saml(directory, "1.1"),
+    "SAML 2.0 and a certificate": lambda directory: signed_assertion(directory, "2.0", key_info(ALICE)),
+    "SAML 1.1 and a key": lambda directory: signed_assertion(directory, "1.1", key_value(ALICE)),
 }
 
 

@@ -63,6 +63,8 @@ ASSERTIONS = {
     "either": user("sp:SupportingTokens", "<wsp:ExactlyOne><wsp:All/><sp:HashPassword/></wsp:ExactlyOne>"),
     "signed password": user("sp:SignedSupportingTokens"),
     "assertion": nested("sp:SupportingTokens", "<sp:SamlToken/>"),
+    "signed assertion": nested("sp:SignedSupportingTokens", "<sp:SamlToken/>"),
+    "encrypted assertion": nested("sp:SignedEncryptedSupportingTokens", "<sp:SamlToken/>"),
     "signature": nested("sp:AsymmetricBinding"),
     "token": nested("sp:AsymmetricBinding", nested("sp:InitiatorToken", x509("Always"))),
     "reference": nested("sp:AsymmetricBinding", nested("sp:InitiatorToken", x509("Never"))),
@@ -124,13 +126,14 @@ class Chosen:
         self.options: dict[str, Any] = {}
         self.encryption: dict[str, Any] | None = None
         self.binds = False
+        self.carries = False
         self.http: dict[str, Any] = {}
         self.to: str | None = None
 
     def use(self, name: str, **options: Any) -> None:
         """Use a processor. Its other options stay only if it was used before."""
         if name != self.name:
-            self.name, self.options, self.encryption, self.binds = name, {}, None, False
+            self.name, self.options, self.encryption, self.binds, self.carries = name, {}, None, False, False
         self.options.update(options)
 
     def encrypt(self, **options: Any) -> None:
@@ -138,7 +141,7 @@ class Chosen:
         self.encryption = {**(self.encryption or {}), **options}
 
     def abilities(self) -> set[Any]:
-        key = repr((self.files, self.name, self.options, self.encryption, self.binds))
+        key = repr((self.files, self.name, self.options, self.encryption, self.binds, self.carries))
         if key not in _MADE:  # reading a key takes milliseconds
             _MADE[key] = [self.processor()] if self.name else []
         return abilities(SourceHTTP(**self.http), _MADE[key])
@@ -158,7 +161,13 @@ class Chosen:
         if self.name == "X509":
             options["trusted"] = self.service
         found = getattr(holdfast, self.name)(*arguments.get(self.name, ("alice", "secret")), **options)
+        found = found.with_saml(holdfast.SamlToken("assertion.xml")) if self.carries else found
         return found.bind_sequences() if self.binds else found
+
+
+def _carry(one: Chosen, _: re.Match[str]) -> None:
+    one.use("X509")
+    one.carries = True
 
 
 def _bind(one: Chosen, _: re.Match[str]) -> None:
@@ -242,6 +251,7 @@ REMEDIES: list[tuple[str, Callable[[Chosen, re.Match[str]], None]]] = [
     (r"Use processors=\[holdfast\.SecureConversation\(name, password, certificate=…\)\]\.", _use("SecureConversation")),
     (r"processors=\[holdfast\.SamlToken\('assertion\.xml'\)\]", _use("SamlToken")),
     (r"processors=\[holdfast\.X509\(certificate, key, trusted=…\)\]", _use("X509")),
+    (r"trusted=…\)\.with_saml\(", _carry),
     (r"Call bind_sequences\(\) of holdfast\.\w+\.", _bind),
     (r"Use holdfast\.(X509)\(…, suite='(?P<suite>\w+)'\)", _use("X509")),
     (X + r"suite='(?P<suite>\w+)', encrypt=holdfast\.Encryption\(cipher='(?P<cipher>[\w-]+)'\)\)\.", _encrypt()),

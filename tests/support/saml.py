@@ -30,6 +30,14 @@ def key_info(holder: Issued) -> str:
     return f'<ds:KeyInfo xmlns:ds="{DS}">{content}</ds:KeyInfo>'
 
 
+def key_value(holder: Issued) -> str:
+    numbers = holder.key.public_key().public_numbers()
+    parts = (("Modulus", numbers.n.to_bytes(256, "big")), ("Exponent", numbers.e.to_bytes(3, "big")))
+    content = "".join(f"<ds:{name}>{base64.b64encode(data).decode()}</ds:{name}>" for name, data in parts)
+    value = f"<ds:KeyValue><ds:RSAKeyValue>{content}</ds:RSAKeyValue></ds:KeyValue>"
+    return f'<ds:KeyInfo xmlns:ds="{DS}">{value}</ds:KeyInfo>'
+
+
 def unsigned(version: str, now: float, **changed: Any) -> str:
     """An assertion for alice, before it is signed.
 

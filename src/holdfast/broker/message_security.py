@@ -22,6 +22,7 @@ from holdfast.security.users import Users, nonces_of
 from holdfast.store import is_remote
 
 if TYPE_CHECKING:
+    from holdfast.security.freshness import Freshness
     from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator
     from holdfast.security.symmetric.endorsement import EndorsingCertificates
     from holdfast.security.x509 import X509
@@ -57,7 +58,7 @@ class MessageSecurity:
             known = running._validator if running is not None and running._settings == self._settings else None
             self._validator = known or UserValidator(self._users, self._settings, nonces)
         self._assertions: AssertionCheck | None = None
-        if config.security.assertions is not None:
+        if config.security.assertions is not None and config.security.signature is None:
             checks = None if running is None else running._assertions
             self._assertions = _assertions(config.security.assertions, config, nonces, checks)
         before: Mapping[str, Processor] = {} if running is None else running._sending | running._hops
@@ -68,7 +69,12 @@ class MessageSecurity:
             to: _token(one, config, nonces, before.get(to)) for to, one in secured.items() if not _is_whole(one)
         }
         if config.security.signature is not None:
-            self._hops[_LISTENER] = _signer(config.security.signature, config, nonces, before.get(_LISTENER))
+            listener = _signer(config.security.signature, config, nonces)
+            if config.security.assertions is not None:
+                listener.with_saml(
+                    config.security.assertions.processor(nonces=nonces, freshness=config.security.freshness)
+                )
+            self._hops[_LISTENER] = _remembering_signatures(listener, before.get(_LISTENER))
         elif config.security.timestamp_alone:
             self._hops[_LISTENER] = HopTimestamp(freshness=config.security.freshness)
         self._senders: EndorsingCertificates | None = None
@@ -264,7 +270,10 @@ def _of_hop(
     config: MessageCredentialsConfig, broker: BrokerConfig, nonces: str | Path | None, before: Processor | None
 ) -> Processor:
     if config.signature is not None:
-        return _signer(config.signature, broker, nonces, before)
+        signer = _signer(config.signature, broker, nonces)
+        if config.assertion is not None:
+            signer.with_saml(_assertion(config.assertion, broker.security.freshness))
+        return _remembering_signatures(signer, before)
     if config.timestamp_alone:
         return HopTimestamp(freshness=broker.security.freshness)
     assert config.symmetric is not None
@@ -285,9 +294,7 @@ def _token(
 ) -> SentToken:
     freshness = broker.security.freshness
     if config.assertion is not None:
-        from holdfast.security.saml.saml_token import SamlToken
-
-        return SamlToken(config.assertion, freshness=freshness)
+        return _assertion(config.assertion, freshness)
     name, password = _user(config)
     version = cast(ConversationVersion | None, config.conversation_version)
     if not config.conversation:
@@ -308,10 +315,19 @@ def _remembering(conversation: SecureConversation, before: Processor | None) -> 
     return conversation
 
 
-def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None, before: Processor | None) -> X509:
+def _assertion(file: str, freshness: Freshness) -> SamlToken:
+    from holdfast.security.saml.saml_token import SamlToken
+
+    return SamlToken(file, freshness=freshness)
+
+
+def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | None) -> X509:
+    return config.processor(nonces=nonces, freshness=broker.security.freshness)
+
+
+def _remembering_signatures(signer: X509, before: Processor | None) -> X509:
     from holdfast.security.x509 import X509
 
-    signer = config.processor(nonces=nonces, freshness=broker.security.freshness)
     if isinstance(before, X509):
         signer.remember_with(before)
     return signer

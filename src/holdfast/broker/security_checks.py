@@ -15,6 +15,8 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.security.username_token import UsernameTokenValidator
 
 _SEVERAL: Final = "a message has a user name, a signature, an assertion or a Timestamp alone, not several of them"
+_TOGETHER: Final = (["signature", "assertions"], ["signature", "assertion"])
+"""Except for these: the signature is over the assertion."""
 _NO_USERS: Final = "each message with a symmetric key names a user, or a certificate endorses it"
 _OF_USERS: Final = ("require_digest", "require_timestamp", "nonces")
 _ENDORSED: Final = "a certificate endorses each message instead of a user name"
@@ -39,7 +41,7 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
     if security.timestamp_alone and (of_users := [key for key in _OF_USERS if is_given(security, key)]):
         what = "it is about the tokens of senders, and with timestamp_alone = true they send none"
         yield ("security", of_users[0]), what, f"Remove {of_users[0]}, or write users = … instead of timestamp_alone."
-    if len(given) > 1:
+    if len(given) > 1 and given not in _TOGETHER:
         yield ("security", given[1]), _SEVERAL, "Remove one of them."
     elif given and is_endorsed:
         yield ("security", given[0]), f"'trusted' in [security.symmetric]: {_ENDORSED}", "Remove one of them."
@@ -115,7 +117,7 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
         return
     keys = ("username", "password_file", "password_env", "symmetric", "signature", "assertion", "timestamp_alone")
     others = [key for key in keys if key not in instead and is_given(one, key)]
-    if others or len(instead) > 1:
+    if others or (len(instead) > 1 and instead not in _TOGETHER):
         other = (*others, *instead[1:])[0]
         yield (*path, other), _ENDORSED if "symmetric" in instead else _SEVERAL, "Remove one of them."
     elif one.conversation:

@@ -326,11 +326,14 @@ class ForwarderSymmetricConfig:
 class AssertionsConfig:
     """Assertions of SAML 1.1 and 2.0 in each message, as their issuers sign them.
 
+    With ``[security.signature]``, each message is signed with a certificate, and the signature is over the assertion.
+
     Args:
         issuers: PEM file with the certificates that an issuer signs with, for the name that its assertions have.
         audience: Names of the broker, of which each audience restriction of an assertion must have one.
-        confirmations: Confirmations to accept. The sender of "holder-of-key" shows the assertion's certificate in TLS.
-        attesters: PEM file with the certificates that the senders of "sender-vouches" show in TLS.
+        confirmations: Confirmations to accept. The sender of "holder-of-key" shows the assertion's certificate in TLS,
+            or signs with it.
+        attesters: PEM file with the certificates that the senders of "sender-vouches" show in TLS, or sign with.
     """
 
     issuers: Mapping[str, File]
@@ -375,7 +378,8 @@ class MessageCredentialsConfig:
         signature: Sign each message with a certificate instead, and accept only answers that the destination signed.
         symmetric: Sign and encrypt each message with a symmetric key as well, and accept only answers that the
             destination protected with it.
-        assertion: File with the SAML assertion to send instead. The broker reads it again when it has changed.
+        assertion: File with the SAML assertion to send instead; or, with ``signature``, in the signed messages. The
+            broker reads it again when it has changed.
         timestamp_alone: Send a Timestamp alone instead, for a service that demands one over https and no token.
     """
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from holdfast.core.origin import ISSUER
 from holdfast.endpoint.logs import log, warn_of_validity
@@ -62,13 +62,14 @@ class KeyReference:
     """How a message names a certificate (X.509 Certificate Token Profile 1.1, section 3.2).
 
     Args:
-        kind: Which form.
-        value: The certificate in DER for "token"; the identifier; b"" for "issuer-serial".
+        kind: Which form; "key": an assertion has the key and no certificate (SAML Token Profile 1.1, section 3.5.2).
+        value: The certificate in DER for "token"; the public key in DER for "key"; the identifier; b"" for
+            "issuer-serial".
         issuer: The issuer's name, for "issuer-serial".
         serial: The serial number, for "issuer-serial".
     """
 
-    kind: Kind
+    kind: Kind | Literal["key"]
     value: bytes = b""
     issuer: str = ""
     serial: int = 0
@@ -160,6 +161,8 @@ class Certificate:
         return KeyReference(kind, hashlib.sha1(self.der).digest())
 
     def is_named_by(self, reference: KeyReference) -> bool:
+        if reference.kind == "key":
+            return _spki(self._key) == reference.value
         if reference.kind != "issuer-serial":
             # Without an identifier, a certificate is not named: several may have none.
             return bool(reference.value) and self.reference(reference.kind).value == reference.value
@@ -328,6 +331,19 @@ class Trust:
         return Owner(certificate.subject, _uri(found.issuer.public_bytes()), False)
 
 
+def rsa_key(modulus: bytes, exponent: bytes) -> KeyReference:
+    """Return the name of a certificate by its public key (XML Signature 1.0, section 4.4.2.2).
+
+    Raises:
+        Invalid: It is no RSA key.
+    """
+    try:
+        numbers = rsa.RSAPublicNumbers(int.from_bytes(exponent, "big"), int.from_bytes(modulus, "big"))
+        return KeyReference("key", _spki(numbers.public_key()))
+    except (ValueError, UnsupportedAlgorithm):
+        raise Invalid("the RSAKeyValue is not an RSA key") from None
+
+
 def distinguished_name(text: str) -> DistinguishedName:
     """Return the parts of a distinguished name as in RFC 4514.
 
@@ -382,6 +398,10 @@ def _content(file: str | Path) -> bytes:
     if len(content) > MAX_FILE:
         raise ConfigurationError(f"{file} is longer than {MAX_FILE:,} bytes", remedy="Name fewer certificates.")
     return content
+
+
+def _spki(key: rsa.RSAPublicKey) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _oaep(digest: str, mask: str) -> padding.OAEP:

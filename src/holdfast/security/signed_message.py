@@ -11,7 +11,7 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lxml import etree
@@ -22,6 +22,7 @@ from holdfast.exceptions import EnvelopeError, ProcessingError, clause
 from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
+    ASSERTIONS,
     DS,
     EXCLUSIVE_C14N,
     EXCLUSIVE_C14N_WITH_COMMENTS,
@@ -30,6 +31,7 @@ from holdfast.security.names import (
     SECURITY,
     SHA1,
     SHA256,
+    STR_TRANSFORM,
     WSSE,
     WSU,
     XENC,
@@ -49,10 +51,10 @@ from holdfast.security.signature import (
     encoded,
     only,
 )
-from holdfast.security.token_references import read_key_reference, write_key_reference
+from holdfast.security.token_references import CarriedAssertion, name_of, read_key_reference, write_key_reference
 from holdfast.wire import as_utf8, parse_element
 from holdfast.wire.names import NETRM_NS, RM_NS, SOAP_NS, WSA_NS
-from holdfast.wire.text import escape
+from holdfast.wire.text import escape, escape_attribute
 
 MAX_REFERENCES: Final = 64
 """Maximum number of parts that a signature may name. Metro names each of its headers twice."""
@@ -122,9 +124,11 @@ class SignedMessage(SecuredMessage):
 
     Attributes:
         signature: The signature in the Security header.
+        assertion: The assertion that it must be over, too; None: none.
     """
 
     signature: etree._Element
+    assertion: CarriedAssertion | None = field(default=None, kw_only=True)
 
     @property
     def value(self) -> bytes:
@@ -191,17 +195,28 @@ def find_signature(
     return SignedMessage(message.envelope, message.header, message.body, message.security, signature), named
 
 
-def read_signature(message: SecuredMessage) -> CertifiedMessage:
+def read_signature(message: SecuredMessage, assertion: CarriedAssertion | None = None) -> CertifiedMessage:
     """Find the signature of a message, before it is checked, and the certificate that it names.
+
+    Args:
+        message: The message.
+        assertion: The assertion that the signature must be over, and that may name the certificate.
 
     Raises:
         Invalid: It has none, or another shape.
     """
     signed, named = find_signature(message)
-    key = read_key_reference(named, message.security.element)
-    if key.kind == "token":
-        only(message.security.element, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
-    return CertifiedMessage(signed.envelope, signed.header, signed.body, signed.security, signed.signature, key)
+    security = message.security
+    if assertion is not None and assertion.is_named_by(named):
+        if assertion.holder is None:
+            raise Invalid("the signature names its key by an assertion, which confirms no key")
+        key = assertion.holder
+    else:
+        key = read_key_reference(named, security.element)
+        if key.kind == "token":
+            only(security.element, WSSE, "BinarySecurityToken")  # more would leave it open which one counts
+    parts = message.envelope, message.header, message.body, security, signed.signature
+    return CertifiedMessage(*parts, key, assertion=assertion)
 
 
 def check_signed(message: SignedMessage, certificate: Certificate, suite: SuiteName) -> Suite:
@@ -239,7 +254,7 @@ def check_part(message: SignedMessage, part: etree._Element, suite: SuiteName) -
         Invalid: It is not.
         Unproven: The part was changed.
     """
-    name = part.get(ID) or part.get("Id")
+    name = name_of(part)
     found = [one for one in signed_info(message)[2:] if name and one.get("URI") == f"#{name}"]
     if not found:
         raise Invalid(f"{etree.QName(part).localname} is not signed")
@@ -249,9 +264,9 @@ def check_part(message: SignedMessage, part: etree._Element, suite: SuiteName) -
 def check_parts(message: SignedMessage, suite: SuiteName) -> str:
     """Check that the signature is over each part that counts.
 
-    A part is signed by its position (SOAP Message Security 1.1, section 8). The Body, the Timestamp and each header
-    block of SOAP, addressing or reliable messaging must be signed. Other header blocks need not be:
-    :func:`unsigned_headers` names them.
+    A part is signed by its position (SOAP Message Security 1.1, section 8). The Body, the Timestamp, the assertion that
+    the message may have, and each header block of SOAP, addressing or reliable messaging must be signed. Other header
+    blocks need not be: :func:`unsigned_headers` names them.
 
     Args:
         message: The message, whose signature is right.
@@ -277,10 +292,12 @@ def check_parts(message: SignedMessage, suite: SuiteName) -> str:
             raise Invalid(f"the signature is over {uri[:100]!r}, which is no part of the message")
         if count[uri] > MAX_OF_ONE:
             raise Invalid(f"the signature is over {uri[:100]!r} {count[uri]} times")
+        part = _dereferenced(reference, part, message.assertion)
         digest = _check_reference(reference, part, digests, may_have_comments=part is message.body)
         found.add(part)
     _check_ids(message.envelope, count)
-    for part in (message.body, message.timestamp, *_blocks_of_ours(message.header)):
+    tokens = () if message.assertion is None else (message.assertion.element,)
+    for part in (message.body, message.timestamp, *tokens, *_blocks_of_ours(message.header)):
         if part not in found:
             raise Invalid(f"{etree.QName(part).localname} is not signed")
     return digest
@@ -305,8 +322,11 @@ def _parts(message: SignedMessage) -> dict[str, etree._Element]:
     security = message.security.element
     blocks = [block for block in message.header if block is not security]
     parts = [part for part in security if isinstance(part.tag, str) and part is not message.signature]
-    keys = {f"#{one.get('Id')}": one for one in security.findall(f"{{{XENC}}}EncryptedKey") if one.get("Id")}
-    return keys | {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
+    others = security.findall(f"{{{XENC}}}EncryptedKey")
+    if message.assertion is not None:
+        others.append(message.assertion.element)
+    named = {f"#{name_of(one)}": one for one in others if name_of(one)}
+    return named | {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
 
 
 def _blocks_of_ours(header: etree._Element) -> list[etree._Element]:
@@ -319,6 +339,18 @@ def _check_ids(envelope: etree._Element, referenced: Mapping[str, int]) -> None:
     for one, times in Counter(found).items():
         if times > 1 and f"#{one}" in referenced:
             raise Invalid("two elements have the same Id")
+
+
+def _dereferenced(
+    reference: etree._Element, part: etree._Element, assertion: CarriedAssertion | None
+) -> etree._Element:
+    """Return what a reference is over: the part, or the assertion that it names (SOAP Message Security 1.1, 8.3)."""
+    transform = reference.find(f"{{{DS}}}Transforms/{{{DS}}}Transform")
+    if transform is None or transform.get("Algorithm") != STR_TRANSFORM:
+        return part
+    if assertion is None or part.tag != f"{{{WSSE}}}SecurityTokenReference" or not assertion.is_named_by(part):
+        raise Invalid("the STR-Transform is of another token than an assertion that is checked")
+    return assertion.element
 
 
 def _check_reference(
@@ -340,6 +372,8 @@ def canonical_as(element: etree._Element, form: etree._Element, *, may_have_comm
     :func:`holdfast.security.header.drop_comments` removes them may have any.
     """
     name = form.get("Algorithm", "")
+    if name == STR_TRANSFORM and element.tag in ASSERTIONS:
+        return _canonical_token(element, form)
     if name not in _FORMS:
         raise Invalid(f"the signature has the transform {name[:100]!r}")
     prefixes: list[str] = []
@@ -356,6 +390,19 @@ def canonical_as(element: etree._Element, form: etree._Element, *, may_have_comm
         raise Invalid("the message has no canonical form") from None
 
 
+def _canonical_token(element: etree._Element, form: etree._Element) -> bytes:
+    """Return what a reference names, in canonical form: it always states its default namespace (SOAP Message Security
+    1.1, section 8.3)."""
+    (parameters,) = children(form, "TransformationParameters", namespace=WSSE)
+    (method,) = children(parameters, "CanonicalizationMethod")
+    algorithm(method, {EXCLUSIVE_C14N: None})
+    name, _, rest = canonical(element).partition(b" ")
+    default = (
+        b"" if rest.startswith(b'xmlns="') else f'xmlns="{escape_attribute(element.nsmap.get(None) or "")}" '.encode()
+    )
+    return name + b" " + default + rest
+
+
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
@@ -368,12 +415,14 @@ class Signing:
         reference: How a message names the certificate.
         suite: Algorithms.
         life: Seconds for which a message is valid.
+        named: A SecurityTokenReference to an assertion that confirms the key: messages name it by that instead.
     """
 
     credential: Credential
     reference: Kind
     suite: Suite
     life: float
+    named: str = ""
 
 
 def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understand: bool) -> bytes:
@@ -428,7 +477,7 @@ def sign_envelope(
     must_understand: bool,
     also: etree._Element | None = None,
 ) -> etree._Element:
-    """Add a Security header, and return it.
+    """Add a Security header, and return it. One that has an assertion already gets the other parts.
 
     Args:
         envelope: The envelope.
@@ -441,12 +490,15 @@ def sign_envelope(
     """
     mark = f"_{secrets.token_hex(8)}"  # also makes each signature another one
     parts = parts_to_sign(envelope, header, soap, mark)
-    reference, token = write_key_reference(signing.credential.certificate, signing.reference, mark)
-    security = add_header(header, soap, must_understand=must_understand)
-    security.extend(elements_of(write_timestamp(now, signing.life, f"{mark}-t") + token))
+    named, token = signing.named, ""
+    if not named:
+        reference, token = write_key_reference(signing.credential.certificate, signing.reference, mark)
+        named = f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
+    begun = [one for one in header.iterfind(SECURITY) if any(part.tag in ASSERTIONS for part in one)]
+    security = begun[0] if begun else add_header(header, soap, must_understand=must_understand)
+    security[0:0] = elements_of(write_timestamp(now, signing.life, f"{mark}-t") + token)
     if also is not None:
         security.append(also)
-    named = f"<wsse:SecurityTokenReference>{reference}</wsse:SecurityTokenReference>"
     suite = signing.suite
     add_signature(
         security, (*parts, *security), suite, named, lambda data: signing.credential.sign(data, suite.signature)
@@ -514,7 +566,7 @@ def elements_of(content: str) -> list[etree._Element]:
 def _write_reference(part: etree._Element, suite: Suite) -> str:
     digest = DIGESTS[suite.digest](canonical(part)).digest()
     return (
-        f'<ds:Reference URI="#{escape(part.get(ID, part.get("Id", "")))}">'
+        f'<ds:Reference URI="#{escape(name_of(part))}">'
         f'<ds:Transforms><ds:Transform Algorithm="{EXCLUSIVE_C14N}"/></ds:Transforms>'
         f'<ds:DigestMethod Algorithm="{suite.digest}"/>'
         f"<ds:DigestValue>{encoded(digest)}</ds:DigestValue></ds:Reference>"

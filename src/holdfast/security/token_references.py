@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from lxml import etree
@@ -9,10 +10,15 @@ from lxml import etree
 from holdfast.security.certificates import Certificate, KeyReference
 from holdfast.security.header import Invalid
 from holdfast.security.names import (
+    ASSERTION_IDS,
+    ASSERTION_NAMES,
+    ASSERTION_TYPES,
+    ASSERTIONS,
     BASE64,
     SUBJECT_KEY_IDENTIFIER,
     THUMBPRINT,
     WSSE,
+    WSSE11,
     X509_V3,
     Kind,
 )
@@ -67,6 +73,46 @@ def _short(element: etree._Element) -> bytes:
     if len(element) or len(element.text or "") > MAX_TOKEN:
         raise Invalid(f"{etree.QName(element).localname} is very long, or not text")
     return decoded(element)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedAssertion:
+    """The assertion in a Security header that the signature of the message must be over.
+
+    Attributes:
+        element: The assertion.
+        holder: The key that it confirms; None: none, so the signature cannot name its key by the assertion.
+    """
+
+    element: etree._Element
+    holder: KeyReference | None
+
+    def is_named_by(self, reference: etree._Element) -> bool:
+        """Return whether a SecurityTokenReference names it (SAML Token Profile 1.1, section 3.4)."""
+        name, version = name_of(self.element), ASSERTIONS[str(self.element.tag)]
+        if len(reference) != 1 or not name:
+            return False
+        (part,) = reference
+        if part.tag == f"{{{WSSE}}}KeyIdentifier":
+            return part.get("ValueType") == ASSERTION_NAMES[version] and (part.text or "").strip() == name
+        return part.tag == f"{{{WSSE}}}Reference" and part.get("URI") == f"#{name}"
+
+
+def name_of(part: etree._Element) -> str:
+    """Return the Id of a part of a message, "" without one. An assertion has an attribute of its own for it."""
+    version = ASSERTIONS.get(str(part.tag))
+    found = part.get(ID) or part.get("Id") if version is None else part.get(ASSERTION_IDS[version])
+    return found or ""
+
+
+def write_assertion_reference(assertion: etree._Element) -> str:
+    """Return a SecurityTokenReference to an assertion in the same header (SAML Token Profile 1.1, section 3.4.1)."""
+    version = ASSERTIONS[str(assertion.tag)]
+    name = f'<wsse:KeyIdentifier ValueType="{ASSERTION_NAMES[version]}">{escape(name_of(assertion))}'
+    return (
+        f'<wsse:SecurityTokenReference xmlns:wsse11="{WSSE11}" wsse11:TokenType="{ASSERTION_TYPES[version]}">'
+        f"{name}</wsse:KeyIdentifier></wsse:SecurityTokenReference>"
+    )
 
 
 def write_key_reference(certificate: Certificate, kind: Kind, mark: str = "") -> tuple[str, str]:

@@ -34,7 +34,7 @@ from holdfast.security.encryption import (
     sign_and_encrypt,
 )
 from holdfast.security.freshness import Freshness
-from holdfast.security.header import Invalid, Unproven, addresses_of, check_addressed, drop_comments
+from holdfast.security.header import Invalid, Unproven, add_security, addresses_of, check_addressed, drop_comments
 from holdfast.security.names import (
     CIPHERS,
     ENCRYPTED_HEADER,
@@ -49,6 +49,7 @@ from holdfast.security.names import (
 from holdfast.security.nonces import open_nonces
 from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
 from holdfast.security.protection.written_policy import abilities_of, written_binding
+from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator, carried_assertion
 from holdfast.security.signature import (
     check_named_token,
     demand_named_token,
@@ -76,7 +77,7 @@ from holdfast.security.username_token import (
 )
 from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
-from holdfast.wire.policy.assertions import SEQUENCE_TOKEN
+from holdfast.wire.policy.assertions import SAML_TOKEN, SEQUENCE_TOKEN, SIGNED_TOKENS
 
 __all__ = ["X509", "Encryption"]
 
@@ -92,6 +93,8 @@ _SAFEST: Final[CipherName] = "aes256-gcm"
 """The cipher that each endpoint accepts besides its own."""
 _NAMED: Final = "holdfast.security.named"
 """Note with the reference that a CreateSequence gets."""
+_HELD: Final = "holdfast.security.held"
+"""Note with the reference to the assertion that confirms our key."""
 _NO_SENSE: Final = "it cannot be decrypted with our key, or was changed"
 
 
@@ -178,6 +181,8 @@ class X509(Processor):
 
     understands: tuple[str, ...] = (SECURITY, USES_SEQUENCE_STR)
     _inlines = True
+    _assertion: SamlToken | None = None
+    _assertions: SamlTokenValidator | None = None
     owns = (SECURITY,)
 
     def __init__(
@@ -226,6 +231,32 @@ class X509(Processor):
     def __repr__(self) -> str:
         return f"X509({self._credential.certificate.subject!r}, …)"
 
+    def with_saml(self, saml: SamlToken | SamlTokenValidator) -> Self:
+        """Sign messages that contain a SAML assertion (SAML Token Profile 1.1; ``SignedSupportingTokens``).
+
+        A source sends the assertion with each request, and the signature is over it. If the assertion confirms the
+        source's own key (holder-of-key), the signature names that key by the assertion.
+
+        A destination accepts only requests with an assertion that the signature is over and the validator accepts.
+        ``trusted`` and ``subjects`` must permit the signer, too. ``message.user`` is the subject of the assertion, and
+        ``authorize`` of the validator reads the name of the signer from ``assertion.signer``. A Sequence belongs to
+        subject, issuer and signer. Every refusal has the fault of a wrong signature.
+
+        Args:
+            saml: The assertion to send, or what checks received ones.
+
+        Returns:
+            The processor, which is then only for a source, or only for a destination.
+        """
+        self.roles, self.counterpart = saml.roles, f"X509(…).with_saml({saml.counterpart}(…))"
+        self.waits = self.waits or saml.waits
+        self._remembers_alone = self._remembers_alone or saml._remembers_alone
+        if isinstance(saml, SamlToken):
+            self._assertion, self.abilities = saml, (*self.abilities, SAML_TOKEN, SIGNED_TOKENS)
+        else:
+            self._assertions = saml
+        return self
+
     @property
     def has_receiver(self) -> bool:
         """Whether it can write requests: without encryption, or if the receiver's certificate is known."""
@@ -246,12 +277,15 @@ class X509(Processor):
             raise ConfigurationError(_NO_RECEIVER, remedy=_NAME_RECEIVER)
 
     def remember_with(self, other: X509) -> None:
-        """Remember signatures together with another, which it replaces."""
+        """Remember signatures, and assertions, together with another, which it replaces."""
         self._nonces = other._nonces
+        if self._assertions is not None and other._assertions is not None:
+            self._assertions.remember_with(other._assertions)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""
-        return written_binding(self._suite, self._reference, self._encryption)
+        binding = written_binding(self._suite, self._reference, self._encryption)
+        return binding if self._assertions is None else binding + self._assertions.supporting("SignedSupportingTokens")
 
     def bind_sequences(self) -> Self:
         """Bind each Sequence explicitly to a certificate (WS-RM 6.1).
@@ -301,6 +335,9 @@ class X509(Processor):
         if context.envelope.attachments:
             raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
         context.remove_header(SECURITY)
+        if self._assertion is not None and not context.is_answer:
+            add_security(context, self._assertion.written(context))
+            context.notes[_HELD] = self._assertion.reference_of(self._credential.certificate)
         if self.binds_sequences and not context.is_answer and isinstance(context.envelope.control, CreateSequence):
             # The name must be valid after this message, so it cannot refer to a token that only this message has.
             kind: Kind = "thumbprint" if self._reference == "token" else self._reference
@@ -312,7 +349,8 @@ class X509(Processor):
         """Sign a message, and encrypt it."""
         notes = context.notes if context.is_answer else {}
         suite = notes.get(_SUITE, SUITES[self._suite])
-        signing = Signing(self._credential, self._reference, suite, self._freshness.life)
+        held = "" if context.is_answer else context.notes.get(_HELD, "")
+        signing = Signing(self._credential, self._reference, suite, self._freshness.life, held)
         soap, must = context.envelope.soap, not context.is_answer
         if not context.is_answer and _NAMED in context.notes:
             data = name_in_creation(data, context.notes[_NAMED])
@@ -356,7 +394,7 @@ class X509(Processor):
             return self._open_signed(context, secured, encrypted)
         decrypted = encrypted.decrypt(secured, own)
         with _telling(decrypted):
-            message = read_signature(read_secured(decrypted.data, soap))
+            message = self._read(context, read_secured(decrypted.data, soap))
             signer = self._signer(context, message, now)
             check_value(message, signer[0], self._suite)
             check_part(message, message.timestamp, self._suite)  # by its time the signature is remembered
@@ -369,7 +407,7 @@ class X509(Processor):
         self, context: MessageContext, secured: SecuredMessage, encrypted: EncryptedMessage
     ) -> tuple[_Proof, bytes]:
         now, soap, own = time.time(), context.envelope.soap, self._decrypting
-        message = read_signature(secured)
+        message = self._read(context, secured)
         signer = self._signer(context, message, now)
         check_value(message, signer[0], self._suite)
         signed = None
@@ -384,7 +422,7 @@ class X509(Processor):
         with self._remembering(message, now):
             decrypted = encrypted.decrypt(secured, own)
             with _telling(decrypted):
-                found = read_signature(read_secured(decrypted.data, soap))
+                found = self._read(context, read_secured(decrypted.data, soap))
                 proof = self._proof(found, signer, encrypted, decrypted, signed)
         return proof, decrypted.data
 
@@ -431,6 +469,9 @@ class X509(Processor):
             proof = found or self._check(context, now)
             check_addressed(context, self._addresses)
             drop_comments(context, proof.message.body)
+            assertion = None
+            if self._assertions is not None and not context.is_answer:
+                assertion = self._assertions.check_signed(proof.message, proof.certificate, context)
             self._warn_of_other_services(context)
             if isinstance(context.envelope.control, CreateSequence):
                 names = partial(self._is_named, proof.certificate, proof.message)
@@ -442,8 +483,11 @@ class X509(Processor):
         for name in proof.unsigned:
             context.remove_header(name)
         context.remove_header(SECURITY)
-        if not context.is_answer:
+        if self._assertions is not None and assertion is not None:
+            self._assertions.take(context, assertion, f"\0{proof.owner.subject}\0{proof.owner.issued_by}")
+        elif not context.is_answer:
             context.user, context.session = proof.owner.subject, proof.owner.issued_by
+        if not context.is_answer:
             context.notes[_SUITE] = proof.suite
             context.notes[_PEER], context.notes[_CIPHER] = proof.certificate, proof.cipher
 
@@ -469,10 +513,15 @@ class X509(Processor):
             raise Invalid("it is encrypted: give encrypt=Encryption()")
         if self._encryption is not None and context.envelope.fault is None:
             raise Invalid("it is not encrypted")
-        message = read_signature(secured)
+        message = self._read(context, secured)
         certificate, owner = self._signer(context, message, now)
         suite = check_signed(message, certificate, self._suite)
         return _Proof(message, certificate, owner, suite, unsigned_headers(message))
+
+    def _read(self, context: MessageContext, secured: SecuredMessage) -> CertifiedMessage:
+        """Find the signature of a message, and the assertion that it must be over."""
+        is_checked = self._assertions is not None and not context.is_answer
+        return read_signature(secured, carried_assertion(secured.security) if is_checked else None)
 
     def _signer(self, context: MessageContext, message: CertifiedMessage, now: float) -> tuple[Certificate, Owner]:
         """Return the certificate that a message names, which is trusted, and its owner."""

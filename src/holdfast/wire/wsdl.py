@@ -25,6 +25,7 @@ from holdfast.wire.policy.assertions import (
     POLLS,
     PROTECTED_TOKENS,
     RM_ASSERTIONS,
+    SIGNED_TOKENS,
     Ability,
 )
 from holdfast.wire.policy.attachment import Attachments
@@ -329,7 +330,7 @@ class Description:
         self._check_extensions(name, (port, binding))
         if abilities is not None:
             is_https = (to or address).startswith("https://")
-            abilities = {*abilities} - {HTTPS} | ({HTTPS, PROTECTED_TOKENS} if is_https else set())
+            abilities = {*abilities} - {HTTPS} | ({HTTPS, PROTECTED_TOKENS, SIGNED_TOKENS} if is_https else set())
         policies = list(self._policies(port, binding, kind))
         messages = list(self._policies_of_messages(policies[0], binding, kind))
         found = PortPolicies(f"the port {name}", policies, messages).alternatives(abilities)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast.exceptions import ConfigurationError, clause
-from holdfast.wire.policy.assertions import ENCRYPTION, PROTECTED_TOKENS, SIGNATURES, SYMMETRIC_KEY
+from holdfast.wire.policy.assertions import ENCRYPTION, PROTECTED_TOKENS, SIGNATURES, SIGNED_TOKENS, SYMMETRIC_KEY
 from holdfast.wire.policy.choice import Need
 from holdfast.wire.policy.settings import StatedSettings
 from holdfast.wire.wsdl import Port
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.shapes import Field, Shape, Shapes
 
-_MET_BY_SYMMETRIC_KEY = (SIGNATURES, ENCRYPTION, PROTECTED_TOKENS)
+_MET_BY_SYMMETRIC_KEY = (SIGNATURES, ENCRYPTION, PROTECTED_TOKENS, SIGNED_TOKENS)
 
 
 def facts(contract: Contract) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from lxml import etree
 
-from holdfast.security.certificates import Certificate
+from holdfast.security.certificates import Certificate, KeyReference, rsa_key
 from holdfast.security.header import Invalid
 from holdfast.security.names import ASSERTIONS, DS, SAML_1, SAML_2, Confirmation
 from holdfast.security.signature import children, decoded
@@ -21,7 +21,7 @@ MAX_TEXT: Final = 8192
 MAX_ATTRIBUTES: Final = 256
 """Maximum number of values of all attributes."""
 MAX_CERTIFICATE: Final = 32 * 1024
-"""Maximum characters of a certificate."""
+"""Maximum characters of a certificate, or of a part of a key."""
 
 _METHODS: Final[dict[str, Confirmation]] = {
     f"urn:oasis:names:tc:SAML:{version}:cm:{method}": method
@@ -37,6 +37,7 @@ class SubjectConfirmation:
     Attributes:
         method: Which of the three.
         key: The SHA-256 of the certificate of the holder, in hexadecimal digits; "" without one.
+        holder: The certificate of the holder, or its public key; None without one.
         since, until: When it may be used, in seconds since 1970; None without a bound.
         recipient: The address that it is for, "" for any.
     """
@@ -46,6 +47,7 @@ class SubjectConfirmation:
     since: float | None = None
     until: float | None = None
     recipient: str = ""
+    holder: KeyReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Assertion:
         is_for_one_use: Whether it may be used once only.
         confirmations: How the sender may prove to be entitled to it: one suffices.
         attributes: Name -> values, of the subject.
+        signer: The distinguished name of the owner of the certificate that signed the message; "" without one.
     """
 
     element: etree._Element
@@ -80,6 +83,7 @@ class Assertion:
     is_for_one_use: bool
     confirmations: tuple[SubjectConfirmation, ...]
     attributes: dict[str, tuple[str, ...]]
+    signer: str = ""
 
 
 def read_assertion(element: etree._Element) -> Assertion:
@@ -132,12 +136,14 @@ def _confirmation_2(element: etree._Element) -> SubjectConfirmation | None:
         return SubjectConfirmation(method)
     if data.get("InResponseTo") or data.get("Address"):
         raise Invalid("the assertion is an answer to a request of a browser, or for one network address")
+    key, holder = _key(data)
     return SubjectConfirmation(
         method,
-        _key(data),
+        key,
         _optional_time(data.get("NotBefore")),
         _optional_time(data.get("NotOnOrAfter")),
         data.get("Recipient", "")[:MAX_TEXT],
+        holder,
     )
 
 
@@ -176,7 +182,8 @@ def _confirmations_1(subject: etree._Element) -> Iterator[SubjectConfirmation]:
         methods = [_METHODS.get(_text(method)) for method in one.findall(f"{{{SAML_1}}}ConfirmationMethod")]
         for method in methods:
             if method is not None:
-                yield SubjectConfirmation(method, _key(one))
+                key, holder = _key(one)
+                yield SubjectConfirmation(method, key, holder=holder)
 
 
 # --- both ---------------------------------------------------------------------------------------------------------
@@ -214,18 +221,27 @@ def _attributes(element: etree._Element, space: str, name_attribute: str) -> dic
     return found
 
 
-def _key(element: etree._Element) -> str:
-    """Return the SHA-256 of the certificate in an element's KeyInfo, "" without one."""
+def _key(element: etree._Element) -> tuple[str, KeyReference | None]:
+    """Return the SHA-256 of the certificate in an element's KeyInfo, and the key; "" and None without one."""
     infos = element.findall(f"{{{DS}}}KeyInfo")
     if not infos:
-        return ""
+        return "", None
     if len(infos) > 1:
         raise Invalid("the assertion has several keys for one confirmation")
+    if any(one.tag == f"{{{DS}}}KeyValue" for one in infos[0]):
+        (value,) = children(infos[0], "KeyValue")
+        (rsa,) = children(value, "RSAKeyValue")
+        return "", rsa_key(*map(_bytes, children(rsa, "Modulus", "Exponent")))
     (data,) = children(infos[0], "X509Data")
     (certificate,) = children(data, "X509Certificate")
-    if len(certificate) or len(certificate.text or "") > MAX_CERTIFICATE:
-        raise Invalid("the certificate of the holder is very long, or not text")
-    return Certificate.from_der(decoded(certificate)).sha256
+    found = Certificate.from_der(_bytes(certificate))
+    return found.sha256, found.reference("token")
+
+
+def _bytes(element: etree._Element) -> bytes:
+    if len(element) or len(element.text or "") > MAX_CERTIFICATE:
+        raise Invalid("the key of the holder is very long, or not text")
+    return decoded(element)
 
 
 def _only(parent: etree._Element, space: str, name: str) -> etree._Element:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -43,7 +44,15 @@ from holdfast.security.nonces import open_nonces
 from holdfast.security.saml.assertion import Assertion, SubjectConfirmation, read_assertion
 from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signature import check_cost
-from holdfast.security.username_token import SECURITY_POLICY, refused, tell_refusal
+from holdfast.security.signed_message import SignedMessage
+from holdfast.security.token_references import CarriedAssertion, write_assertion_reference
+from holdfast.security.username_token import (
+    SECURITY_POLICY,
+    refused,
+    supporting,
+    tell_refusal,
+    transport_binding,
+)
 from holdfast.settings import Seconds, Within, brief_value, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
@@ -68,7 +77,7 @@ class SamlToken(Processor):
 
     The requests of the protocol have it too, with a new Timestamp each. Nothing signs the message, so use https: it
     suits a bearer's assertion, and that of a key if the source shows its certificate in TLS. The assertion itself is
-    sent as its issuer signed it.
+    sent as its issuer signed it. :meth:`holdfast.X509.with_saml` signs the message, too.
 
     Args:
         assertion: A file with the assertion, of version 1.1 or 2.0, which is read again whenever it has changed; or a
@@ -106,30 +115,40 @@ class SamlToken(Processor):
         self._given = assertion
         self._freshness = freshness
         self._clock = clock
-        self._read = b""
+        self._read: bytes | None = None
         self._seen: tuple[int, ...] | None = None
         """How the file was when it was read."""
         self._written = ""
-        self._until: float | None = None
+        self._sent: Assertion | None = None
+        """The same, read."""
         self._plain = PlainTextWarning(PLAIN_ASSERTION)
 
     def outbound(self, context: MessageContext) -> None:
         """Add the header to a request."""
-        if context.is_answer:
-            return
-        now = self._clock()
-        written = self._assertion()
-        if self._until is not None and self._until <= now:
-            raise MessageFlowError("The SAML assertion has expired, and there is no new one.", retry_after=5)
-        self._plain.check(context)
-        add_security(context, write_timestamp(now, self._freshness.life) + written)
+        if not context.is_answer:
+            written = self.written(context)
+            add_security(context, write_timestamp(self._clock(), self._freshness.life) + written)
 
-    def _assertion(self) -> str:
-        """Return the assertion as XML.
+    def written(self, context: MessageContext) -> str:
+        """Return the assertion for a request as XML.
 
         Raises:
             MessageFlowError: There is none now.
         """
+        written, until = self._assertion(), None if self._sent is None else self._sent.until
+        if until is not None and until <= self._clock():
+            raise MessageFlowError("The SAML assertion has expired, and there is no new one.", retry_after=5)
+        self._plain.check(context)
+        return written
+
+    def reference_of(self, certificate: Certificate) -> str:
+        """Return how a signature of a certificate names its key by the assertion; "" if that does not confirm it."""
+        assert self._sent is not None
+        holders = [one.holder for one in self._sent.confirmations if one.holder is not None]
+        is_confirmed = any(map(certificate.is_named_by, holders))
+        return write_assertion_reference(self._sent.element) if is_confirmed else ""
+
+    def _assertion(self) -> str:
         try:
             # Before the file is read: a change meanwhile is found the next time.
             seen = None if callable(self._given) else _seen(self._given)
@@ -137,7 +156,7 @@ class SamlToken(Processor):
                 return self._written
             data = self._fetched() if callable(self._given) else _file(self._given)
             if data != self._read:
-                self._written, self._until = _sendable(data)
+                self._written, self._sent = _sendable(data)
                 self._read = data
             self._seen = seen
         except (OSError, EnvelopeError, Invalid, _NotFetched) as error:
@@ -175,16 +194,16 @@ class SamlTokenValidator(Processor):
     """Accepts only requests with an assertion of a trusted issuer: ``Destination(store, processors=[…])``.
 
     An assertion of SAML 1.1 or 2.0 (SAML Token Profile 1.1, section 3) must be signed by its issuer, valid now, and for
-    this service. The message itself is not signed, so clients must use https. Who may use the assertion depends on its
-    confirmation:
+    this service. The message itself is not signed, so clients must use https, unless :meth:`holdfast.X509.with_saml`
+    demands signed ones. Who may use the assertion depends on its confirmation:
 
     - ``bearer``: every sender.
-    - ``holder-of-key``: the sender that shows, in TLS, the certificate that the assertion contains.
-    - ``sender-vouches``: a sender that shows, in TLS, one of the certificates ``attesters``.
+    - ``holder-of-key``: the sender that shows, in TLS, the certificate that the assertion contains; or signs with it.
+    - ``sender-vouches``: a sender that shows, in TLS, one of the certificates ``attesters``; or signs with it.
 
     A refused request is answered with a fault that does not tell the cause; the log does. Nothing of it is stored or
     acknowledged. ``message.user`` is the name of the subject. A Sequence belongs to the subject and the issuer that
-    created it: a new assertion for the same subject continues it.
+    created it: a new assertion for the same subject continues it. In signed messages, it belongs to the signer as well.
 
     Args:
         issuers: Name of an issuer, as assertions have it, -> a file in PEM with its certificates.
@@ -250,19 +269,16 @@ class SamlTokenValidator(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1, over https."""
+        binding = transport_binding(has_timestamp=False) if is_https else ""
+        return binding + self.supporting("SupportingTokens")
+
+    def supporting(self, kind: str) -> str:
+        """Return the assertion of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1 (section 8)."""
         tokens = "".join(f"<wsp:All><sp:{one}/></wsp:All>" for one in ("WssSamlV20Token11", "WssSamlV11Token11"))
-        supporting = (
-            f'<sp:SupportingTokens xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:SamlToken '
-            f'sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy><wsp:ExactlyOne>{tokens}'
-            "</wsp:ExactlyOne></wsp:Policy></sp:SamlToken></wsp:Policy></sp:SupportingTokens>"
-        )
-        if not is_https:
-            return supporting
-        return (
-            f'<sp:TransportBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy><sp:TransportToken><wsp:Policy>'
-            "<sp:HttpsToken><wsp:Policy/></sp:HttpsToken></wsp:Policy></sp:TransportToken><sp:AlgorithmSuite>"
-            "<wsp:Policy><sp:Basic256/></wsp:Policy></sp:AlgorithmSuite></wsp:Policy></sp:TransportBinding>"
-            f"{supporting}"
+        return supporting(
+            kind,
+            f'<sp:SamlToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
+            f"<wsp:ExactlyOne>{tokens}</wsp:ExactlyOne></wsp:Policy></sp:SamlToken>",
         )
 
     # --- in -------------------------------------------------------------------------------------------------------
@@ -283,14 +299,38 @@ class SamlTokenValidator(Processor):
         except Unproven as error:
             code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
             raise refused(context, code, reason, str(error), subject) from None
-        if assertion.is_for_one_use and not self._is_new(assertion, now):
-            full = "too many assertions are remembered"
-            tell_refusal(context, full if self._nonces.is_full else "the assertion is for one use", subject)
-            raise MessageFlowError("The token was used before. Send the message again with a new one.")
+        self.take(context, assertion)
         context.remove_header(SECURITY)
         context.notes[_TIMESTAMPED] = security.timestamp is not None
+
+    def check_signed(self, message: SignedMessage, signer: Certificate, context: MessageContext) -> Assertion:
+        """Check the assertion of a message, whose signature is over it and is checked.
+
+        Raises:
+            Invalid, Unproven: It proves nothing here and now, or not for this signer.
+        """
+        assert message.assertion is not None
+        assertion = replace(read_assertion(message.assertion.element), signer=signer.subject)
+        self._check(context, assertion, message.envelope, self._clock(), signer)
+        return assertion
+
+    def take(self, context: MessageContext, assertion: Assertion, signer: str = "") -> None:
+        """Take the subject of a valid assertion for the user of a request.
+
+        Args:
+            context: The request.
+            assertion: The assertion.
+            signer: What identifies who signed the message; "" if nobody did.
+
+        Raises:
+            MessageFlowError: It is for one use, and was used before.
+        """
+        if assertion.is_for_one_use and not self._is_new(assertion, self._clock()):
+            full = "too many assertions are remembered"
+            tell_refusal(context, full if self._nonces.is_full else "the assertion is for one use", assertion.subject)
+            raise MessageFlowError("The token was used before. Send the message again with a new one.")
         context.user = assertion.subject
-        context.session = f"{ISSUER}saml:{hashlib.sha256(assertion.issuer.encode()).hexdigest()}"
+        context.session = f"{ISSUER}saml:{hashlib.sha256(f'{assertion.issuer}{signer}'.encode()).hexdigest()}"
 
     def _security(self, context: MessageContext, now: float) -> tuple[etree._Element, Security]:
         soap = context.envelope.soap
@@ -308,7 +348,14 @@ class SamlTokenValidator(Processor):
             self._freshness.check(security.timestamp, now)
         return envelope, security
 
-    def _check(self, context: MessageContext, assertion: Assertion, envelope: etree._Element, now: float) -> None:
+    def _check(
+        self,
+        context: MessageContext,
+        assertion: Assertion,
+        envelope: etree._Element,
+        now: float,
+        signer: Certificate | None = None,
+    ) -> None:
         """Check everything that an assertion says, and that its issuer says it.
 
         Raises:
@@ -326,7 +373,7 @@ class SamlTokenValidator(Processor):
             for audiences in assertion.audiences:
                 if not self._audience.intersection(audiences):
                     raise Unproven(f"the assertion is for {', '.join(audiences)[:200]}")
-        reasons = [self._why_not(context, one, now) for one in assertion.confirmations]
+        reasons = [self._why_not(context, one, now, signer) for one in assertion.confirmations]
         if not reasons:
             raise Unproven("the assertion has no confirmation that is understood")
         if all(reasons):
@@ -345,7 +392,9 @@ class SamlTokenValidator(Processor):
         if assertion.until <= now - self._freshness.skew:
             raise Unproven(f"the assertion expired {now - assertion.until:.0f} s ago")
 
-    def _why_not(self, context: MessageContext, one: SubjectConfirmation, now: float) -> str:
+    def _why_not(
+        self, context: MessageContext, one: SubjectConfirmation, now: float, signer: Certificate | None
+    ) -> str:
         """Return why a confirmation does not entitle the sender, "" if it does (SAML Token Profile 1.1, 3.5)."""
         if one.method not in self._confirmations:
             return f"{one.method} is not accepted"
@@ -355,11 +404,16 @@ class SamlTokenValidator(Processor):
             return f"{one.method} has expired"
         if one.recipient and self._audience is not None and one.recipient not in self._audience:
             return f"{one.method} is for {one.recipient[:200]}"
-        shown = context.peer_certificate
-        if one.method == "holder-of-key" and not (shown is not None and one.key and shown.sha256 == one.key):
-            return "the sender did not show the certificate of the holder"
+        # Whoever signed the message sent it: a gateway may stand between, and show another certificate in TLS.
+        shown, proof = (context.peer_certificate, "show") if signer is None else (signer, "sign with")
+        if signer is not None and one.holder is not None:
+            is_holder = signer.is_named_by(one.holder)
+        else:
+            is_holder = signer is None and shown is not None and bool(one.key) and shown.sha256 == one.key
+        if one.method == "holder-of-key" and not is_holder:
+            return f"the sender did not {proof} the certificate of the holder"
         if one.method == "sender-vouches" and not (shown is not None and shown.sha256 in self._attesters):
-            return "the sender did not show a certificate of attesters="
+            return f"the sender did not {proof} a certificate of attesters="
         return ""
 
     def _is_new(self, assertion: Assertion, now: float) -> bool:
@@ -381,6 +435,19 @@ def _assertion_in(security: Security) -> Assertion:
     return read_assertion(found[0])
 
 
+def carried_assertion(security: Security) -> CarriedAssertion:
+    """Find the assertion in the Security header of a signed message, before anything is checked.
+
+    Raises:
+        Invalid: There is none or several, it is malformed, or confirms several keys.
+    """
+    found = _assertion_in(security)
+    holders = {one.holder for one in found.confirmations if one.method == "holder-of-key" and one.holder is not None}
+    if len(holders) > 1:
+        raise Invalid("the assertion confirms several keys")
+    return CarriedAssertion(found.element, next(iter(holders), None))
+
+
 def end_of_assertion(file: str | Path) -> float | None:
     """Return when the assertion in a file expires, in seconds since 1970; None if it has no end.
 
@@ -388,7 +455,7 @@ def end_of_assertion(file: str | Path) -> float | None:
         ConfigurationError: The file cannot be read, or contains no assertion that :class:`SamlToken` sends.
     """
     try:
-        return _sendable(_file(file))[1]
+        return _sendable(_file(file))[1].until
     except (OSError, EnvelopeError, Invalid) as error:
         raise ConfigurationError(
             f"the file {file} contains no usable SAML assertion: {error}",
@@ -396,8 +463,8 @@ def end_of_assertion(file: str | Path) -> float | None:
         ) from None
 
 
-def _sendable(data: bytes) -> tuple[str, float | None]:
-    """Return an assertion as XML, and when it expires.
+def _sendable(data: bytes) -> tuple[str, Assertion]:
+    """Return an assertion as XML, and what it says.
 
     Raises:
         EnvelopeError, Invalid: It is not an assertion.
@@ -406,7 +473,7 @@ def _sendable(data: bytes) -> tuple[str, float | None]:
     element = parse_element(text)
     if len(text) > MAX_FILE or element.tag not in ASSERTIONS:
         raise Invalid("it is not an assertion of SAML 1.1 or 2.0, or very long")
-    return text.decode(), read_assertion(element).until
+    return text.decode(), read_assertion(element)
 
 
 def _seen(path: str | Path) -> tuple[int, ...] | None:

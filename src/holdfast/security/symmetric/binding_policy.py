@@ -14,6 +14,7 @@ from holdfast.wire.policy.assertions import (
     PASSWORD,
     PROTECTED_TOKENS,
     SIGNATURES,
+    SIGNED_TOKENS,
     SYMMETRIC_KEY,
     TIMESTAMP,
     Ability,
@@ -67,7 +68,7 @@ def symmetric_abilities(
     cipher: CipherName,
     *,
     derived_keys: bool = False,
-    proof: tuple[Ability, ...] = (PASSWORD, PROTECTED_TOKENS),
+    proof: tuple[Ability, ...] = (PASSWORD, PROTECTED_TOKENS, SIGNED_TOKENS),
 ) -> tuple[Ability, ...]:
     """Return the demands of a policy that a source with these settings meets.
 

@@ -152,6 +152,10 @@ PROTECTED_TOKENS = Ability(
     "https, or messages with a symmetric key",
     "Use the https URL of the service: Source.from_wsdl(wsdl, to='https://…').",
 )
+SIGNED_TOKENS = Ability(
+    "https, or messages whose signature is over the token",
+    "Use the https URL of the service: Source.from_wsdl(wsdl, to='https://…').",
+)
 TOKEN_IN_MESSAGE = Ability("the certificate in each message", "Use holdfast.X509(…, reference='token'), the default.")
 TOKEN_NOT_IN_MESSAGE = Ability(
     "a reference to a certificate that the service has",
@@ -520,8 +524,8 @@ _SECURITY = {
         EndorsingSupportingTokens=Row(needs=_of_endorsing, within={**_CONVERSATION_TOKEN, **_ENDORSING_CERTIFICATE}),
         SignedEndorsingSupportingTokens=Row(within=_ENDORSING_CERTIFICATE),
         SupportingTokens=Row(within=_TOKENS),
-        # The transport, or a symmetric key, signs and encrypts them (SecurityPolicy 1.2, 8).
-        SignedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
+        # The transport, or a symmetric key, signs and encrypts them; a certificate only signs (SecurityPolicy 1.2, 8).
+        SignedSupportingTokens=Row(needs=(SIGNED_TOKENS,), within=_TOKENS),
         EncryptedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
         SignedEncryptedSupportingTokens=Row(needs=(PROTECTED_TOKENS,), within=_TOKENS),
     ),

@@ -39,6 +39,7 @@ from holdfast.wire.policy.assertions import (
     SECURE_CONVERSATION,
     SEQUENCE_TOKEN,
     SIGNATURES,
+    SIGNED_TOKENS,
     SYMMETRIC_KEY,
     TIMESTAMP,
     TOKEN_IN_MESSAGE,
@@ -47,7 +48,7 @@ from holdfast.wire.policy.assertions import (
     is_header_encryption,
 )
 
-_ALWAYS = frozenset({HTTPS, PROTECTED_TOKENS, CLIENT_CERTIFICATE, HTTP_BASIC})
+_ALWAYS = frozenset({HTTPS, PROTECTED_TOKENS, SIGNED_TOKENS, CLIENT_CERTIFICATE, HTTP_BASIC})
 """What any source can do besides: it concerns the connection."""
 _NETWORKS = (frozenset({ANONYMOUS, POLLS}), frozenset({LISTENER, CALLBACKS}))
 _OF_CONNECTIONS = _ALWAYS.union(*_NETWORKS)
@@ -56,6 +57,10 @@ _OF_ENCRYPTION = (ENCRYPTED_SIGNATURES, ENCRYPTED_FIRST, RECEIVER_CERTIFICATE, O
 _CIPHERS = ("aes256-cbc", "aes128-cbc", "aes256-gcm", "aes128-gcm")
 _SUITES = ("Basic256Sha256", "Basic256")
 _WITH_USER_NAME = "holdfast.UsernameToken(name, password) sends a timestamp with the user name, unless timestamp=False."
+_WITH_ASSERTION = (
+    "Give the Source certificates and the assertion: "
+    "processors=[holdfast.X509(certificate, key, trusted=…).with_saml(holdfast.SamlToken('assertion.xml'))]."
+)
 _NAME_TOKEN = "Call bind_sequences() of holdfast.{name}."
 
 
@@ -146,7 +151,8 @@ def _every_kind(headers: tuple[Ability, ...]) -> Iterator[Kind]:
             # A Timestamp can be left out, and has its own remedy.
             unless = frozenset(essential) - {TIMESTAMP}
             yield Kind(name, common.union(essential), essential[0].remedy, unless, {TIMESTAMP: _WITH_USER_NAME})
-        yield from _signing(common, headers)
+        yield from _signing(common, headers, frozenset({SIGNATURES, TIMESTAMP}), SIGNATURES.remedy)
+        yield from _signing(common, headers, frozenset({SIGNATURES, TIMESTAMP, SAML_TOKEN}), _WITH_ASSERTION)
     # A message to an address of the client cannot be encrypted: the client has no certificate.
     for name, call, proof in _SYMMETRIC:
         yield from _symmetric(name, call, proof)
@@ -174,15 +180,16 @@ _SYMMETRIC: tuple[tuple[str, str, tuple[Ability, ...]], ...] = (
 )
 
 
-def _signing(common: frozenset[Ability], headers: tuple[Ability, ...]) -> Iterator[Kind]:
+def _signing(
+    common: frozenset[Ability], headers: tuple[Ability, ...], essential: frozenset[Ability], constructor: str
+) -> Iterator[Kind]:
     """Yield the kinds with X509."""
-    essential = frozenset({SIGNATURES, TIMESTAMP})
     named = {SEQUENCE_TOKEN: _NAME_TOKEN.format(name="X509")}
     base = essential | common | {SEQUENCE_TOKEN}
     for suite, token in product(_SUITES, (TOKEN_IN_MESSAGE, TOKEN_NOT_IN_MESSAGE)):
         suites = suite_abilities(suite, None)
         settings = named | dict.fromkeys(suites, suites[0].remedy)
-        yield Kind("X509", base | {token, *suites}, SIGNATURES.remedy, essential, settings)
+        yield Kind("X509", base | {token, *suites}, constructor, essential, settings)
         orders = ((), (ENCRYPTED_SIGNATURES,), (ENCRYPTED_FIRST,))
         owns = ((), (OWN_ENCRYPTION_CERTIFICATE,))
         hidden = ((), headers) if headers else ((),)
@@ -190,7 +197,7 @@ def _signing(common: frozenset[Ability], headers: tuple[Ability, ...]) -> Iterat
             suites = suite_abilities(suite, cipher)
             use = f"Use holdfast.X509(…, suite={suite!r}, encrypt=holdfast.Encryption(cipher={cipher!r}))."
             abilities = {token, ENCRYPTION, RECEIVER_CERTIFICATE, *suites, *order, *own, *blocks}
-            yield Kind("X509", base | abilities, SIGNATURES.remedy, essential, named | dict.fromkeys(suites, use))
+            yield Kind("X509", base | abilities, constructor, essential, named | dict.fromkeys(suites, use))
 
 
 def _symmetric(name: str, call: str, proof: tuple[Ability, ...]) -> Iterator[Kind]:
