@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from saml import AUDIENCE, ISSUER, signed, unsigned
-from signers import Issued, issue
+from saml import AUDIENCE, ISSUER, key_info, signed, unsigned
+from signers import Issued, authority, issue
 from waiting import until
 
 import holdfast
@@ -81,6 +81,57 @@ async def test_each_leg_has_its_own_assertion(start: Start, run_service: Any, tm
         async with source(broker.service.url, wrong) as stranger:
             with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
                 await (await stranger.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+def signature(table: str, own: Issued, trusted: Issued, directory: Path) -> str:
+    files, peer = own.files(directory), trusted.files(directory).certificate
+    return f'[{table}]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\ntrusted = "{peer}"\n'
+
+
+async def test_each_leg_signs_its_own_assertion(start: Start, run_service: Any, tmp_path: Path) -> None:
+    clinic, stranger = issue("CN=clinic,O=Example", authority()), issue("CN=stranger,O=Example", authority())
+    own, shop = issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
+    got: list[holdfast.Message] = []
+    checks = holdfast.SamlTokenValidator({ISSUER: IDP.files(tmp_path).certificate}, audience=AUDIENCE)
+    x509 = holdfast.X509(*shop.files(tmp_path), trusted=own.files(tmp_path).certificate)
+    app = holdfast.Destination(":memory:", processors=[x509.with_saml(checks)])
+    app.on()(got.append)
+    service = await run_service(app)
+    (tmp_path / "ours.xml").write_bytes(assertion("broker", method="holder-of-key", key=key_info(own)))
+    both = listener(tmp_path) + signature("security.signature", own, authority(), tmp_path)
+    leg = forwarder(service.url).replace('security = { assertion = "ours.xml" }', 'security.assertion = "ours.xml"')
+    leg += signature("forwarders.shop.security.signature", own, shop, tmp_path) + 'reference = "assertion"\n'
+    broker = await start(BASE + both + ROUTES + leg)
+    of_clinic = assertion(method="holder-of-key", key=key_info(clinic))
+
+    def signing(one: Issued, data: bytes | None) -> holdfast.Source:
+        x509 = holdfast.X509(*one.files(tmp_path), trusted=own.files(tmp_path).certificate)
+        processors = [x509 if data is None else x509.with_saml(holdfast.SamlToken(lambda: data))]
+        return holdfast.Source(broker.service.url, ":memory:", processors=processors, policy=HASTY)
+
+    async with signing(clinic, of_clinic) as alice:
+        await (await alice.send("<n>alice</n>", action="urn:note")).acknowledged(60)
+    await until(lambda: len(got) == 1)
+    assert (got[0].user, got[0].body.text) == ("broker", "alice")
+    for wrong in (signing(stranger, of_clinic), signing(clinic, None), source(broker.service.url, of_clinic)):
+        async with wrong as refused:
+            with pytest.raises(holdfast.PeerFault, match="InvalidSecurity"):
+                await (await refused.send("<n/>", action="urn:note")).acknowledged(60)
+    (tmp_path / "broker.toml").write_text(BASE + both.replace(AUDIENCE, "urn:else") + ROUTES + leg)
+    assert broker.reload() == ["security.assertions.audience"]
+    async with signing(clinic, of_clinic) as refused:
+        with pytest.raises(holdfast.PeerFault, match="InvalidSecurity"):
+            await (await refused.send("<n/>", action="urn:note")).acknowledged(60)
+
+
+@pytest.mark.parametrize("table", ["security.signature", "forwarders.shop.security.signature"])
+def test_a_key_is_named_by_an_assertion_only_if_a_forwarder_sends_one(tmp_path: Path, table: str) -> None:
+    own, shop = issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
+    leg = '[forwarders.shop]\nqueue = "orders"\nto = "http://shop/"\n' if "forwarders" in table else ""
+    text = BASE + leg + signature(table, own, shop, tmp_path) + 'reference = "assertion"\n'
+    (tmp_path / "broker.toml").write_text(text)
+    with pytest.raises(holdfast.ConfigurationError, match="only if a forwarder sends one"):
+        read_config(tmp_path / "broker.toml")
 
 
 async def test_issuers_change_with_a_reload(start: Start, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from java_contract import (
     BAD,
@@ -27,6 +29,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
+from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.security.names import CIPHERS, RSA_SHA1, RSA_SHA256
 from holdfast.testing.proxy import Faults, LossyProxy
 from holdfast.wire.names import SOAP_NS
@@ -154,3 +157,61 @@ async def refuse_cxf(cxf: JavaPeer, directory: Path, theirs: dict[str, Any], pro
         with pytest.raises(RuntimeError, match=r"Failed to send RM protocol message .*CreateSequence"):
             await caller.call(1, 1)
     assert not shop.numbers
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+_ASSERTIONS = {
+    RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
+    RM.V1_1: '<r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy><r:DeliveryAssurance>'
+    "<wsp:Policy><r:ExactlyOnce/><r:InOrder/></wsp:Policy></r:DeliveryAssurance></wsp:Policy></r:RMAssertion>",
+}
+_ALTERNATIVE = re.compile(r"^<wsp:All>.*</wsp:All>$", re.MULTILINE)
+_NAMESPACE = re.compile(r'"http[^"]*"')
+_ADDRESSING = {
+    Addressing.V2004_08: '<w:UsingAddressing xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing/policy"/>',
+    Addressing.V2005_08: '<w:Addressing xmlns:w="http://www.w3.org/2007/05/addressing/metadata"><wsp:Policy/></w:Addressing>',
+}
+
+
+def demanding_policy(
+    directory: Path, versions: holdfast.Versions, processor: holdfast.Processor, **changed: Any
+) -> dict[str, Any]:
+    """The settings of a CXF service with the policy that a destination with a processor has."""
+    policy = directory / "policy.xml"
+    space = 'xmlns:wsp="http://www.w3.org/ns/ws-policy"'
+    demanded = processor.policy(is_https=False)
+    policy.write_text(
+        f"<wsp:Policy {space}>{_ADDRESSING[versions.addressing]}{_ASSERTIONS[versions.rm]}{demanded}</wsp:Policy>"
+    )
+    return words(versions, policy=policy, **_files(directory), **changed)
+
+
+def _files(directory: Path) -> dict[str, Any]:
+    own, trusted = CXF.files(directory), OURS.files(directory).certificate
+    return {"security": "policy", "certificate": own.certificate, "private": own.key, "trusted": trusted}
+
+
+async def obedient(
+    directory: Path, url: str, versions: holdfast.Versions, at: str = "", **changed: Any
+) -> dict[str, Any]:
+    """The settings of a CXF client that obeys the policy in the WSDL of a service: its alternative for the versions.
+
+    Args:
+        directory: For files.
+        url: The address of the service that has the WSDL.
+        versions: Of the protocols.
+        at: The address to call instead.
+        changed: Further settings.
+    """
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        wsdl = (await client.get(f"{url.rstrip('/')}/?wsdl")).text
+    rm = _NAMESPACE.search(_ASSERTIONS[versions.rm])[0]
+    addressing = _NAMESPACE.search(_ADDRESSING[versions.addressing])[0]
+    (kept,) = [one for one in _ALTERNATIVE.findall(wsdl) if rm in one and addressing in one]
+    reduced = _ALTERNATIVE.sub(lambda found: found[0] if found[0] == kept else "", wsdl)
+    if versions.soap is SOAP.V1_1:
+        reduced = reduced.replace("http://schemas.xmlsoap.org/wsdl/soap12/", "http://schemas.xmlsoap.org/wsdl/soap/")
+    file = directory / "described.wsdl"
+    file.write_text(reduced.replace(url, at or url))
+    return words(versions, wsdl=file.as_uri(), **_files(directory), **changed)

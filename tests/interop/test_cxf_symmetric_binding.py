@@ -6,12 +6,10 @@ CXF's service has that policy, too. Attacks are in tests/security/symmetric.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import httpx
 import pytest
 from interop_cells import SIX, cell
 from java_contract import (
@@ -30,16 +28,14 @@ from java_contract import (
     source_to,
 )
 from java_peer import JavaPeer
-from java_signers import CXF, OURS
+from java_signers import CXF, OURS, demanding_policy, obedient
 from java_signers import every_version as some_versions
-from java_stacks import cxf as words
 from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
 from holdfast.broker.signature_config import ForwarderSymmetricConfig, MessageCredentialsConfig, SymmetricConfig
 from holdfast.config.values import Secret
-from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.endpoint.inspection import describe_protocol
 from holdfast.security.users import Users
 from holdfast.testing.proxy import Faults, LossyProxy
@@ -52,17 +48,6 @@ every_proof = pytest.mark.parametrize("proof", get_args(Proof)[:3])
 the signature with the symmetric key is over, or not."""
 SLOW, SOME = 1500, 5
 """Milliseconds that a slow service takes, and the number of its requests."""
-_ASSERTIONS = {
-    RM.V1_0: '<r:RMAssertion xmlns:r="http://schemas.xmlsoap.org/ws/2005/02/rm/policy"/>',
-    RM.V1_1: '<r:RMAssertion xmlns:r="http://docs.oasis-open.org/ws-rx/wsrmp/200702"><wsp:Policy><r:DeliveryAssurance>'
-    "<wsp:Policy><r:ExactlyOnce/><r:InOrder/></wsp:Policy></r:DeliveryAssurance></wsp:Policy></r:RMAssertion>",
-}
-_ALTERNATIVE = re.compile(r"^<wsp:All>.*</wsp:All>$", re.MULTILINE)
-_NAMESPACE = re.compile(r'"http[^"]*"')
-_ADDRESSING = {
-    Addressing.V2004_08: '<w:UsingAddressing xmlns:w="http://schemas.xmlsoap.org/ws/2004/08/addressing/policy"/>',
-    Addressing.V2005_08: '<w:Addressing xmlns:w="http://www.w3.org/2007/05/addressing/metadata"><wsp:Policy/></w:Addressing>',
-}
 
 
 def validator(directory: Path, proof: Proof, *, confirm: bool = True) -> holdfast.SymmetricBindingValidator:
@@ -75,40 +60,7 @@ def validator(directory: Path, proof: Proof, *, confirm: bool = True) -> holdfas
 
 def demanding(directory: Path, versions: holdfast.Versions, proof: Proof) -> dict[str, Any]:
     """The settings of a CXF service with the policy that a destination has."""
-    policy = directory / "policy.xml"
-    space = 'xmlns:wsp="http://www.w3.org/ns/ws-policy"'
-    demanded = validator(directory, proof).policy(is_https=False)
-    policy.write_text(
-        f"<wsp:Policy {space}>{_ADDRESSING[versions.addressing]}{_ASSERTIONS[versions.rm]}{demanded}</wsp:Policy>"
-    )
-    return words(versions, policy=policy, **_files(directory))
-
-
-def _files(directory: Path) -> dict[str, Any]:
-    own, trusted = CXF.files(directory), OURS.files(directory).certificate
-    return {"security": "policy", "certificate": own.certificate, "private": own.key, "trusted": trusted}
-
-
-async def obedient(directory: Path, url: str, versions: holdfast.Versions, at: str = "") -> dict[str, Any]:
-    """The settings of a CXF client that obeys the policy in the WSDL of a service: its alternative for the versions.
-
-    Args:
-        directory: For files.
-        url: The address of the service that has the WSDL.
-        versions: Of the protocols.
-        at: The address to call instead.
-    """
-    async with httpx.AsyncClient(timeout=PATIENCE) as client:
-        wsdl = (await client.get(f"{url.rstrip('/')}/?wsdl")).text
-    rm = _NAMESPACE.search(_ASSERTIONS[versions.rm])[0]
-    addressing = _NAMESPACE.search(_ADDRESSING[versions.addressing])[0]
-    (kept,) = [one for one in _ALTERNATIVE.findall(wsdl) if rm in one and addressing in one]
-    reduced = _ALTERNATIVE.sub(lambda found: found[0] if found[0] == kept else "", wsdl)
-    if versions.soap is SOAP.V1_1:
-        reduced = reduced.replace("http://schemas.xmlsoap.org/wsdl/soap12/", "http://schemas.xmlsoap.org/wsdl/soap/")
-    file = directory / "described.wsdl"
-    file.write_text(reduced.replace(url, at or url))
-    return words(versions, wsdl=file.as_uri(), **_files(directory))
+    return demanding_policy(directory, versions, validator(directory, proof))
 
 
 def accepted(app: holdfast.Destination) -> list[int]:

@@ -58,11 +58,16 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
         yield ("security", "nonces"), what, 'Write nonces = "nonces.db".'
 
 
-def _of_a_signature(path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False) -> Iterator[Wrong]:
+def _of_a_signature(
+    path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False, has_assertion: bool = False
+) -> Iterator[Wrong]:
     try:
         if one is None:
             return
         signer = one.processor()
+        if one.reference == "assertion" and not has_assertion:
+            what = "a message names its key by an assertion only if a forwarder sends one"
+            yield (*path, "reference"), what, "Remove reference, or write assertion = … in security of the forwarder."
         if is_forwarder and not signer.accepts_answers:
             what = "no answer would be accepted: 'trusted' has only issuers, whose keys sign no messages"
             yield (*path, "trusted"), what, 'Write subjects = "CN=…" with the name of the destination there.'
@@ -125,7 +130,9 @@ def checks_of_credentials(path: KeyPath, forwarder: ForwarderConfig) -> Iterator
     elif one.digest or not one.timestamp:
         name = "digest" if one.digest else "timestamp"
         yield (*path, name), "it is about a user name, and the messages have none", f"Remove {name}."
-    yield from _of_a_signature((*path, "signature"), one.signature, is_forwarder=True)
+    yield from _of_a_signature(
+        (*path, "signature"), one.signature, is_forwarder=True, has_assertion="assertion" in instead
+    )
     if "symmetric" in instead:
         yield from _of_an_endorsement((*path, "symmetric"), one)
 

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 from holdfast.config.values import FILE, Kind, Secret, SecretFile, SecretVariable, Unfit, one_of
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.freshness import Freshness
-from holdfast.security.names import CipherName, Confirmation, ConversationVersion, SuiteName, SymmetricSuiteName
-from holdfast.security.names import Kind as Reference
+from holdfast.security.names import (
+    CipherName,
+    Confirmation,
+    ConversationVersion,
+    Reference,
+    SuiteName,
+    SymmetricSuiteName,
+)
+from holdfast.security.names import Kind as KeyName
 from holdfast.security.username_token import UsernameTokenValidator
 from holdfast.settings import File
 
@@ -25,8 +32,8 @@ if TYPE_CHECKING:
 
 _SUITE: Kind = one_of(get_args(SuiteName))
 _SYMMETRIC_SUITE: Kind = one_of(get_args(SymmetricSuiteName))
-_REFERENCE: Kind = one_of(get_args(Reference))
-_KNOWN_REFERENCE: Kind = one_of([one for one in get_args(Reference) if one != "token"])
+_REFERENCE: Kind = one_of((*get_args(KeyName), "assertion"))
+_KNOWN_REFERENCE: Kind = one_of([one for one in get_args(KeyName) if one != "token"])
 _CIPHER: Kind = one_of(get_args(CipherName))
 _VERSION_OF_CONVERSATION: Kind = one_of(get_args(ConversationVersion))
 _CONFIRMATION: Kind = one_of(get_args(Confirmation))
@@ -114,7 +121,8 @@ class SignatureConfig:
             out: all are accepted, so that another service which receives a message can send it to the broker in the
             name of its signer.
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
-        reference: How messages name the certificate.
+        reference: How messages name the certificate. "assertion", only for a forwarder: by the SAML assertion that
+            confirms its key.
         encryption: Encrypt each message as well, and accept only encrypted ones.
         bind_sequences: Name the certificate in CreateSequence, and demand the same from senders.
     """

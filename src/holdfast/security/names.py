@@ -84,3 +84,5 @@ Confirmation = Literal["bearer", "holder-of-key", "sender-vouches"]
 """Who may use a SAML assertion."""
 Kind = Literal["token", "subject-key-identifier", "issuer-serial", "thumbprint"]
 """How a message names a certificate."""
+Reference = Kind | Literal["assertion"]
+"""How the messages of an endpoint name its certificate."""

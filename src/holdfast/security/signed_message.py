@@ -67,6 +67,7 @@ OURS: Final = frozenset({*WSA_NS.values(), *RM_NS.values(), *SOAP_NS.values(), M
 for _prefix, _namespace in (("wsu", WSU), ("wsse", WSSE), ("ds", DS)):
     etree.register_namespace(_prefix, _namespace)
 
+_KEY_NAME: Final = f"{{{DS}}}KeyInfo/{{{WSSE}}}SecurityTokenReference"
 _FORMS: Final = frozenset({EXCLUSIVE_C14N, EXCLUSIVE_C14N_WITH_COMMENTS})
 """Canonical forms. What a reference names by its Id has no comments in either (XML Signature 1.1, section 4.4.3.3)."""
 
@@ -324,7 +325,8 @@ def _parts(message: SignedMessage) -> dict[str, etree._Element]:
     parts = [part for part in security if isinstance(part.tag, str) and part is not message.signature]
     others = security.findall(f"{{{XENC}}}EncryptedKey")
     if message.assertion is not None:
-        others.append(message.assertion.element)
+        # What names the key may name the assertion: WSS4J then signs that by this reference.
+        others += [message.assertion.element, *message.signature.iterfind(_KEY_NAME)]
     named = {f"#{name_of(one)}": one for one in others if name_of(one)}
     return named | {f"#{one.get(ID)}": one for one in (*blocks, *parts, message.body) if one.get(ID)}
 

@@ -44,6 +44,7 @@ from holdfast.security.names import (
     USES_SEQUENCE_STR,
     CipherName,
     Kind,
+    Reference,
     SuiteName,
 )
 from holdfast.security.nonces import open_nonces
@@ -169,7 +170,8 @@ class X509(Processor):
             are refused. None: all are accepted, so that a service which receives a signed message can send it to this
             one, in the name of its signer.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
-            or "thumbprint", the peer has it. All four are accepted.
+            or "thumbprint", the peer has it. All four are accepted. "assertion", only with :meth:`with_saml` at a
+            source: the assertion confirms its key (holder-of-key).
         nonces: Remembers signatures over restarts, in a directory that has this name and ``-nonces``; several processes
             may share it. Or the URL of a PostgreSQL database, which several hosts may share. None: in memory.
         freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
@@ -194,7 +196,7 @@ class X509(Processor):
         subjects: Annotated[Sequence[str], Within(1)] | None = None,
         addresses: Annotated[str | Sequence[str], Within(1)] | None = None,
         suite: SuiteName = "rsa-sha256",
-        reference: Kind = "token",
+        reference: Reference = "token",
         nonces: str | Path | None = None,
         freshness: Freshness = Freshness(),
         encrypt: Encryption | None = None,
@@ -213,7 +215,8 @@ class X509(Processor):
         self._addresses = addresses_of(addresses)
         self._is_warned = False
         self._credential = credential
-        self._reference: Kind = reference
+        self._is_held = reference == "assertion"
+        self._reference: Kind = "token" if reference == "assertion" else reference
         self._suite: SuiteName = suite
         self._nonces = open_nonces(nonces)
         self._remembers_alone = nonces is None
@@ -225,6 +228,8 @@ class X509(Processor):
         self._encrypting = None if encrypt is None else self._encrypting_for_peer(encrypt)
         self._ciphers = set() if encrypt is None else {CIPHERS[encrypt.cipher], CIPHERS[_SAFEST]}
         self.abilities = abilities_of(suite, reference, encrypt)
+        if self._is_held:
+            self.roles = ("source",)
         if encrypt is not None:
             self.understands = (*self.understands, ENCRYPTED_HEADER)
 
@@ -234,8 +239,7 @@ class X509(Processor):
     def with_saml(self, saml: SamlToken | SamlTokenValidator) -> Self:
         """Sign messages that contain a SAML assertion (SAML Token Profile 1.1; ``SignedSupportingTokens``).
 
-        A source sends the assertion with each request, and the signature is over it. If the assertion confirms the
-        source's own key (holder-of-key), the signature names that key by the assertion.
+        A source sends the assertion with each request, and the signature is over it.
 
         A destination accepts only requests with an assertion that the signature is over and the validator accepts.
         ``trusted`` and ``subjects`` must permit the signer, too. ``message.user`` is the subject of the assertion, and
@@ -247,7 +251,15 @@ class X509(Processor):
 
         Returns:
             The processor, which is then only for a source, or only for a destination.
+
+        Raises:
+            ConfigurationError: ``reference`` is "assertion", and this is a destination, which sends none.
         """
+        if self._is_held and "source" not in saml.roles:
+            raise ConfigurationError(
+                'reference="assertion" is for a source: a destination sends no assertion',
+                remedy="Remove reference, or choose another.",
+            )
         self.roles, self.counterpart = saml.roles, f"X509(…).with_saml({saml.counterpart}(…))"
         self.waits = self.waits or saml.waits
         self._remembers_alone = self._remembers_alone or saml._remembers_alone
@@ -268,6 +280,11 @@ class X509(Processor):
         return self._subjects is not None or self._trust.has_signer
 
     def _check_service(self, to: str) -> None:
+        if self._is_held and self._assertion is None:
+            raise ConfigurationError(
+                'reference="assertion" names the key by an assertion, and there is none',
+                remedy="Give it: X509(…).with_saml(SamlToken('assertion.xml')).",
+            )
         if not self.accepts_answers:
             raise ConfigurationError(
                 _NO_ANSWERS,
@@ -285,7 +302,7 @@ class X509(Processor):
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""
         binding = written_binding(self._suite, self._reference, self._encryption)
-        return binding if self._assertions is None else binding + self._assertions.supporting("SignedSupportingTokens")
+        return binding if self._assertions is None else binding + self._assertions._supporting("SignedSupportingTokens")
 
     def bind_sequences(self) -> Self:
         """Bind each Sequence explicitly to a certificate (WS-RM 6.1).
@@ -336,8 +353,8 @@ class X509(Processor):
             raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
         context.remove_header(SECURITY)
         if self._assertion is not None and not context.is_answer:
-            add_security(context, self._assertion.written(context))
-            context.notes[_HELD] = self._assertion.reference_of(self._credential.certificate)
+            add_security(context, self._assertion._to_send(context))
+            context.notes[_HELD] = self._assertion._reference_of(self._credential.certificate) if self._is_held else ""
         if self.binds_sequences and not context.is_answer and isinstance(context.envelope.control, CreateSequence):
             # The name must be valid after this message, so it cannot refer to a token that only this message has.
             kind: Kind = "thumbprint" if self._reference == "token" else self._reference
@@ -471,7 +488,7 @@ class X509(Processor):
             drop_comments(context, proof.message.body)
             assertion = None
             if self._assertions is not None and not context.is_answer:
-                assertion = self._assertions.check_signed(proof.message, proof.certificate, context)
+                assertion = self._assertions._check_signed(proof.message, proof.certificate, context)
             self._warn_of_other_services(context)
             if isinstance(context.envelope.control, CreateSequence):
                 names = partial(self._is_named, proof.certificate, proof.message)
@@ -484,7 +501,7 @@ class X509(Processor):
             context.remove_header(name)
         context.remove_header(SECURITY)
         if self._assertions is not None and assertion is not None:
-            self._assertions.take(context, assertion, f"\0{proof.owner.subject}\0{proof.owner.issued_by}")
+            self._assertions._take(context, assertion, f"\0{proof.owner.subject}\0{proof.owner.issued_by}")
         elif not context.is_answer:
             context.user, context.session = proof.owner.subject, proof.owner.issued_by
         if not context.is_answer:

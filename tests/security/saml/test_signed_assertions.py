@@ -567,7 +567,9 @@ async def test_signed_assertions_arrive_once_through_a_bad_network(
 
     sent = of_holder(ALICE, version) if kind == "holder-of-key" else assertion(version, method=kind)
     certificate = SHOP.files(tmp_path).certificate
-    alice = X509(*ALICE.files(tmp_path), trusted=certificate, encrypt=encrypt).with_saml(SamlToken(lambda: sent))
+    reference: Any = "assertion" if kind == "holder-of-key" else "token"
+    alice = X509(*ALICE.files(tmp_path), trusted=certificate, encrypt=encrypt, reference=reference)
+    alice = alice.with_saml(SamlToken(lambda: sent))
     async with pair(app, network=lossy(0.2, seed=5), processors=[alice], policy=HASTY) as source:
         for number in range(4):
             assert (await source.request(f"<n>{number}</n>", action="urn:ask")).body.tag == "ok"
@@ -576,12 +578,7 @@ async def test_signed_assertions_arrive_once_through_a_bad_network(
 
 async def test_a_sequence_that_names_its_certificate_is_that_of_the_holder(tmp_path: Path) -> None:
     app = Destination(":memory:", processors=[shop(tmp_path).bind_sequences()])
-    certificate = SHOP.files(tmp_path).certificate
-    alice = X509(
-        *ALICE.files(tmp_path),
-        trusted=[certificate, authority().files(tmp_path).certificate],
-        subjects=["CN=shop,O=Example"],
-    )
+    alice = X509(*ALICE.files(tmp_path), trusted=SHOP.files(tmp_path).certificate, reference="assertion")
     alice = alice.with_saml(SamlToken(lambda: of_holder(ALICE))).bind_sequences()
     async with pair(app, processors=[alice], policy=HASTY) as source:
         await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
@@ -599,6 +596,28 @@ async def test_messages_wait_until_there_is_an_assertion(tmp_path: Path) -> None
     given.append(assertion())
     async with pair(app, processors=[alice], policy=HASTY) as source:
         await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
+
+
+def test_an_assertion_that_confirms_another_key_is_not_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    alice = X509(*ALICE.files(tmp_path), trusted=SHOP.files(tmp_path).certificate, reference="assertion")
+    for given in (of_holder(BOB), assertion(), of_holder(BOB, by_value=True)):
+        alice.with_saml(SamlToken(lambda given=given: given))  # type: ignore[misc]
+        context = MessageContext(Envelope(SOAP.V1_2), "outbound", "source", {}, is_answer=False, to="http://shop/")
+        with pytest.raises(MessageFlowError, match="for another key"):
+            alice.outbound(context)
+        assert "does not confirm the key of CN=alice" in caplog.text
+
+
+def test_a_key_is_named_by_an_assertion_only_where_one_is_sent(tmp_path: Path) -> None:
+    certificate = SHOP.files(tmp_path).certificate
+    alice = X509(*ALICE.files(tmp_path), trusted=certificate, reference="assertion")
+    checks = SamlTokenValidator({ISSUER: IDP.files(tmp_path).certificate}, audience=AUDIENCE)
+    with pytest.raises(ConfigurationError, match="is for a source"):
+        alice.with_saml(checks)
+    with pytest.raises(ConfigurationError, match="not for a destination"):
+        Destination(":memory:", processors=[alice])
+    with pytest.raises(ConfigurationError, match="there is none"):
+        Source("http://shop/", ":memory:", processors=[alice])
 
 
 def test_each_end_refuses_the_processor_of_the_other(tmp_path: Path) -> None:
@@ -624,3 +643,11 @@ async def test_the_demand_for_a_signed_assertion_is_published_and_met(tmp_path: 
         assert ".with_saml(holdfast.SamlToken('assertion.xml'))" in raised.value.remedy
     source = await Source.from_wsdl(wsdl, ":memory:", processors=[signer.with_saml(SamlToken(assertion))])
     await source.close()
+    # The InitiatorToken may be the assertion itself.
+    token = re.compile(rb"(<sp:InitiatorToken><wsp:Policy>).*?(</wsp:Policy></sp:InitiatorToken>)")
+    wsdl.write_bytes(token.sub(rb"\1<sp:SamlToken/>\2", wsdl.read_bytes()))
+    with pytest.raises(ConfigurationError) as raised:
+        await Source.from_wsdl(wsdl, ":memory:", processors=[signer])
+    assert "reference='assertion'" in raised.value.remedy
+    holder = X509(*ALICE.files(tmp_path), trusted=certificate, reference="assertion").with_saml(SamlToken(assertion))
+    await (await Source.from_wsdl(wsdl, ":memory:", processors=[holder])).close()

@@ -294,7 +294,7 @@ def test_a_certificate_endorses_messages_only_with_a_symmetric_key(version: str,
         "<sp:AlgorithmSuite><wsp:Policy><sp:TripleDes/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:AlgorithmSuite><wsp:Policy><sp:Basic256Sha256/><sp:STRTransform10/></wsp:Policy></sp:AlgorithmSuite>",
         "<sp:Layout><wsp:Policy><sp:LaxTsLast/></wsp:Policy></sp:Layout>",
-        "<sp:InitiatorToken><wsp:Policy><sp:SamlToken/></wsp:Policy></sp:InitiatorToken>",
+        "<sp:InitiatorToken><wsp:Policy><sp:IssuedToken/></wsp:Policy></sp:InitiatorToken>",
     ],
 )
 def test_what_a_signature_cannot_have_is_refused(content: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lxml import etree
 
-from holdfast.security.names import CipherName, Kind, SuiteName
+from holdfast.security.names import CipherName, Kind, Reference, SuiteName
 from holdfast.security.protection.encryption_settings import Encryption
 from holdfast.security.username_token import SECURITY_POLICY
 from holdfast.wire.names import RM_NS, WSA_NS
@@ -13,6 +13,7 @@ from holdfast.wire.policy.assertions import (
     ENCRYPTED_FIRST,
     ENCRYPTED_SIGNATURES,
     ENCRYPTION,
+    KEY_IN_ASSERTION,
     OWN_ENCRYPTION_CERTIFICATE,
     RECEIVER_CERTIFICATE,
     SIGNATURES,
@@ -84,10 +85,10 @@ def _parts(encrypt: Encryption | None) -> str:
     return f'<sp:EncryptedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:EncryptedParts>'
 
 
-def abilities_of(suite: SuiteName, reference: Kind, encrypt: Encryption | None) -> tuple[Ability, ...]:
+def abilities_of(suite: SuiteName, reference: Reference, encrypt: Encryption | None) -> tuple[Ability, ...]:
     """Return the demands of a policy that a source with these settings meets."""
-    in_message = TOKEN_IN_MESSAGE if reference == "token" else TOKEN_NOT_IN_MESSAGE
-    return (SIGNATURES, TIMESTAMP, in_message, *suites(suite, encrypt), *_encrypting(encrypt))
+    named = {"token": TOKEN_IN_MESSAGE, "assertion": KEY_IN_ASSERTION}.get(reference, TOKEN_NOT_IN_MESSAGE)
+    return (SIGNATURES, TIMESTAMP, named, *suites(suite, encrypt), *_encrypting(encrypt))
 
 
 def suites(suite: SuiteName, encrypt: Encryption | None) -> tuple[Ability, ...]:

@@ -126,10 +126,10 @@ class SamlToken(Processor):
     def outbound(self, context: MessageContext) -> None:
         """Add the header to a request."""
         if not context.is_answer:
-            written = self.written(context)
+            written = self._to_send(context)
             add_security(context, write_timestamp(self._clock(), self._freshness.life) + written)
 
-    def written(self, context: MessageContext) -> str:
+    def _to_send(self, context: MessageContext) -> str:
         """Return the assertion for a request as XML.
 
         Raises:
@@ -141,12 +141,19 @@ class SamlToken(Processor):
         self._plain.check(context)
         return written
 
-    def reference_of(self, certificate: Certificate) -> str:
-        """Return how a signature of a certificate names its key by the assertion; "" if that does not confirm it."""
+    def _reference_of(self, certificate: Certificate) -> str:
+        """Return how a signature of a certificate names its key by the assertion.
+
+        Raises:
+            MessageFlowError: The assertion confirms another key, or none.
+        """
         assert self._sent is not None
         holders = [one.holder for one in self._sent.confirmations if one.holder is not None]
-        is_confirmed = any(map(certificate.is_named_by, holders))
-        return write_assertion_reference(self._sent.element) if is_confirmed else ""
+        if not any(map(certificate.is_named_by, holders)):
+            why = f"it does not confirm the key of {certificate.subject}"
+            log.error("security.no_assertion", why=why, remedy="Request one for this key (holder-of-key).")
+            raise MessageFlowError("The SAML assertion is for another key.", retry_after=5)
+        return write_assertion_reference(self._sent.element)
 
     def _assertion(self) -> str:
         try:
@@ -270,9 +277,9 @@ class SamlTokenValidator(Processor):
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1, over https."""
         binding = transport_binding(has_timestamp=False) if is_https else ""
-        return binding + self.supporting("SupportingTokens")
+        return binding + self._supporting("SupportingTokens")
 
-    def supporting(self, kind: str) -> str:
+    def _supporting(self, kind: str) -> str:
         """Return the assertion of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1 (section 8)."""
         tokens = "".join(f"<wsp:All><sp:{one}/></wsp:All>" for one in ("WssSamlV20Token11", "WssSamlV11Token11"))
         return supporting(
@@ -299,11 +306,11 @@ class SamlTokenValidator(Processor):
         except Unproven as error:
             code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
             raise refused(context, code, reason, str(error), subject) from None
-        self.take(context, assertion)
+        self._take(context, assertion)
         context.remove_header(SECURITY)
         context.notes[_TIMESTAMPED] = security.timestamp is not None
 
-    def check_signed(self, message: SignedMessage, signer: Certificate, context: MessageContext) -> Assertion:
+    def _check_signed(self, message: SignedMessage, signer: Certificate, context: MessageContext) -> Assertion:
         """Check the assertion of a message, whose signature is over it and is checked.
 
         Raises:
@@ -314,13 +321,13 @@ class SamlTokenValidator(Processor):
         self._check(context, assertion, message.envelope, self._clock(), signer)
         return assertion
 
-    def take(self, context: MessageContext, assertion: Assertion, signer: str = "") -> None:
+    def _take(self, context: MessageContext, assertion: Assertion, signer: str = "") -> None:
         """Take the subject of a valid assertion for the user of a request.
 
         Args:
             context: The request.
             assertion: The assertion.
-            signer: What identifies who signed the message; "" if nobody did.
+            signer: What identifies the signer of the message; "" without a signature.
 
         Raises:
             MessageFlowError: It is for one use, and was used before.
@@ -404,7 +411,7 @@ class SamlTokenValidator(Processor):
             return f"{one.method} has expired"
         if one.recipient and self._audience is not None and one.recipient not in self._audience:
             return f"{one.method} is for {one.recipient[:200]}"
-        # Whoever signed the message sent it: a gateway may stand between, and show another certificate in TLS.
+        # The signer is the sender: a gateway between the two may show another certificate in TLS.
         shown, proof = (context.peer_certificate, "show") if signer is None else (signer, "sign with")
         if signer is not None and one.holder is not None:
             is_holder = signer.is_named_by(one.holder)

@@ -161,6 +161,10 @@ TOKEN_NOT_IN_MESSAGE = Ability(
     "a reference to a certificate that the service has",
     "Use holdfast.X509(…, reference='subject-key-identifier'), or 'issuer-serial', or 'thumbprint'.",
 )
+KEY_IN_ASSERTION = Ability(
+    "a signature with the key that the assertion confirms",
+    "Use holdfast.X509(…, reference='assertion').with_saml(holdfast.SamlToken('assertion.xml')).",
+)
 PROOFS = (
     PASSWORD,
     PASSWORD_DIGEST,
@@ -310,19 +314,10 @@ _USER_NAME = rows(
         },
     ),
 )
-_SAML = rows(
-    SECURITY,
-    SamlToken=Row(
-        needs=(SAML_TOKEN,),
-        within=rows(
-            SECURITY,
-            WssSamlV11Token10=MET,
-            WssSamlV11Token11=MET,
-            WssSamlV20Token11=MET,
-            RequireKeyIdentifierReference=MET,
-        ),
-    ),
+_SAML_FORMS = rows(
+    SECURITY, WssSamlV11Token10=MET, WssSamlV11Token11=MET, WssSamlV20Token11=MET, RequireKeyIdentifierReference=MET
 )
+_SAML = rows(SECURITY, SamlToken=Row(needs=(SAML_TOKEN,), within=_SAML_FORMS))
 _TOKENS = {**_USER_NAME, **_SAML}
 _HTTPS_TOKEN = rows(
     SECURITY,
@@ -388,7 +383,11 @@ _SUITES = {
     **rows(SECURITY, Basic128Sha256=Row(needs=(BASIC_128_SHA_256,)), Basic128=Row(needs=(BASIC_128,))),
     **rows(CXF_SUITES, Basic256GCM=Row(needs=(AES_256_GCM,)), Basic128GCM=Row(needs=(AES_128_GCM,))),
 }
-_INITIATOR_TOKEN = rows(SECURITY, X509Token=Row(needs=_of_initiator_token, within=_X509_FORMS))
+_INITIATOR_TOKEN = rows(
+    SECURITY,
+    X509Token=Row(needs=_of_initiator_token, within=_X509_FORMS),
+    SamlToken=Row(needs=(SAML_TOKEN, KEY_IN_ASSERTION), within=_SAML_FORMS),
+)
 _RECIPIENT_TOKEN = rows(SECURITY, X509Token=Row(within=_X509_FORMS))  # all forms of references are read
 _SIGNATURES = rows(
     SECURITY,

@@ -28,6 +28,7 @@ from holdfast.wire.policy.assertions import (
     ENDORSEMENT,
     HTTP_BASIC,
     HTTPS,
+    KEY_IN_ASSERTION,
     LISTENER,
     OWN_ENCRYPTION_CERTIFICATE,
     PASSWORD,
@@ -186,7 +187,8 @@ def _signing(
     """Yield the kinds with X509."""
     named = {SEQUENCE_TOKEN: _NAME_TOKEN.format(name="X509")}
     base = essential | common | {SEQUENCE_TOKEN}
-    for suite, token in product(_SUITES, (TOKEN_IN_MESSAGE, TOKEN_NOT_IN_MESSAGE)):
+    held = (KEY_IN_ASSERTION,) if SAML_TOKEN in essential else ()
+    for suite, token in product(_SUITES, (TOKEN_IN_MESSAGE, TOKEN_NOT_IN_MESSAGE, *held)):
         suites = suite_abilities(suite, None)
         settings = named | dict.fromkeys(suites, suites[0].remedy)
         yield Kind("X509", base | {token, *suites}, constructor, essential, settings)

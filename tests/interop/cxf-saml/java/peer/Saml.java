@@ -1,5 +1,7 @@
 package peer;
 
+import java.security.KeyStoreException;
+import java.security.cert.X509Certificate;
 import java.time.Instant;
 import java.util.HashMap;
 import java.util.List;
@@ -18,21 +20,25 @@ import org.apache.wss4j.common.saml.bean.AttributeBean;
 import org.apache.wss4j.common.saml.bean.AttributeStatementBean;
 import org.apache.wss4j.common.saml.bean.AudienceRestrictionBean;
 import org.apache.wss4j.common.saml.bean.ConditionsBean;
+import org.apache.wss4j.common.saml.bean.KeyInfoBean;
 import org.apache.wss4j.common.saml.bean.SubjectBean;
 import org.apache.wss4j.common.saml.bean.Version;
-import org.apache.wss4j.common.saml.builder.SAML1Constants;
-import org.apache.wss4j.common.saml.builder.SAML2Constants;
 import org.apache.wss4j.dom.WSConstants;
 import org.apache.wss4j.dom.handler.WSHandlerConstants;
 import org.w3c.dom.Element;
 
-/** Timestamp and a signed assertion of a bearer in each message: WSS4J's SAMLTokenUnsigned. */
+/** An assertion that its issuer signed in each message: with a Timestamp alone, or where a policy demands it. */
 final class Saml {
     private Saml() {
     }
 
     /** Lets the bus of a client send an assertion of its own, and that of a service demand one. */
     static void use(Bus bus, Arguments arguments, boolean isService) {
+        bus.setProperty(SecurityConstants.AUDIENCE_RESTRICTIONS, arguments.text("audience"));
+        if (!arguments.text("security").equals("saml")) {
+            bus.setProperty(SecurityConstants.SAML_CALLBACK_HANDLER, assertions(arguments));
+            return;
+        }
         Map<String, Object> settings = new HashMap<>();
         // A receiver calls an assertion signed if its issuer signed it, and a sender only if the sender signs it, too.
         settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " "
@@ -40,7 +46,6 @@ final class Saml {
         if (isService) {
             settings.put("keys", Security.keys(arguments));
             settings.put(WSHandlerConstants.SIG_VER_PROP_REF_ID, "keys");
-            bus.setProperty(SecurityConstants.AUDIENCE_RESTRICTIONS, arguments.text("audience"));
             bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
         } else {
             settings.put(WSHandlerConstants.SAML_CALLBACK_REF, assertions(arguments));
@@ -51,7 +56,12 @@ final class Saml {
     private static CallbackHandler assertions(Arguments arguments) {
         return callbacks -> {
             for (Callback callback : callbacks) {
-                ((SAMLCallback) callback).setAssertionElement(signed(arguments));
+                SAMLCallback described = (SAMLCallback) callback;
+                described.setAssertionElement(signed(arguments));
+                // Who vouches for the subject.
+                described.setIssuerCrypto(Security.keys(arguments));
+                described.setIssuerKeyName("own");
+                described.setIssuerKeyPassword("secret");
             }
         };
     }
@@ -68,6 +78,18 @@ final class Saml {
         }
     }
 
+    /** The key of the client itself. */
+    private static KeyInfoBean key(Arguments arguments) {
+        KeyInfoBean key = new KeyInfoBean();
+        try {
+            key.setCertificate((X509Certificate) Security.keys(arguments).getKeyStore().getCertificate("own"));
+        } catch (KeyStoreException error) {
+            throw new IllegalStateException(error);
+        }
+        key.setCertIdentifer(KeyInfoBean.CERT_IDENTIFIER.X509_CERT);
+        return key;
+    }
+
     private static SAMLCallback described(Arguments arguments) {
         SAMLCallback callback = new SAMLCallback();
         boolean isVersion2 = arguments.text("saml").equals("2.0");
@@ -75,7 +97,11 @@ final class Saml {
         callback.setIssuer(arguments.text("issuer"));
         SubjectBean subject = new SubjectBean();
         subject.setSubjectName(arguments.text("user"));
-        subject.setSubjectConfirmationMethod(isVersion2 ? SAML2Constants.CONF_BEARER : SAML1Constants.CONF_BEARER);
+        subject.setSubjectConfirmationMethod(
+            "urn:oasis:names:tc:SAML:" + (isVersion2 ? "2.0" : "1.0") + ":cm:" + arguments.text("method"));
+        if (arguments.text("method").equals("holder-of-key")) {
+            subject.setKeyInfo(key(arguments));
+        }
         callback.setSubject(subject);
         AudienceRestrictionBean audience = new AudienceRestrictionBean();
         audience.setAudienceURIs(List.of(arguments.text("audience")));

@@ -50,6 +50,9 @@ final class Security {
         if (kind.equals("no")) {
             return;
         }
+        if (!arguments.text("saml").equals("no")) {
+            saml(bus, arguments, isService);
+        }
         if (kind.equals("policy")) {
             obey(bus, arguments);
             return;
@@ -59,7 +62,6 @@ final class Security {
             return;
         }
         if (kind.equals("saml")) {
-            saml(bus, arguments, isService);
             return;
         }
         Map<String, Object> settings = Map.of(
@@ -135,10 +137,25 @@ final class Security {
         settings.put(WSHandlerConstants.OPTIONAL_SIGNATURE_PARTS,
             parts(Rm.addressingNamespace(arguments.text("wsa")), ADDRESSING)
                 + parts(Rm.rmNamespace(arguments.text("rm")), RELIABLE));
-        bus.getInInterceptors().add(new WSS4JInInterceptor(settings));
+        Map<String, Object> requests = new HashMap<>(settings);
+        if (!arguments.text("saml").equals("no")) {
+            carry(bus, requests, arguments, isService);
+        }
+        bus.getInInterceptors().add(new WSS4JInInterceptor(isService ? requests : settings));
         bus.getInFaultInterceptors().add(new WSS4JInInterceptor(settings));
-        bus.getOutInterceptors().add(new WSS4JOutInterceptor(settings));
+        bus.getOutInterceptors().add(new WSS4JOutInterceptor(isService ? settings : requests));
         bus.getOutFaultInterceptors().add(new WSS4JOutInterceptor(settings));
+    }
+
+    /** Signs requests with an assertion in them. If it confirms the key, the signature names the key by it. */
+    private static void carry(Bus bus, Map<String, Object> settings, Arguments arguments, boolean isService) {
+        settings.put(WSHandlerConstants.ACTION, WSHandlerConstants.TIMESTAMP + " "
+            + (isService ? WSHandlerConstants.SIGNATURE + " " : "") + WSHandlerConstants.SAML_TOKEN_SIGNED);
+        settings.put(WSHandlerConstants.SAML_CALLBACK_REF, bus.getProperty(SecurityConstants.SAML_CALLBACK_HANDLER));
+        if (arguments.text("method").equals("holder-of-key")) {
+            String parts = (String) settings.get(WSHandlerConstants.SIGNATURE_PARTS);
+            settings.put(WSHandlerConstants.SIGNATURE_PARTS, parts + ";{}{}STRTransform");
+        }
     }
 
     /** Encrypts the content of the Body, before or after it is signed, or the signature, too. */
