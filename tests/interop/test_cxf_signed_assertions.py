@@ -183,7 +183,8 @@ async def test_cxf_sends_signed_assertions_through_a_bad_network(
         theirs |= {"interval": 300 if operation == "notify" else 3000}
         caller = await connected(cxf_with_saml, proxy.url, operation, decoupled=False, **theirs)
         await caller.call_through(proxy)
-        await until(lambda: shop.ends() == ["terminated"], PATIENCE)
+        # This CXF may leave its Sequence open if it sent another message again just before the last one.
+        await until(lambda: len(shop.numbers) >= COUNT, PATIENCE)
         assert proxy.counts.lost > 0
     assert shop.numbers == list(range(1, COUNT + 1))
 

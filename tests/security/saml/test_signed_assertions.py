@@ -483,9 +483,25 @@ def _of_other_form(security: etree._Element) -> None:
     method.set("Algorithm", "http://www.w3.org/TR/2001/REC-xml-c14n-20010315")
 
 
+def _of_other_element(security: etree._Element) -> None:
+    by_reference(security)
+    named = security.find(f"{_W}SecurityTokenReference")
+    assert named is not None
+    named.tag = f"{_W}UsernameToken"
+
+
 @pytest.mark.parametrize(
     "change",
-    [_of_token, _of_body, _twofold, _of_other_name, _of_other_type, _without_parameters, _of_other_form],
+    [
+        _of_other_element,
+        _of_token,
+        _of_body,
+        _twofold,
+        _of_other_name,
+        _of_other_type,
+        _without_parameters,
+        _of_other_form,
+    ],
 )
 def test_a_reference_that_names_something_else_is_refused(
     tmp_path: Path, change: Change, caplog: pytest.LogCaptureFixture
