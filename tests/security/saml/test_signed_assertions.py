@@ -487,7 +487,7 @@ def _of_other_element(security: etree._Element) -> None:
     by_reference(security)
     named = security.find(f"{_W}SecurityTokenReference")
     assert named is not None
-    named.tag = f"{_W}UsernameToken"
+    named.tag = f"{_W}AnotherToken"
 
 
 @pytest.mark.parametrize(
