@@ -273,12 +273,12 @@ class ProcessingError(ProcessorError):
     """The message cannot be processed in its present form: a part of it is missing or wrong.
 
     The endpoint rejects an incoming message with a SOAP fault. An outgoing message stays in the store and stops its
-    Sequence, with this error as the reason, until the operator decides.
+    Sequence, with this error as the reason, until the operator decides. A reply leaves as a fault instead.
 
     Args:
         message: The fault's reason.
         sender: Whether the sender is at fault. True: the fault code is Sender (SOAP 1.1: Client), and the same message
-            would fail again. False: it is Receiver (SOAP 1.1: Server), and a source retries the message.
+            would fail again. False: it is Receiver (SOAP 1.1: Server), and a source retries the message; a reply waits.
         detail: XML bytes for the fault's Detail, b"" for none.
         code: A code of its own for the fault, ``"{namespace}local"``: the faultcode in SOAP 1.1, the Subcode in
             SOAP 1.2. "" for none.

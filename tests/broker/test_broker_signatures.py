@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ class Shop(secured_broker.Shop):
     def __init__(self, directory: Path, trusted: Issued = BROKER, encrypt: Encryption | None = None) -> None:
         witness = Witness()
         self.data = witness.data
-        checks = X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate, encrypt=encrypt)
-        super().__init__(witness, checks)
+        super().__init__(witness, self.checks(directory, trusted, encrypt))
+
+    @staticmethod
+    def checks(directory: Path, trusted: Issued = BROKER, encrypt: Encryption | None = None) -> X509:
+        return X509(*SHOP.files(directory), trusted=trusted.files(directory).certificate, encrypt=encrypt)
 
 
 def signature(table: str, own: Files, trusted: Path, more: str = "") -> str:
@@ -221,3 +225,67 @@ async def test_a_leg_has_its_own_certificates_for_encryption(start: Start, tmp_p
     file.write_text(BASE + tables)
     with pytest.raises(holdfast.ConfigurationError, match="has no key"):
         read_config(file)
+
+
+# --- attachments ------------------------------------------------------------------------------------------------------
+
+DATA = bytes(range(256)) * 40
+PHOTO = holdfast.Attachment(DATA, "image/png", "photo@test")
+CLAIM = '<claim><x:Include xmlns:x="http://www.w3.org/2004/08/xop/include" href="cid:photo@test"/></claim>'
+INLINE = b64encode(DATA).decode()
+
+
+class Claims(secured_broker.Shop):
+    """A service that returns an attachment, which its reply names unless the request says otherwise."""
+
+    def _echo(self, message: holdfast.Message) -> Any:
+        self.got.append(message)
+        body = "<unnamed/>" if message.body.tag == "ask" else CLAIM
+        return holdfast.WithAttachments(body, [PHOTO])
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["signed", "plain"])
+@pytest.mark.parametrize("before", [True, False], ids=["signed", "plain"])
+async def test_attachments_pass_through_a_broker_that_signs_a_leg(
+    start: Start, run_service: Any, tmp_path: Path, before: bool, behind: bool
+) -> None:
+    """They are in the body from the first leg on that signs, and on every other leg in MTOM."""
+    claims = Claims(*([Shop.checks(tmp_path)] if behind else []))
+    service = await run_service(claims.app)
+    to = forwarder(tmp_path, service.url) if behind else f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\n'
+    broker = await start(BASE + (listener(tmp_path) if before else "") + to)
+    async with source(broker.service.url, ALICE if before else None, tmp_path) as alice:
+        sent = await alice.send(CLAIM, action="urn:note", attachments=[PHOTO])
+        await sent.acknowledged(240)
+        reply = await alice.request(CLAIM, action=ECHO, attachments=[PHOTO], timeout=240)
+    await until(lambda: len(claims.got) == 2)
+    for message in (*claims.got, reply):
+        assert [one.read() for one in message.attachments] == ([] if before or behind else [DATA])
+        assert message.body.text == (INLINE if before or behind else None)
+
+
+async def test_a_part_that_no_element_names_is_a_dead_letter_before_a_leg_that_signs(
+    start: Start, run_service: Any, tmp_path: Path
+) -> None:
+    claims = Claims(Shop.checks(tmp_path))
+    service = await run_service(claims.app)
+    broker = await start(BASE + forwarder(tmp_path, service.url))
+    async with source(broker.service.url, None, tmp_path) as alice:
+        with pytest.raises(holdfast.PeerFault, match="no xop:Include element names"):
+            await alice.request("<claim/>", action=ECHO, attachments=[PHOTO], timeout=240)
+        assert (await alice.request("<claim/>", action=ECHO, timeout=240)).body.text == INLINE
+    assert broker.destination.incidents["dead_letter.added"] == 1
+
+
+async def test_a_reply_with_a_part_that_no_element_names_is_a_fault_on_a_leg_that_signs(
+    start: Start, run_service: Any, tmp_path: Path
+) -> None:
+    claims = Claims()
+    service = await run_service(claims.app)
+    broker = await start(BASE + listener(tmp_path) + f'[forwarders.shop]\nqueue = "orders"\nto = "{service.url}"\n')
+    async with source(broker.service.url, ALICE, tmp_path) as alice:
+        for _ in range(2):
+            with pytest.raises(holdfast.PeerFault, match=r"reply cannot be sent: .* no xop:Include element names"):
+                await alice.request("<ask/>", action=ECHO, timeout=240)
+            assert (await alice.request("<claim/>", action=ECHO, timeout=240)).body.text == INLINE
+    assert len(claims.got) == 4

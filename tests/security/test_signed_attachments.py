@@ -1,6 +1,7 @@
 """Signed and encrypted messages in MTOM: the signature is over the base64, as if the message had no attachments.
 
-A proxy moves base64 of messages and answers into attachments. ``tests/interop/test_cxf_attachments.py`` has CXF.
+A proxy moves base64 of messages and answers into attachments. What leaves has it in the body.
+``tests/interop/test_cxf_attachments.py`` has CXF.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from file_service import LARGE, SMALL, Files
 from oasis_wire import content_of
 from signers import issue
 
 import holdfast
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
-from holdfast.testing.proxy import LossyProxy, Relayed, _Plan
+from holdfast.exceptions import LimitExceeded
+from holdfast.testing import pair
+from holdfast.testing.proxy import Faults, LossyProxy, Relayed, _Plan
 from holdfast.wire.attachments.references import XOP_NS
+from holdfast.wire.limits import DEFAULT
 
 OURS, SHOP = issue("CN=holdfast,O=Example"), issue("CN=shop,O=Example")
 DATA = bytes(7 * index % 256 for index in range(300))
 BODY = rb"<(?:\w+:)?data(?: [^>]*)?>([^<]{100,})<"
 VALUE = rb"SignatureValue>([^<]+)<"
+QUICK = holdfast.SourcePolicy(retransmission=holdfast.RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.4))
 CIPHER = rb"CipherValue>([^<]{450,})<"
 
 
@@ -159,3 +165,96 @@ async def test_the_values_of_a_large_message_are_in_its_body(tmp_path: Path) -> 
 async def test_a_changed_attachment_reaches_no_handler(tmp_path: Path, kind: str) -> None:
     with pytest.raises(holdfast.PeerFault, match=r"InvalidSecurity|FailedAuthentication"):
         await call(tmp_path, kind, (BODY,), change=lambda data: data[:-1] + b"!")
+
+
+# --- out --------------------------------------------------------------------------------------------------------------
+
+INCLUDE = f"<x:Include xmlns:x='{XOP_NS}' href='cid:data@holdfast'/>"
+PART = re.compile(rb"\r\nContent-ID: ", re.IGNORECASE)
+
+
+def attached(data: bytes = DATA) -> dict[str, Any]:
+    given = holdfast.Attachment(data, "image/png", "data@holdfast")
+    return {"body": f"<order xmlns='urn:shop'><data>{INCLUDE}</data></order>", "attachments": [given]}
+
+
+def multiparts(messages: list[bytes | None]) -> list[bytes]:
+    return [one for one in messages if one is not None and b"multipart/related" in one.partition(b"\r\n\r\n")[0]]
+
+
+async def exchanged(directory: Path, kind: str, data: bytes, store: Any = ":memory:", **faults: float) -> list[Relayed]:
+    """Send a message in MTOM whose reply is in MTOM, and one of another kind; return what was on the wire."""
+    got: list[holdfast.Message] = []
+    service = holdfast.Destination(store, processors=[processor(directory, kind, ours=False)])
+
+    async def handle(message: holdfast.Message) -> Any:
+        got.append(message)
+        return holdfast.WithAttachments(**attached(data))
+
+    service.on("urn:shop/order")(handle)
+    seen: list[Relayed] = []
+    async with (
+        running_destination(service) as url,
+        LossyProxy(url, Faults(**faults), seed=4, on_relayed=seen.append) as proxy,
+        holdfast.Source(
+            proxy.url, ":memory:", processors=[processor(directory, kind, ours=True)], policy=QUICK
+        ) as source,
+    ):
+        reply = await source.request(**attached(data), action="urn:shop/order", timeout=240)
+        await source.request("<order/>", action="urn:shop/order", timeout=240)
+    assert [one.attachments for one in got] == [(), ()]
+    for one in (got[0], reply):
+        assert base64.b64decode(one.body[0].text) == data
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["signed", "encrypted", "symmetric", "conversation"])
+async def test_a_message_in_mtom_leaves_as_a_package_of_its_signed_envelope(tmp_path: Path, kind: str) -> None:
+    seen = await exchanged(tmp_path, kind, DATA)
+    requests, replies = multiparts([one.request for one in seen]), multiparts([one.response for one in seen])
+    assert (len(requests), len(replies)) == (1, 2), "nothing else is a package"
+    for one in requests + replies:
+        assert b'type="application/xop+xml"' in one
+        assert len(PART.findall(one)) == 1, "the root"
+        assert (b"SignatureValue" in one) or kind != "signed"
+        assert base64.b64encode(DATA)[:99] in one or kind != "signed"
+
+
+async def test_signed_attachments_are_retransmitted(tmp_path: Path) -> None:
+    await exchanged(tmp_path, "signed", DATA, lose_request=0.4, lose_response=0.3)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["signed", "symmetric"])
+async def test_a_large_attachment_leaves_the_store_for_the_body(tmp_path: Path, kind: str) -> None:
+    await exchanged(tmp_path, kind, DATA * 4000, str(tmp_path / "inbox"))
+
+
+@pytest.mark.parametrize("kind", ["signed", "symmetric"])
+async def test_attachments_that_exceed_the_limit_of_a_body_are_refused_and_become_a_fault(
+    tmp_path: Path, kind: str
+) -> None:
+    data = bytes(DEFAULT.max_bytes * 3 // 4)
+    service = holdfast.Destination(processors=[processor(tmp_path, kind, ours=False)])
+    service.on("urn:shop/order")(lambda _: holdfast.WithAttachments(**attached(data)))
+    async with pair(service, processors=[processor(tmp_path, kind, ours=True)]) as source:
+        for ask in (source.send, source.request):
+            with pytest.raises(LimitExceeded, match=r"attachments in base64 has .* bytes"):
+                await ask(**attached(data), action="urn:shop/order")
+        assert source.next_offset() == 0
+        with pytest.raises(holdfast.PeerFault, match="set aside"):
+            await source.request("<order/>", action="urn:shop/order")
+    assert service.incidents["dead_letter.added"] == 1
+
+
+@pytest.mark.parametrize("kind", ["signed", "encrypted"])
+async def test_a_service_whose_wsdl_demands_mtom_is_called_with_signed_messages(tmp_path: Path, kind: str) -> None:
+    files = Files(processors=[processor(tmp_path, kind, ours=False)])
+    given = [{"name": "a", "content": LARGE}, {"name": "b", "content": SMALL}, {"name": "c", "content": LARGE}]
+    async with running_destination(files.app) as url:
+        processors = [processor(tmp_path, kind, ours=True)]
+        async with await holdfast.Source.from_wsdl(f"{url}?wsdl", ":memory:", processors=processors) as source:
+            assert await source.call("Store", file=given) == given[2]
+            await (await source.call("Log", content=LARGE)).acknowledged(240)
+            await files.app.handled()
+    assert (files.stored, files.logged, files.attached) == ([given], [LARGE], [[], []])

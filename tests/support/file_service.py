@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import Attachment, Destination, DestinationHTTP, Message, WithAttachments
+from holdfast import Attachment, Destination, DestinationHTTP, Message, Processor, WithAttachments
 
 WSDL = Path(__file__).resolve().parent.parent / "data" / "wsdl" / "files.wsdl"
 LARGE = bytes(range(256)) * 20
@@ -28,17 +29,24 @@ class Files:
         mtom: Its own setting.
         store: Its store.
         extra: Whether it returns an attachment besides the values.
+        processors: Its processors.
     """
 
     def __init__(
-        self, *, demands_mtom: bool = True, mtom: bool | None = None, store: Any = ":memory:", extra: bool = False
+        self,
+        *,
+        demands_mtom: bool = True,
+        mtom: bool | None = None,
+        store: Any = ":memory:",
+        extra: bool = False,
+        processors: Sequence[Processor] = (),
     ) -> None:
         self.stored: list[list[dict[str, Any]]] = []
         self.logged: list[bytes] = []
         self.attached: list[list[tuple[str, bytes]]] = []
         """Content-ID and content of the attachments of each message, however they are named in it."""
         http = DestinationHTTP(mtom=mtom)
-        app = self.app = Destination(store, wsdl=wsdl(demands_mtom=demands_mtom), http=http)
+        app = self.app = Destination(store, wsdl=wsdl(demands_mtom=demands_mtom), http=http, processors=processors)
 
         @app.operation("Store")
         def keep(file: list[dict[str, Any]], message: Message) -> Any:

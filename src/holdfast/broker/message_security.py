@@ -218,8 +218,15 @@ class HopProtection(Processor):
         listener = hops.get(_LISTENER)
         self.binds_sequences = listener is not None and listener.binds_sequences
 
+    def _at(self, to: str) -> Processor | None:
+        return self._hops.get(to if to in self._forwarded else _LISTENER)
+
     def _hop(self, context: MessageContext) -> Processor | None:
-        return self._hops.get(context.to if context.to in self._forwarded else _LISTENER)
+        return self._at(context.to)
+
+    def _inlines(self, to: str) -> bool:
+        hop = self._at(to)
+        return hop is not None and hop._inlines(to)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of the listener."""

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from holdfast.endpoint.descriptors import SPARE_FILES, divide
-from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
+from holdfast.endpoint.envelopes.envelopes import refuse_as_soap
+from holdfast.endpoint.envelopes.http_media import tell_of_handshake
 from holdfast.endpoint.listener_settings import ONLY_A_HOST, is_bare_host
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.exchange import Handler, HTTPLimits, Spooling

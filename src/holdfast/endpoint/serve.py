@@ -18,7 +18,8 @@ from holdfast.endpoint.admin.starting import StartingAdmin
 from holdfast.endpoint.arguments import check_class
 from holdfast.endpoint.descriptors import Shares, divide
 from holdfast.endpoint.destination.destination import Destination
-from holdfast.endpoint.envelopes.envelopes import refuse_as_soap, tell_of_handshake
+from holdfast.endpoint.envelopes.envelopes import refuse_as_soap
+from holdfast.endpoint.envelopes.http_media import tell_of_handshake
 from holdfast.endpoint.listener_settings import AdminListener, Listeners, public_host
 from holdfast.endpoint.listeners import listening_at
 from holdfast.endpoint.logs import log

@@ -42,13 +42,12 @@ from holdfast.security.names import (
     XENC11,
     Kind,
 )
-from holdfast.security.signature import ID, IDS, decoded, encoded, only
+from holdfast.security.signature import ID, IDS, decoded, encoded, only, parsed_to_sign
 from holdfast.security.signed_message import (
     SecuredMessage,
     Signing,
     elements_of,
     header_of,
-    parsed_to_sign,
     sign_envelope,
 )
 from holdfast.security.token_references import read_key_reference, write_key_reference

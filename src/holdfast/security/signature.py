@@ -20,11 +20,14 @@ from lxml import etree
 
 from holdfast.core.messages import Envelope
 from holdfast.core.versions import RM
+from holdfast.exceptions import EnvelopeError, ProcessingError, clause
 from holdfast.security.header import Invalid, read_base64
 from holdfast.security.names import DS, EXCLUSIVE_C14N, SHA1, SHA256, USES_SEQUENCE_STR, WSSE, WSU
 from holdfast.security.times import write_time
+from holdfast.wire import parse_element
 from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import SOAP_NS
+from holdfast.wire.text import escape
 
 _T = TypeVar("_T")
 
@@ -61,6 +64,12 @@ _LONG_TAG: Final = re.compile(rb"<[^<]{%d}" % DEFAULT.max_namespace)
 _COMPARED: Final = 64
 """Characters of two namespaces' names that are compared in the time of a step."""
 _INCLUSIVE: Final = f"{{{EXCLUSIVE_C14N}}}InclusiveNamespaces"
+_MOST_ADDED: Final = 1_000
+"""Elements and attributes that an envelope and its Security header add to a message."""
+_MAKE_SIGNABLE: Final = (
+    "Use namespaces that are absolute URIs of ASCII characters without spaces, such as urn:orders, and declare fewer "
+    "of them and of attributes if they are many."
+)
 MAX_PREFIXES: Final = 64
 """Maximum number of prefixes for a canonical form."""
 _BOUND_TO: Final = f"{{*}}Body/{{*}}CreateSequence/{{{WSSE}}}SecurityTokenReference"
@@ -184,11 +193,32 @@ def canonical(element: etree._Element, prefixes: Sequence[str] = ()) -> bytes:
     Args:
         element: The element.
         prefixes: Prefixes whose namespaces it has even where it does not use them.
+
+    Raises:
+        Invalid: It has none, because a namespace is not an absolute URI (Canonical XML 1.0, section 1.3).
     """
+    try:
+        return _canonical(element, prefixes)
+    except (ValueError, etree.LxmlError):
+        raise Invalid(f"the message has no canonical form{_unfit_namespace(element)}") from None
+
+
+def _canonical(element: etree._Element, prefixes: Sequence[str]) -> bytes:
     return etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes)
 
 
-def check_cost(data: bytes, root: etree._Element) -> None:
+def _unfit_namespace(element: etree._Element) -> str:
+    """Return which namespace keeps an element from having a canonical form, for an error; "" if none does."""
+    for _, declared in etree.iterwalk(element, events=("start-ns",)):
+        name = declared[1] if declared is not None else ""
+        try:
+            _canonical(parse_element(f'<e xmlns="{escape(name)}"/>'.encode()), ())
+        except (ValueError, etree.LxmlError, EnvelopeError):
+            return f": the namespace {name[:200]!r} is not an absolute URI"
+    return ""
+
+
+def check_cost(data: bytes, root: etree._Element, *, more: int = 0) -> None:
     """Check that the canonical form of a message, or of its parts, takes few steps, before any is computed.
 
     libxml2 compares each element and each attribute with the namespaces in scope, for each prefix that is listed, and
@@ -198,13 +228,17 @@ def check_cost(data: bytes, root: etree._Element) -> None:
     Args:
         data: The message in UTF-8.
         root: The same, parsed.
+        more: Number of elements and attributes that will be added, in up to eight namespaces of up to 128 characters.
 
     Raises:
         Invalid: It takes too many steps.
     """
 
+    spaces, least = (8, 2 * _COMPARED) if more else (0, 0)
+
     def steps() -> int:
-        return nodes * in_scope * (1 + prefixes) + squares * (1 + longest // _COMPARED)
+        squared = squares * (1 + max(longest, least) // _COMPARED)
+        return (nodes + more) * (in_scope + spaces) * (1 + prefixes) + squared
 
     # Bounds first, which cost little: they count end tags and characters of the text, too.
     nodes, squares = data.count(b"<") + data.count(b"="), data.count(b"=") ** 2
@@ -223,6 +257,43 @@ def check_cost(data: bytes, root: etree._Element) -> None:
             f"its canonical form takes some {steps():,} steps: {nodes:,} elements and attributes, up to "
             f"{in_scope:,} namespaces in scope, {prefixes} listed prefixes"
         )
+
+
+def parsed_to_sign(data: bytes) -> etree._Element:
+    """Return an envelope that will be signed. A broker signs what others wrote.
+
+    Raises:
+        ProcessingError: Its canonical form takes too many steps.
+    """
+    envelope = parse_element(data)
+    try:
+        check_cost(data, envelope)
+    except Invalid as error:
+        raise unsignable(error) from None
+    return envelope
+
+
+def unsignable(error: Invalid) -> ProcessingError:
+    """Return the error for a message that has no canonical form, or one that takes too many steps."""
+    return ProcessingError(f"The message cannot be signed: {clause(str(error))}.", remedy=_MAKE_SIGNABLE)
+
+
+def check_signable(content: bytes) -> None:
+    """Check that a message can be signed, whatever envelope it gets.
+
+    Args:
+        content: The header blocks and the body, one after the other.
+
+    Raises:
+        EnvelopeError: It has no canonical form, or one that takes too many steps.
+    """
+    data = b"<e>%b</e>" % content
+    root = parse_element(data)
+    try:
+        check_cost(data, root, more=_MOST_ADDED)
+        canonical(root)
+    except Invalid as error:
+        raise EnvelopeError(f"the message cannot be signed: {clause(str(error))}", remedy=_MAKE_SIGNABLE) from None
 
 
 def _namespaces(root: etree._Element) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from lxml import etree
 
 from holdfast.core.messages import MC_NS
 from holdfast.core.versions import SOAP
-from holdfast.exceptions import EnvelopeError, ProcessingError, clause
+from holdfast.exceptions import EnvelopeError
 from holdfast.security.certificates import Certificate, Credential, KeyReference
 from holdfast.security.header import Invalid, Security, Unproven, read_security_of, write_timestamp
 from holdfast.security.names import (
@@ -50,6 +50,8 @@ from holdfast.security.signature import (
     decoded,
     encoded,
     only,
+    parsed_to_sign,
+    unsignable,
 )
 from holdfast.security.token_references import CarriedAssertion, name_of, read_key_reference, write_key_reference
 from holdfast.wire import as_utf8, parse_element
@@ -386,10 +388,7 @@ def canonical_as(element: etree._Element, form: etree._Element, *, may_have_comm
             raise Invalid("the InclusiveNamespaces are malformed, or very many")
     if not may_have_comments and next(element.iter(etree.Comment), None) is not None:
         raise Invalid(f"{etree.QName(element).localname} has a comment, which is not signed")
-    try:
-        return canonical(element, prefixes)
-    except (ValueError, etree.LxmlError):
-        raise Invalid("the message has no canonical form") from None
+    return canonical(element, prefixes)
 
 
 def _canonical_token(element: etree._Element, form: etree._Element) -> bytes:
@@ -440,23 +439,6 @@ def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understa
     envelope = parsed_to_sign(data)
     sign_envelope(envelope, header_of(envelope, soap), soap, signing, now, must_understand=must_understand)
     return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)
-
-
-def parsed_to_sign(data: bytes) -> etree._Element:
-    """Return an envelope that will be signed. A broker signs what others wrote.
-
-    Raises:
-        ProcessingError: Its canonical form takes too many steps.
-    """
-    envelope = parse_element(data)
-    try:
-        check_cost(data, envelope)
-    except Invalid as error:
-        raise ProcessingError(
-            f"The message cannot be signed: {clause(str(error))}.",
-            remedy="Declare fewer namespaces and attributes in its body.",
-        ) from None
-    return envelope
 
 
 def header_of(envelope: etree._Element, soap: SOAP) -> etree._Element:
@@ -544,8 +526,14 @@ def add_signature(
         suite: Algorithms.
         named: The SecurityTokenReference to the key.
         sign: Returns the signature of some bytes.
+
+    Raises:
+        ProcessingError: A part has no canonical form.
     """
-    references = "".join(_write_reference(part, suite) for part in parts)
+    try:
+        references = "".join(_write_reference(part, suite) for part in parts)
+    except Invalid as error:
+        raise unsignable(error) from None
     form = f'<ds:CanonicalizationMethod Algorithm="{EXCLUSIVE_C14N}"/>'
     security.extend(
         elements_of(

@@ -53,6 +53,7 @@ from holdfast.security.protection.written_policy import abilities_of, written_bi
 from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator, carried_assertion
 from holdfast.security.signature import (
     check_named_token,
+    check_signable,
     demand_named_token,
     name_in_creation,
     token_reference,
@@ -150,8 +151,9 @@ class X509(Processor):
     nothing is acknowledged.
 
     ``message.user`` is the distinguished name of the signer. A Sequence belongs to the signer that created it, also
-    after the same issuer has renewed its certificate. Attachments are not sent. Those of a received message in MTOM are
-    in the body in base64, because the signature is over that; SOAP with Attachments is refused.
+    after the same issuer has renewed its certificate. Attachments in MTOM are in the body in base64, in both
+    directions, because the signature is over that: such a message has 16 MiB at most, and leaves as an MTOM package of
+    the envelope alone. SOAP with Attachments is refused, as is a message with a namespace that is not an absolute URI.
 
     Messages are encrypted with ``encrypt=Encryption()``. Without it, use https.
 
@@ -182,7 +184,6 @@ class X509(Processor):
     """
 
     understands: tuple[str, ...] = (SECURITY, USES_SEQUENCE_STR)
-    _inlines = True
     _assertion: SamlToken | None = None
     _assertions: SamlTokenValidator | None = None
     owns = (SECURITY,)
@@ -293,6 +294,12 @@ class X509(Processor):
         if not self.has_receiver and to and self._peers.at(to) is None:
             raise ConfigurationError(_NO_RECEIVER, remedy=_NAME_RECEIVER)
 
+    def _inlines(self, to: str) -> bool:
+        return True
+
+    def _check_content(self, content: bytes) -> None:
+        check_signable(content)
+
     def remember_with(self, other: X509) -> None:
         """Remember signatures, and assertions, together with another, which it replaces."""
         self._nonces = other._nonces
@@ -347,10 +354,7 @@ class X509(Processor):
         return self._encrypting if receiver is None else self._encrypting_for(receiver, CIPHERS[encrypt.cipher])
 
     def outbound(self, context: MessageContext) -> None:
-        """Refuse what cannot be signed, and remove the Security header of another hop. Prepare a CreateSequence that
-        names the certificate."""
-        if context.envelope.attachments:
-            raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
+        """Remove the Security header of another hop. Prepare a CreateSequence that names the certificate."""
         context.remove_header(SECURITY)
         if self._assertion is not None and not context.is_answer:
             add_security(context, self._assertion._to_send(context))

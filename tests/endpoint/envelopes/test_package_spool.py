@@ -1,6 +1,6 @@
 """Large attachments between a source and a destination: on the disk at both ends, refused with a reason.
 
-Covers endpoint/envelopes/package_spool.py.
+Covers endpoint/envelopes/package_spool.py and endpoint/envelopes/spools.py.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from holdfast import (
     Message,
     MessageContext,
     MessageFlowError,
+    PeerFault,
     ProcessingError,
     Processor,
     Source,
@@ -410,6 +411,64 @@ async def test_what_a_processor_does_not_let_leave_stops_its_sequence_with_a_sen
         source.resume()
         await bad.acknowledged()
     assert sorted(got) == ["bad", "good"]
+
+
+@pytest.mark.parametrize("posts", [False, True], ids=["in the response", "to an address"])
+async def test_a_reply_that_a_processor_never_lets_leave_is_a_fault_and_blocks_nothing(
+    tmp_path: Path, posts: bool
+) -> None:
+    """It stays in its place of the Sequence, so its requester acknowledges it, and later requests are handled."""
+
+    def refuse(context: MessageContext) -> None:
+        if b"bad" in context.envelope.body:
+            context.add_header("<t:h xmlns:t='urn:t'>of the reply that is refused</t:h>")
+            raise ProcessingError("Bad replies do not leave.")
+
+    app, (port,) = app_of(When("outbound", refuse)), free_ports(1)
+    address = f"http://127.0.0.1:{port}/"
+    app.settings.location, app.settings.http = tmp_path / "inbox", DestinationHTTP(allow_addresses=[address])
+    service = Service(app, Listeners(port=0))
+    await service.start()
+    http = SourceHTTP(listen=("127.0.0.1", port), address=address) if posts else None
+    try:
+        async with Source(service.url, tmp_path / "outbox", http=http, policy=HASTY) as source:
+            for text in ("a", "bad", "c", "bad", "d"):
+                asked = source.request(f"<n>{text}</n>", action="urn:ask", timeout=240)
+                if text != "bad":
+                    assert (await asked).body.text == text
+                    continue
+                with pytest.raises(PeerFault, match="The reply cannot be sent: Bad replies do not leave"):
+                    await asked
+            await source.end(timeout=240)
+    finally:
+        await service.close(0.0)
+    assert app.incidents["reply.replaced_by_fault"] >= 2
+
+
+@pytest.mark.parametrize(
+    "error", [ProcessingError("The keys are not here yet.", sender=False), ZeroDivisionError()], ids=["later", "bug"]
+)
+async def test_a_reply_that_may_leave_later_is_asked_for_again(error: Exception) -> None:
+    def refuse(context: MessageContext) -> None:
+        if refusing.times < 6 and context.is_application:
+            raise error
+
+    refusing = When("outbound", refuse)
+    async with pair(app_of(refusing)) as source:
+        assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
+    assert refusing.times >= 6
+
+
+async def test_a_fault_that_is_refused_as_well_does_not_end_in_a_loop() -> None:
+    def refuse(context: MessageContext) -> None:
+        if context.is_application and refusing.times < 10:
+            raise ProcessingError("No reply leaves.")
+
+    refusing = When("outbound", refuse)
+    app = app_of(refusing)
+    async with pair(app) as source:
+        assert (await source.request("<n>a</n>", action="urn:ask")).body.text == "a"
+    assert app.incidents[REFUSED] >= 8
 
 
 # --- over HTTP -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.destination.unanswered_exchanges import Unanswered
 from holdfast.endpoint.destination.wsdl import ServiceDescription
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes, pass_on
+from holdfast.endpoint.envelopes.chain import pass_on
+from holdfast.endpoint.envelopes.envelopes import Elsewhere, Envelopes
 from holdfast.endpoint.envelopes.http_media import refuse_unless_soap
 from holdfast.endpoint.envelopes.transport_facts import Keeper
 from holdfast.endpoint.sending.parties import origin_of

@@ -237,14 +237,13 @@ class RunningDestination:
         handling, table = self.engine.protocol.handling, settings.table
         if handling is not None:
             self.check_transactions(table.handlers)
-            envelopes = self._envelopes
             self.dispatcher = Dispatcher(
                 self.engine,
                 handling,
                 table.handlers,
                 table.reply_actions,
-                envelopes.tracing,
-                lambda: envelopes.limits,
+                self._envelopes,
+                self._envelopes.tracing,
                 self.worker.is_trusted if self.worker is not None else None,
             )
             handling.start(self.engine.clock())

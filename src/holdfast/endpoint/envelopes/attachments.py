@@ -16,12 +16,13 @@ from typing import Any, BinaryIO, Final
 
 from lxml import etree
 
+from holdfast.core.messages import Envelope
 from holdfast.core.records import ContentWriter, Hold, content_name, hold_of
 from holdfast.endpoint.arguments import check_class
 from holdfast.exceptions import ConfigurationError, EnvelopeError, LimitExceeded
 from holdfast.settings import brief_value
 from holdfast.wire import as_utf8
-from holdfast.wire.attachments.package import Part, content_id, decode_package, encode_package, new_package
+from holdfast.wire.attachments.package import Package, Part, content_id, decode_package, encode_package, new_package
 from holdfast.wire.attachments.references import (
     check_references,
     extracted,
@@ -434,10 +435,61 @@ def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | N
     """
     found = decode_attachments(attachments)
     data = as_utf8(root)
-    if len(set(includes_in(data))) != len(found):
+    if not _names_each(data, found):
         return None
-    size = len(data) + sum(4 * (one.size // 3 + 1) for one in found)
-    if size > limits.max_bytes:
-        told = f"the message with its attachments in base64 has {size} bytes, but the limit is {limits.max_bytes}"
-        raise LimitExceeded(told)
+    _check_inlined_size(data, found, limits.max_bytes)
     return etree.tostring(inline_attachments(parse_element(data), found), encoding="utf-8", xml_declaration=False)
+
+
+def _names_each(content: bytes, attachments: Sequence[Attachment]) -> bool:
+    return len(set(includes_in(content))) == len(attachments)
+
+
+def _check_inlined_size(content: bytes, attachments: Sequence[Attachment], most: int) -> None:
+    size = len(content) + sum(4 * (one.size // 3 + 1) for one in attachments)
+    if size > most:
+        raise LimitExceeded(
+            f"the message with its attachments in base64 has {size:,} bytes, but the limit is {most:,}",
+            remedy="Send several messages, or protect it by https and a user name instead of a signature.",
+        )
+
+
+def has_parts(attachments: bytes) -> bool:
+    """Whether a message has attachments, and is not a package of its envelope alone."""
+    return bool(decode_package(attachments).parts)
+
+
+def check_inlined(content: bytes, attachments: bytes, most: int) -> list[Attachment]:
+    """Check that a message can be signed, which puts its attachments into the body, and return them.
+
+    Args:
+        content: The header blocks and the body.
+        attachments: Its attachments, as a record stores them.
+        most: Maximum number of bytes of the result.
+
+    Raises:
+        EnvelopeError: An attachment has no ``xop:Include`` (SOAP with Attachments), or the result is too large.
+    """
+    found = decode_attachments(attachments)
+    if not _names_each(content, found):
+        raise EnvelopeError(
+            "a signed message cannot have attachments that no xop:Include element names",
+            remedy="Name each attachment by an xop:Include element in the body, or put its content there in base64.",
+        )
+    _check_inlined_size(content, found, most)
+    return found
+
+
+def inline_envelope(envelope: Envelope, most: int) -> None:
+    """Put the attachments of a message into it in base64, before it is signed (XOP 1.0 section 3.2).
+
+    A message in MTOM stays a package, whose only part is the envelope: its receiver may demand that media type.
+    Arguments and errors as for :func:`check_inlined`.
+    """
+    headers = b"".join(envelope.headers)
+    found = check_inlined(headers + envelope.body, envelope.attachments, most)
+    if has_includes(headers):
+        envelope.headers = (inlined_headers(headers, found),)
+    envelope.body = inlined_body(envelope.body, found)
+    package = decode_package(envelope.attachments)
+    envelope.attachments = encode_package(Package(True, package.boundary, [])) if package.is_mtom else b""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.core.messages import Envelope
+from holdfast.endpoint.envelopes.attachments import check_inlined
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor, Role
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
@@ -80,8 +81,8 @@ class Chain:
         """Whether a processor sees messages before they are read."""
         self.opening_waits = any(one.waits for one in self._receiving)
         """Whether :meth:`received` may wait."""
-        self.inlines = any(one._inlines for one in self._receiving)
-        """Whether attachments are put into the envelopes that :meth:`received` gets."""
+        self._inlining = [one for one in self.processors if _has(one, "_inlines")]
+        self._checking = [one for one in self.processors if _has(one, "_check_content")]
         self.waits = any(one.waits for one in self._inbound)
         """Whether :meth:`inbound` may wait."""
         self.writing_waits = any(one.waits for one in self._outbound)
@@ -99,6 +100,25 @@ class Chain:
             for name in envelope.not_understood
             if name not in declared or name in self._understood or name.endswith("}Security")  # of any WS-Security
         )
+
+    def inlines(self, to: str) -> bool:
+        """Return whether messages have their attachments in the body; see :meth:`Processor._inlines`."""
+        return any(one._inlines(to) for one in self._inlining)
+
+    def check_content(self, body: bytes, headers: bytes, attachments: bytes, most: int) -> None:
+        """Check that each processor can write a message with this content.
+
+        Args:
+            attachments: As a record stores them.
+            most: Maximum number of bytes of the message, with its attachments in base64.
+
+        Raises:
+            EnvelopeError: One never can.
+        """
+        if attachments and self.inlines(""):
+            check_inlined(headers + body, attachments, most)
+        for processor in self._checking:
+            processor._check_content(headers + body)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
@@ -249,7 +269,17 @@ def _about(processor: Processor, context: MessageContext) -> dict[str, Any]:
         fields["peer"] = context.peer
     if context.sequence:
         fields |= {"sequence": context.sequence, "message_number": context.message_number}
+    if context.direction == "outbound" and context.envelope.relates_to:
+        fields |= {"action": context.envelope.action, "relates_to": context.envelope.relates_to}
     return fields
+
+
+def pass_on(envelope: Envelope) -> None:
+    """Leave the headers for the ultimate receiver to it: we are an intermediary for this message (SOAP 1.2 part 1, 2.7;
+    SOAP 1.1, 4.2.2)."""
+    if envelope.for_receiver:
+        passed = envelope.for_receiver
+        envelope.not_understood = tuple([name for name in envelope.not_understood if name not in passed])
 
 
 def to_processors(given: Iterable[Processor]) -> tuple[Processor, ...]:

@@ -9,7 +9,6 @@ protocol.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -22,14 +21,24 @@ from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH, addressing_fault
 from holdfast.core.messages import Envelope, Fault
 from holdfast.core.origin import secret_in
-from holdfast.core.records import ContentWriter, Record
+from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
+from holdfast.endpoint.envelopes.attachments import has_parts, inline_envelope
 from holdfast.endpoint.envelopes.chain import Chain
 from holdfast.endpoint.envelopes.decoder import Decoder, Opening, Outcome
+from holdfast.endpoint.envelopes.fault_replies import replace_unwritable
 from holdfast.endpoint.envelopes.head_spool import HeadSpool, head_in, replace_reply, unproven_reason
-from holdfast.endpoint.envelopes.http_media import is_package
-from holdfast.endpoint.envelopes.package_spool import MOST_DROPPED, PackageSpool
-from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, Role
+from holdfast.endpoint.envelopes.http_media import (
+    CONTENT_TYPES,
+    UNWRITABLE,
+    is_package,
+    put_off,
+    status_of_sender,
+    stream_answer,
+)
+from holdfast.endpoint.envelopes.package_spool import PackageSpool
+from holdfast.endpoint.envelopes.processors import ExtraRequest, MessageContext, Processor, RequestFirst, Role
+from holdfast.endpoint.envelopes.spools import Spools
 from holdfast.endpoint.envelopes.tracing import Tracing
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
@@ -42,17 +51,17 @@ from holdfast.exceptions import (
     ProcessingError,
     ProcessorError,
     VersionMismatch,
+    clause,
 )
-from holdfast.http.exchange import Exchange, Spooling
-from holdfast.http.outcome import AnswerSpooling, Response, Streamed
+from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Response, Streamed
 from holdfast.http.server.refusals import BODY_TOO_LARGE, NEEDS_TLS, Refusal
-from holdfast.wire import DEFAULT, Limits, MissingPart, content_type, encode, pack, soap_of_content_type
+from holdfast.wire import DEFAULT, Limits, MissingPart, encode, pack, soap_of_content_type
 
-CONTENT_TYPES = {soap: content_type(soap).encode() for soap in SOAP}
 _DEFERRED = b"The message cannot be taken now; send it again.\n"
 _STATE = attrgetter(*(one.name for one in fields(Envelope)))
 """Everything that a processor may change in an envelope. A copy by ``copy`` takes five times as long."""
-_UNWRITABLE = "answer.unwritable"
+_REPLACED = "reply.replaced_by_fault"
 _UNWRITTEN = b"The answer could not be written; ask again.\n"
 
 _CODES: dict[type[EnvelopeError], str] = {VersionMismatch: VERSION_MISMATCH, MustUnderstand: MUST_UNDERSTAND}
@@ -71,15 +80,7 @@ Answered = Callable[[Outcome], None]
 """Receives the envelope that answers our request, or the reason why there is no envelope."""
 
 
-class RequestFirst(Exception):
-    """A message cannot be written before another request is answered."""
-
-    def __init__(self, request: ExtraRequest) -> None:
-        super().__init__(request.key)
-        self.request = request
-
-
-class Envelopes:
+class Envelopes(Spools):
     """Reads and writes every envelope of one endpoint, in the event loop's thread.
 
     Args:
@@ -147,7 +148,7 @@ class Envelopes:
             opening = partial(self._open_request, exchange)
         if isinstance(request.spool, PackageSpool):
             then = partial(self._unpacked, exchange, take, is_elsewhere)
-            self._decoder.read_spooled(request.spool, then, opening, inlines=self._chain.inlines)
+            self._decoder.read_spooled(request.spool, then, opening, inlines=self._chain.inlines(""))
         elif isinstance(request.spool, HeadSpool):
             self._receive_head(exchange, take, request.spool)
         elif exchange.is_package:
@@ -155,50 +156,15 @@ class Envelopes:
             then = partial(self._unpacked, exchange, take, is_elsewhere)
             chain = self._chain
             self._decoder.read_package(
-                media, request.body, then, opening, waits=chain.opening_waits, inlines=chain.inlines
+                media, request.body, then, opening, waits=chain.opening_waits, inlines=chain.inlines("")
             )
         else:
             then_received = partial(self._received, exchange, take, is_elsewhere)
             self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
 
-    def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
-        """Return what spools the large messages with attachments among requests. It keeps the headers of others that
-        come to an address for replies.
-
-        Args:
-            create: Begins a content of the store.
-        """
-        return self.spooling_by(lambda _first: create())
-
-    def spooling_by(self, choose: Callable[[bytes], ContentWriter]) -> Spooling:
-        """Return the same, where the first bytes of a message decide where it goes."""
-
-        def spooling(target: str, headers: Mapping[bytes, bytes]) -> PackageSpool | HeadSpool | None:
-            spool = self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
-            # A message to another address is no reply: it is refused before it is read.
-            if not self._is_for_replies(target):
-                return spool
-            if spool is not None:
-                spool.drops_up_to = MOST_DROPPED
-            return spool or HeadSpool(self.limits)
-
-        return spooling
-
     def _is_for_replies(self, target: str) -> bool:
         """Whether a request came to an address that only peers of this endpoint's own requests know."""
         return (self._chain.role == "source" or self.passes_on) and bool(secret_in(target))
-
-    def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
-        """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
-        return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
-
-    def spooling_replies_in_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
-        """Return the same as :meth:`spooling_answers`, and keep the headers of a reply that is too large."""
-        spooling = self.spooling_answers(create)
-        return lambda headers: spooling(headers) or HeadSpool(self.limits)
-
-    def _spool(self, media: str, choose: Callable[[bytes], ContentWriter]) -> PackageSpool | None:
-        return PackageSpool(media, choose, self._decoder.limits) if is_package(media) else None
 
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)
@@ -229,7 +195,7 @@ class Envelopes:
         elif isinstance(read, EnvelopeError):
             self._refuse(exchange, read)
         elif isinstance(read, ProcessorError):
-            _put_off(exchange, _DEFERRED, read)
+            put_off(exchange, _DEFERRED, read)
         elif is_elsewhere is not None and is_elsewhere(exchange, read):
             return
         else:
@@ -294,7 +260,7 @@ class Envelopes:
             fault = Fault(code, error.message, sender=error.sender, detail=error.detail, code_namespace=namespace)
             take(exchange, context.envelope, fault)
         elif error is not None:
-            _put_off(exchange, _DEFERRED, error)
+            put_off(exchange, _DEFERRED, error)
         elif context.is_answered:
             self.respond(exchange, context.given_answer)
         else:
@@ -306,7 +272,7 @@ class Envelopes:
         declared = soap_of_content_type(exchange.request.headers.get(b"content-type", b"").decode("latin-1"))
         soap = SOAP(error.soap) if error.soap else declared or SOAP.V1_1
         code = _CODES.get(type(error), "Sender")
-        status = _status_of_sender(soap) if code == "Sender" else 500
+        status = status_of_sender(soap) if code == "Sender" else 500
         answer = Envelope(soap, fault=Fault(code, error.message))
         if isinstance(error, AddressingError) and error.addressing:
             answer.addressing = Addressing(error.addressing)
@@ -330,7 +296,7 @@ class Envelopes:
         if isinstance(response.spool, PackageSpool):
             then = partial(self._answer_unpacked, sent, response, notes, take)
             opening = self._opening_of(sent, response, notes)
-            self._decoder.read_spooled(response.spool, then, opening, inlines=self._chain.inlines)
+            self._decoder.read_spooled(response.spool, then, opening, inlines=self._chain.inlines(sent.to))
         elif isinstance(response.spool, HeadSpool):
             self._read_head(sent, response, notes, answered, response.spool)
         # Some services send one envelope with the media type of a package.
@@ -339,7 +305,7 @@ class Envelopes:
             opening = self._opening_of(sent, response, notes)
             chain = self._chain
             self._decoder.read_package(
-                media, response.body, unpacked, opening, waits=chain.opening_waits, inlines=chain.inlines
+                media, response.body, unpacked, opening, waits=chain.opening_waits, inlines=chain.inlines(sent.to)
             )
         elif notes is None:
             self._decoder.read(response.body, take)
@@ -439,30 +405,49 @@ class Envelopes:
 
     # --- out ------------------------------------------------------------------------------------------------------
 
-    def respond(self, exchange: Exchange, envelope: Envelope | None, status: int = 0) -> None:
+    def respond(
+        self,
+        exchange: Exchange,
+        envelope: Envelope | None,
+        status: int = 0,
+        problem: Exception | None = None,
+        *,
+        is_fault: bool = False,
+    ) -> None:
         """Answer an HTTP request.
 
         Args:
-            envelope: The response, None for an empty one: 202. If it cannot be written the answer is 503: an accepted
-                message is stored, and the answer to a repeated request may say so.
+            envelope: The response, None for an empty one: 202. A reply that a processor refuses is replaced by a fault,
+                because each repeat would be refused as well. If another response cannot be written, the answer is 503:
+                an accepted message is stored, and the answer to a repeated request may say so.
             status: The HTTP status, if it differs from SOAP's for that envelope.
+            problem: Why its attachments cannot be put into it; None if they can, or need not.
+            is_fault: Whether it is that fault.
         """
         if envelope is None:
             exchange.respond(202)
             return
+        if problem is None and envelope.attachments and self._must_inline(envelope, ""):
+            self.aside(partial(self._inlined, envelope), partial(self.respond, exchange, envelope, status))
+            return
         media = CONTENT_TYPES[envelope.soap]
         try:
+            if problem is not None:
+                raise problem
             root = encode(envelope) if self._is_plain else self._answer(exchange, envelope)
             content: bytes | Streamed = root
             if envelope.attachments:
                 told, content = pack(envelope, root)
                 media = told.encode()
         except ProcessorError as error:
-            _put_off(exchange, _UNWRITTEN, error)
+            if not is_fault and self._replace(envelope, error):
+                self.respond(exchange, envelope, status, is_fault=True)
+            else:
+                put_off(exchange, _UNWRITTEN, error)
         except Exception as error:
-            self._incidents[_UNWRITABLE] += 1
-            log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
-            _put_off(exchange, _UNWRITTEN)
+            self._incidents[UNWRITABLE] += 1
+            log.error(UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
+            put_off(exchange, _UNWRITTEN)
         else:
             status = status or (200 if envelope.fault is None else 500)
             if isinstance(content, bytes):
@@ -500,6 +485,14 @@ class Envelopes:
         """
         if self._is_plain:
             return encode(sent.envelope), None, None
+        try:
+            return self._write(sent, given)
+        except ProcessingError as error:
+            if not self._replace(sent.envelope, error):
+                raise
+            return self._write(sent, given)
+
+    def _write(self, sent: Transmit, given: Notes | None) -> tuple[bytes, Notes | None, ExtraRequest | None]:
         notes: Notes = {} if given is None else given
         # Every attempt passes the processors again, so what they changed must not remain.
         before = _STATE(sent.envelope)
@@ -518,6 +511,55 @@ class Envelopes:
             raise RequestFirst(context.preceding)
         return self._chain.encoded(context, encode(context.envelope)), notes, context.following
 
+    def inline(self, envelope: Envelope, to: str, then: Callable[[Exception | None], None]) -> None:
+        """Put the attachments of a message that will be signed into it, then make the call: now, or soon.
+
+        Args:
+            to: The address that it goes to; "" for an answer.
+            then: Receives the reason why that is impossible, None if there is none.
+        """
+        if envelope.attachments and self._must_inline(envelope, to):
+            self.aside(partial(self._inlined, envelope), then)
+        else:
+            then(None)
+
+    def _must_inline(self, envelope: Envelope, to: str) -> bool:
+        return self._chain.inlines(to) and has_parts(envelope.attachments)
+
+    def _inlined(self, envelope: Envelope) -> Exception | None:
+        try:
+            inline_envelope(envelope, self.most_content)
+        except EnvelopeError as error:
+            refusal = ProcessingError(f"The message cannot be signed: {clause(error.message)}.", remedy=error.remedy)
+            return None if self._replace(envelope, refusal) else refusal
+        except Exception as error:  # the store cannot be read
+            return error
+        return None
+
+    def _replace(self, envelope: Envelope, error: ProcessorError) -> bool:
+        """Replace a reply that a processor refuses, and each repeat of it. Return whether it is one."""
+        action, number = envelope.action, envelope.sequence and envelope.sequence.message_number
+        is_final = isinstance(error, ProcessingError) and error.sender
+        if not is_final or not replace_unwritable(envelope, error.message):
+            return False
+        self._incidents[_REPLACED] += 1
+        log.error(_REPLACED, action=action, relates_to=envelope.relates_to, message_number=number, reason=error.message)
+        return True
+
+    @property
+    def most_content(self) -> int:
+        """Maximum bytes of a body that peers accept: a low limit for their messages is none for ours."""
+        return max(self.limits.max_bytes, DEFAULT.max_bytes) - DEFAULT.max_header_bytes
+
+    def check_content(self, body: bytes, headers: bytes = b"", attachments: bytes = b"") -> None:
+        """Check that the processors can write a message, before it is stored.
+
+        Raises:
+            EnvelopeError: They never can.
+        """
+        if not self._is_plain:
+            self._chain.check_content(body, headers, attachments, self.most_content)
+
     # --- life -----------------------------------------------------------------------------------------------------
 
     @property
@@ -528,43 +570,6 @@ class Envelopes:
     async def close(self) -> None:
         """Wait until everything is read and taken."""
         await self._decoder.close()
-
-
-async def stream_answer(
-    exchange: Exchange,
-    status: int,
-    content: Streamed,
-    media: bytes,
-    headers: Sequence[tuple[bytes, bytes]] = (),
-) -> None:
-    """Answer an exchange with a content that is too large for memory, as fast as the peer reads it."""
-    pieces, loop = iter(content), asyncio.get_running_loop()
-    exchange.start(status, media, headers)
-    try:
-        while not exchange.closed and (piece := await loop.run_in_executor(None, next, pieces, b"")):
-            if not exchange.write(piece):
-                await exchange.drain()
-    except Exception as error:
-        log.error(_UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
-    exchange.finish()  # without its last boundary, a content that broke off is not a message
-
-
-def pass_on(envelope: Envelope) -> None:
-    """Leave the headers for the ultimate receiver to it: we are an intermediary for this message (SOAP 1.2 part 1, 2.7;
-    SOAP 1.1, 4.2.2)."""
-    if envelope.for_receiver:
-        passed = envelope.for_receiver
-        envelope.not_understood = tuple([name for name in envelope.not_understood if name not in passed])
-
-
-def _put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
-    """Respond that the message was not processed, and that the sender may retry.
-
-    A sender that receives a Retry-After stops sending everything until then, so the response has one only if a
-    processor sets it: one message that meets a bug must not stop the others.
-    """
-    wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
-    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
 
 
 _TOLD_AS_SOAP = {
@@ -588,13 +593,3 @@ def refuse_as_soap(refusal: Refusal, headers: Mapping[bytes, bytes], peer: str |
     text = encode(Envelope(soap, fault=Fault("Sender", reason))).decode()
     status = 500 if soap is SOAP.V1_1 else status
     return Refusal(status, refusal.reason, text, refusal.headers, CONTENT_TYPES[soap], refusal.retry_after)
-
-
-def tell_of_handshake(reason: str, peer: str | None) -> None:
-    """Log that a TLS client was refused."""
-    log.info("connection.refused", peer=peer, reason=reason)
-
-
-def _status_of_sender(soap: SOAP) -> int:
-    """SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault."""
-    return 400 if soap is SOAP.V1_2 else 500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from holdfast.core.faults import MUST_UNDERSTAND, addressing_code
-from holdfast.core.messages import Fault
+from holdfast.core.messages import Envelope, Fault
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.message import ApplicationFault, check_code, detail_content, fault_body
@@ -14,6 +14,8 @@ from holdfast.wire import check_action
 from holdfast.wire.faults import encode_fault_detail, encode_not_understood, encode_problem
 from holdfast.wire.names import SOAP_NS, WSA_NS
 
+_ACTION = "http://www.w3.org/2005/08/addressing/soap/fault"
+"""Where the requester speaks WS-Addressing 2004/08, that version's action is written instead."""
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
 
 
@@ -21,8 +23,7 @@ def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
     """Return the reply that carries a fault to a requester; None if no requester waits for one."""
     if not record.wants_reply:
         return None
-    # Where the requester speaks WS-Addressing 2004/08, that version's action is written instead.
-    action = fault.action or "http://www.w3.org/2005/08/addressing/soap/fault"
+    action = fault.action or _ACTION
     body = fault_body(fault, record.soap)
     return Record("", 0, action, body, record.received_at, soap=record.soap, fault_to=record.fault_to)
 
@@ -30,6 +31,17 @@ def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
 def set_aside(record: Record) -> Record | None:
     """Return the fault reply for a discarded message; it reveals nothing about the internal error."""
     return fault_reply(record, _SET_ASIDE)
+
+
+def replace_unwritable(envelope: Envelope, reason: str) -> bool:
+    """Replace a reply that can never be written by a fault, in the same place of its Sequence: its requester then
+    acknowledges it. Return whether the message is a reply."""
+    if envelope.relates_to is None or envelope.control is not None or envelope.fault is not None:
+        return False
+    fault = ApplicationFault(f"The reply cannot be sent: {reason}", sender=False)
+    envelope.action, envelope.body = _ACTION, fault_body(fault, envelope.soap.value)
+    envelope.headers, envelope.attachments = (), b""
+    return True
 
 
 def passed_on(record: Record, fault: Fault, addressing: Addressing) -> Record | None:

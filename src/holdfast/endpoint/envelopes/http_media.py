@@ -1,4 +1,6 @@
-"""Which requests can be SOAP messages at all: POST, with one of SOAP's media types.
+"""HTTP around SOAP messages: which requests can be one at all, and answers as streams.
+
+A SOAP message comes by POST, with one of SOAP's media types.
 
 A web page may post to any address without a preflight request, but only as a form or as plain text (and without any
 type): a browser sends OPTIONS first before it posts a SOAP media type. So the endpoint reads nothing else, and a web
@@ -7,17 +9,28 @@ page that a user opens cannot reach an endpoint behind the user's firewall.
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import math
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from holdfast.core.versions import SOAP
+from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
+from holdfast.exceptions import MessageFlowError, ProcessorError
 from holdfast.http.exchange import Exchange
+from holdfast.http.outcome import Streamed
+from holdfast.wire import content_type
 
 PACKAGE: Final = b"multipart/related"
 TAKEN: Final = (b"text/xml", b"application/soap+xml", b"application/xml", PACKAGE)
 """SOAP 1.1's (its section 6), SOAP 1.2's (RFC 3902), what sends XML without knowing what it is, and that of messages
 with attachments."""
+UNWRITABLE: Final = "answer.unwritable"
+"""Incident: an answer of which the end is missing, or that a bug keeps from being written."""
+CONTENT_TYPES: Final = {soap: content_type(soap).encode() for soap in SOAP}
 _TAKEN: Final = frozenset(TAKEN)
 _MOST_KNOWN: Final = 64
 _MOST_BYTES: Final = 256
@@ -102,3 +115,42 @@ def _why(media: bytes) -> str:
     if not media:
         return f"The request has no Content-Type. {takes}."
     return f"The Content-Type is {media.decode('latin-1')[:100]}. {takes}."
+
+
+def tell_of_handshake(reason: str, peer: str | None) -> None:
+    """Log that a TLS client was refused."""
+    log.info("connection.refused", peer=peer, reason=reason)
+
+
+async def stream_answer(
+    exchange: Exchange,
+    status: int,
+    content: Streamed,
+    media: bytes,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> None:
+    """Answer an exchange with a content that is too large for memory, as fast as the peer reads it."""
+    pieces, loop = iter(content), asyncio.get_running_loop()
+    exchange.start(status, media, headers)
+    try:
+        while not exchange.closed and (piece := await loop.run_in_executor(None, next, pieces, b"")):
+            if not exchange.write(piece):
+                await exchange.drain()
+    except Exception as error:
+        log.error(UNWRITABLE, peer=exchange.request.peer, error=brief(error), exception=reason_of(error))
+    exchange.finish()  # without its last boundary, a content that broke off is not a message
+
+
+def put_off(exchange: Exchange, why: bytes, error: ProcessorError | None = None) -> None:
+    """Respond that the message was not processed, and that the sender may retry.
+
+    A sender that receives a Retry-After stops sending everything until then, so the response has one only if a
+    processor sets it: one message that meets a bug must not stop the others.
+    """
+    wait = math.ceil(error.retry_after) if isinstance(error, MessageFlowError) else 0
+    exchange.respond(503, why, b"text/plain", ((b"Retry-After", b"%d" % wait),) if wait else ())
+
+
+def status_of_sender(soap: SOAP) -> int:
+    """SOAP 1.2 part 2, 7.5.2.2: 400 for Sender; SOAP 1.1, 6.2: 500 for every fault."""
+    return 400 if soap is SOAP.V1_2 else 500

@@ -69,8 +69,24 @@ class Processor:
     owns: Collection[str] = ()
     _remembers_alone: bool = False
     """Whether it remembers in memory what was received: then another process would accept it again."""
-    _inlines: bool = False
-    """Whether :meth:`received` gets messages with their attachments in base64, because what it checks is over that."""
+
+    def _inlines(self, to: str) -> bool:
+        """Return whether messages have their attachments in the body in base64, because its signature is over that.
+
+        Args:
+            to: The address that a message goes to, or that answers; "" for requests of peers and answers to them.
+        """
+        return False
+
+    def _check_content(self, content: bytes) -> None:
+        """Check that it can write a message, before the message is stored.
+
+        Args:
+            content: The header blocks and the body, one after the other.
+
+        Raises:
+            EnvelopeError: It never can.
+        """
 
     def _check_service(self, to: str) -> None:
         """Check that it can write requests to a service, when a source is made.
@@ -137,6 +153,14 @@ class ExtraRequest:
     envelope: Envelope
     key: str
     notes: dict[str, Any]
+
+
+class RequestFirst(Exception):
+    """A message cannot be written before another request is answered."""
+
+    def __init__(self, request: ExtraRequest) -> None:
+        super().__init__(request.key)
+        self.request = request
 
 
 class MessageContext:

@@ -19,6 +19,7 @@ from holdfast.core.queues.dead_letters import DeadLetters
 from holdfast.core.queues.queue import Queue
 from holdfast.core.records import Snapshot
 from holdfast.endpoint.engine.engine import CALLBACKS_QUEUE, Engine
+from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.fault_replies import passed_on, set_aside
 from holdfast.endpoint.handling.dead_letters import seal, unseal
 from holdfast.endpoint.handling.dispatcher import Dispatcher
@@ -52,7 +53,7 @@ class Callbacks:
         if self.settings is not None or CALLBACKS_QUEUE in snapshot.queues:
             self.queues += self._all
 
-    def begin(self, engine: Engine, assurance: Assurance) -> None:
+    def begin(self, engine: Engine, assurance: Assurance, envelopes: Envelopes) -> None:
         """Call handlers from now on: first for the messages that an earlier opening stored.
 
         Raises:
@@ -61,7 +62,7 @@ class Callbacks:
         check_transactions(self._table.handlers, assurance, are_there=isinstance(engine.store, Transactional))
         handling = engine.protocol.handling
         if handling is not None:
-            self.dispatcher = Dispatcher(engine, handling, self._table.handlers, self._table.reply_actions)
+            self.dispatcher = Dispatcher(engine, handling, self._table.handlers, self._table.reply_actions, envelopes)
             handling.start(engine.clock())
 
     def _route(self, envelope: Envelope) -> Routed | None:

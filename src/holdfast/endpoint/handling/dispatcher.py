@@ -22,6 +22,7 @@ from holdfast.core.handling.delivery import HandlerSchedule
 from holdfast.core.records import Batch, Record
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.attachments import WithAttachments, are_small, encode_attachments
+from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.fault_replies import fault_reply
 from holdfast.endpoint.envelopes.message import ApplicationFault, Body, Message, body_bytes, empty_response
 from holdfast.endpoint.envelopes.tracing import Tracing
@@ -31,7 +32,6 @@ from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
 from holdfast.store import Transaction, Transactional
 from holdfast.wire import check_header_blocks
-from holdfast.wire.limits import DEFAULT, Limits
 
 Returned = Body | WithAttachments | None
 Result = Awaitable[Returned] | Returned
@@ -62,8 +62,8 @@ class Dispatcher:
         handlers: Action -> handler; "" handles any other action.
         reply_actions: Action -> action of its replies, if that is not the action followed by ``Response``; "" for an
             operation without replies.
+        envelopes: Writes the replies.
         tracing: Traces the end of handlers; None without tracing.
-        limits: Returns the endpoint's limits of envelopes, which its peers are assumed to have at least.
         is_trusted: Whether this process may call handlers now; otherwise, another node may call them. None: always.
     """
 
@@ -73,8 +73,8 @@ class Dispatcher:
         handling: HandlerSchedule,
         handlers: dict[str, Handler],
         reply_actions: Mapping[str, str],
+        envelopes: Envelopes,
         tracing: Tracing | None = None,
-        limits: Callable[[], Limits] = lambda: DEFAULT,
         is_trusted: Callable[[], bool] | None = None,
     ):
         self.handling = handling
@@ -98,8 +98,8 @@ class Dispatcher:
         self._last_start: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._changed: asyncio.Event | None = None
+        self._envelopes = envelopes
         self._tracing = tracing
-        self._limits = limits
         self._was_late = False
         """Whether the stop has cancelled or abandoned handlers."""
         self.last_failure = ""
@@ -284,6 +284,7 @@ class Dispatcher:
             if headers:
                 check_header_blocks(headers)
             attachments = encode_attachments(files, body, headers, self._engine.store.create_content)
+            self._envelopes.check_content(body, headers, attachments)
         except (EnvelopeError, ConfigurationError) as error:
             raise _NoReply(f"the handler returned an invalid reply: {error.message}") from None
         action = self._reply_actions.get(record.action) or f"{record.action}Response"
@@ -293,9 +294,7 @@ class Dispatcher:
 
     def _check_size(self, body: bytes) -> None:
         """Refuse a body that clients cannot receive: its requester would ask for it without end."""
-        limits = self._limits()
-        # With its headers, it must fit the limit of the envelope. A low limit for requests is none for replies.
-        most = max(limits.max_bytes, DEFAULT.max_bytes) - DEFAULT.max_header_bytes
+        most = self._envelopes.most_content
         if len(body) > most:
             raise EnvelopeError(
                 f"its body has {len(body):,} bytes, and clients accept {most:,}. Return large values as "
@@ -322,6 +321,8 @@ class Dispatcher:
             return
         try:
             reply = fault_reply(handle.record, fault)
+            if reply is not None:
+                self._envelopes.check_content(reply.body)
         except Exception as error:
             self._failed(handle, error, is_final=True)
             return

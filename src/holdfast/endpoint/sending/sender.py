@@ -15,9 +15,10 @@ from holdfast.core.messages import CreateSequence, Envelope, Fault, MakeConnecti
 from holdfast.core.origin import Origin, without_secret
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
-from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes, RequestFirst, pass_on
+from holdfast.endpoint.envelopes.chain import pass_on
+from holdfast.endpoint.envelopes.envelopes import Envelopes, Notes
 from holdfast.endpoint.envelopes.head_spool import TOO_LARGE_REMEDY
-from holdfast.endpoint.envelopes.processors import ExtraRequest
+from holdfast.endpoint.envelopes.processors import ExtraRequest, RequestFirst
 from holdfast.endpoint.logs import log
 from holdfast.endpoint.sending.extra_requests import ExtraRequests
 from holdfast.endpoint.sending.outboxes import forwarder_of
@@ -182,7 +183,12 @@ class Sender:
         """
         if not sent.number and _kind(sent) in self._followed:
             return  # its answer is here, and the protocol gets it soon: nothing comes after the request that follows
-        if self._envelopes.writing_waits:
+        self._envelopes.inline(sent.envelope, sent.to, partial(self._write_inlined, sent, is_last))
+
+    def _write_inlined(self, sent: Transmit, is_last: bool, problem: Exception | None) -> None:
+        if problem is not None:
+            self._post_written(sent, is_last, problem)
+        elif self._envelopes.writing_waits:
             self._envelopes.aside(partial(self._write, sent), partial(self._post_written, sent, is_last))
         else:
             self._post_written(sent, is_last, self._write(sent))

@@ -178,7 +178,7 @@ class RunningSource:
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
         # Before the outboxes may send: an answer looks for its lane.
         calls.take_up()
-        callbacks.begin(engine, inbound.assurance)
+        callbacks.begin(engine, inbound.assurance, settings.envelopes)
         await calls.here.take_up(snapshot)
         for outbox in list(engine.protocol.outbound.outboxes.values()):
             outbox.ready()

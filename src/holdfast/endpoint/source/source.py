@@ -359,8 +359,8 @@ class Source(NoWith, OperationCalls):
 
         Raises:
             EnvelopeError: It can never be sent as it is (the body is not one XML element, the headers are not elements
-                with namespaces, a text contains characters that XML cannot, the body does not match the attachments),
-                or another message has its MessageID.
+                with namespaces, a text contains characters that XML cannot, the body does not match the attachments, a
+                processor cannot sign it), or another message has its MessageID.
             DeliveryError: The outbox is stopped; says why and what to do.
             StoreError: It is not durable.
         """
@@ -372,6 +372,7 @@ class Source(NoWith, OperationCalls):
         record = outgoing_record(sequence_key, action, body, message_id, headers, now, wants_reply=False)
         files = to_attachments(attachments)
         attach(record, files, None)
+        self._envelopes.check_content(record.body, record.headers, record.attachments)
         return enqueue(connection, self._store_location, record)
 
     async def request(
@@ -465,6 +466,7 @@ class Source(NoWith, OperationCalls):
             self._check_open()
         else:
             attach(record, (), None)
+        self._envelopes.check_content(record.body, record.headers, record.attachments)
         lane = self._running.calls.lane(key)
         known = await self._running.calls.find_same(lane, record) if given is not None else None
         self._check_open()

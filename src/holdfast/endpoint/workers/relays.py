@@ -19,7 +19,7 @@ from typing import Final
 
 from holdfast.core.messages import Envelope
 from holdfast.endpoint.background_tasks import BackgroundTasks
-from holdfast.endpoint.envelopes.envelopes import stream_answer
+from holdfast.endpoint.envelopes.http_media import stream_answer
 from holdfast.endpoint.envelopes.package_spool import PackageSpool
 from holdfast.endpoint.logs import LineLimit, log
 from holdfast.endpoint.sending.parties import party_of

@@ -53,7 +53,7 @@ from holdfast.security.names import (
     ConversationVersion,
     SymmetricSuiteName,
 )
-from holdfast.security.signature import TOKEN_ID, demand_named_token, name_in_creation, sign_timestamp
+from holdfast.security.signature import TOKEN_ID, check_signable, demand_named_token, name_in_creation, sign_timestamp
 from holdfast.security.username_token import refused
 from holdfast.settings import check_arguments
 from holdfast.store.address import is_remote
@@ -163,7 +163,6 @@ class SecureConversation(Processor):
         self._form = None if version is None else _FORMS[version]
         self.abilities: tuple[Ability, ...] = (SECURE_CONVERSATION, SEQUENCE_TOKEN, TIMESTAMP)
         self._messages: ClientProtection | None = None
-        self._inlines = certificate is not None
         if certificate is not None:
             # The module needs the package cryptography, which the other form does not.
             from holdfast.security.symmetric.binding_policy import symmetric_abilities
@@ -185,6 +184,13 @@ class SecureConversation(Processor):
 
     def __repr__(self) -> str:
         return f"SecureConversation({self.name!r}, …)"
+
+    def _inlines(self, to: str) -> bool:
+        return self._messages is not None
+
+    def _check_content(self, content: bytes) -> None:
+        if self._messages is not None:
+            check_signable(content)
 
     def remember_with(self, other: SecureConversation) -> None:
         """Use the tokens of another, which it replaces, if both have the same user name and password."""
@@ -210,7 +216,7 @@ class SecureConversation(Processor):
         """Sign a request under the token of its Sequence. Without a token, or shortly before it expires, request one
         first (WS-SecureConversation 1.3, section 3). After TerminateSequence, cancel it."""
         if self._messages is not None:
-            self._messages.prepare(context)
+            context.remove_header(SECURITY)
         if context.is_answer or is_token_request(context):
             return
         now, envelope = self._clock(), context.envelope

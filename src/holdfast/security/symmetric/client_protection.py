@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from holdfast.core.messages import MakeConnection
 from holdfast.endpoint.envelopes.processors import MessageContext
-from holdfast.exceptions import ConfigurationError, ProcessingError
+from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import Credential, read_certificates
 from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
 from holdfast.security.freshness import Freshness
@@ -161,13 +161,6 @@ class ClientProtection:
         self._requests = _Requests()
 
     # --- out ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def prepare(context: MessageContext) -> None:
-        """Refuse what cannot be protected, and remove the Security header of another hop."""
-        if context.envelope.attachments:
-            raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
-        context.remove_header(SECURITY)
 
     def endorse(self, own: Credential) -> None:
         """Let a certificate sign the signature of each request that has a new key."""

@@ -28,7 +28,7 @@ from holdfast.security.names import (
     XENC,
     SymmetricSuiteName,
 )
-from holdfast.security.signature import algorithm, encoded
+from holdfast.security.signature import algorithm, encoded, parsed_to_sign
 from holdfast.security.signed_message import (
     SecuredMessage,
     SignedMessage,
@@ -40,7 +40,6 @@ from holdfast.security.signed_message import (
     check_parts,
     elements_of,
     header_of,
-    parsed_to_sign,
     parts_to_sign,
     read_secured,
     signed_info,

@@ -13,7 +13,7 @@ from holdfast.security.certificates import Credential
 from holdfast.security.freshness import Freshness
 from holdfast.security.header import Token, require_user
 from holdfast.security.names import CONVERSATION_1_3, SECURITY, CipherName, Kind, SymmetricSuiteName
-from holdfast.security.signature import demand_named_token, name_in_creation, token_reference
+from holdfast.security.signature import check_signable, demand_named_token, name_in_creation, token_reference
 from holdfast.security.symmetric.binding_policy import symmetric_abilities
 from holdfast.security.symmetric.client_protection import ClientProtection
 from holdfast.security.token_references import write_key_reference
@@ -28,7 +28,6 @@ class _Client(Processor):
     """Protects requests, each with a new key, and checks their answers."""
 
     understands = (SECURITY,)
-    _inlines = True
     owns = (SECURITY,)
     roles = ("source",)
     counterpart = "SymmetricBindingValidator"
@@ -38,9 +37,15 @@ class _Client(Processor):
         """Return the user name for a request, None if it has none."""
         raise NotImplementedError
 
+    def _inlines(self, to: str) -> bool:
+        return True
+
+    def _check_content(self, content: bytes) -> None:
+        check_signable(content)
+
     def outbound(self, context: MessageContext) -> None:
-        """Refuse what cannot be protected, and remove the Security header of another hop."""
-        self._protection.prepare(context)
+        """Remove the Security header of another hop."""
+        context.remove_header(SECURITY)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
         """Sign and encrypt a request. An answer can only be a fault: requests to a source do not count."""
@@ -65,7 +70,7 @@ class SymmetricBinding(_Client):
 
     The source believes only what is signed and encrypted with the same key, and confirms the signature of the request
     (``RequireSignatureConfirmation``): that is from the owner of the certificate, and answers this request. Any other
-    answer, acknowledgement or fault counts as lost. Messages with attachments are not sent.
+    answer, acknowledgement or fault counts as lost. Attachments are in the body, as for :class:`holdfast.X509`.
 
     Args:
         name: The user.

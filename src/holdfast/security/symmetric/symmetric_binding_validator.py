@@ -41,7 +41,7 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.nonces import RefusedSignatures
-from holdfast.security.signature import ID, check_named_token
+from holdfast.security.signature import ID, check_named_token, check_signable
 from holdfast.security.signed_message import (
     SecuredMessage,
     SignedMessage,
@@ -110,7 +110,7 @@ class SymmetricBindingValidator(Processor):
     with HTTP 503. ``message.user`` is the user. A Sequence belongs to the user that created it.
 
     Answers leave in HTTP responses only, because a client has no certificate for which messages to its address could be
-    encrypted. Attachments are not sent, and received ones are in the body, as for :class:`holdfast.X509`.
+    encrypted. Attachments are in the body, as for :class:`holdfast.X509`.
 
     Args:
         certificate: A file in PEM with the destination's certificate, for an RSA key of at least 2048 bits.
@@ -135,7 +135,6 @@ class SymmetricBindingValidator(Processor):
     """
 
     understands = (SECURITY, USES_SEQUENCE_STR)
-    _inlines = True
     owns = (SECURITY,)
     roles = ("destination",)
     counterpart = "SymmetricBinding"
@@ -184,6 +183,12 @@ class SymmetricBindingValidator(Processor):
 
     def __repr__(self) -> str:
         return f"SymmetricBindingValidator({self._credential.certificate.subject!r}, …)"
+
+    def _inlines(self, to: str) -> bool:
+        return True
+
+    def _check_content(self, content: bytes) -> None:
+        check_signable(content)
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for messages with a symmetric key, and a user name."""
@@ -403,8 +408,6 @@ class SymmetricBindingValidator(Processor):
 
     def outbound(self, context: MessageContext) -> None:
         """Refuse what cannot be protected, and remove the Security header of another hop."""
-        if context.envelope.attachments:
-            raise ProcessingError("Messages with attachments cannot be signed. Put the content into the body.")
         if not context.is_answer:
             raise ProcessingError(
                 "A message to a client's address cannot be encrypted: the client has no certificate.",

@@ -1,0 +1,61 @@
+"""Spools: what reads the large messages of an endpoint, while they come over its HTTP connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from holdfast.core.records import ContentWriter
+from holdfast.endpoint.envelopes.head_spool import HeadSpool
+from holdfast.endpoint.envelopes.http_media import is_package
+from holdfast.endpoint.envelopes.package_spool import MOST_DROPPED, PackageSpool
+from holdfast.http.exchange import Spooling
+from holdfast.http.outcome import AnswerSpooling
+from holdfast.wire import Limits
+
+
+class Spools:
+    """What spools the large messages of an endpoint, for its HTTP connections."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one envelope, which may change."""
+        raise NotImplementedError
+
+    def _is_for_replies(self, target: str) -> bool:
+        """Whether a request came to an address that only peers of this endpoint's own requests know."""
+        raise NotImplementedError
+
+    def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
+        """Return what spools the large messages with attachments among requests. It keeps the headers of others that
+        come to an address for replies.
+
+        Args:
+            create: Begins a content of the store.
+        """
+        return self.spooling_by(lambda _first: create())
+
+    def spooling_by(self, choose: Callable[[bytes], ContentWriter]) -> Spooling:
+        """Return the same, where the first bytes of a message decide where it goes."""
+
+        def spooling(target: str, headers: Mapping[bytes, bytes]) -> PackageSpool | HeadSpool | None:
+            spool = self._spool(headers.get(b"content-type", b"").decode("latin-1"), choose)
+            # A message to another address is no reply: it is refused before it is read.
+            if not self._is_for_replies(target):
+                return spool
+            if spool is not None:
+                spool.drops_up_to = MOST_DROPPED
+            return spool or HeadSpool(self.limits)
+
+        return spooling
+
+    def spooling_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
+        """Return the same as :meth:`spooling` for answers to requests of this endpoint."""
+        return lambda headers: self._spool(headers.get("content-type", ""), lambda _first: create())
+
+    def spooling_replies_in_answers(self, create: Callable[[], ContentWriter]) -> AnswerSpooling:
+        """Return the same as :meth:`spooling_answers`, and keep the headers of a reply that is too large."""
+        spooling = self.spooling_answers(create)
+        return lambda headers: spooling(headers) or HeadSpool(self.limits)
+
+    def _spool(self, media: str, choose: Callable[[bytes], ContentWriter]) -> PackageSpool | None:
+        return PackageSpool(media, choose, self.limits) if is_package(media) else None
