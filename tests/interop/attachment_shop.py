@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
+
 from java_contract import COUNT, PATIENCE, Operation, Shop, correct_reply, values
 from java_peer import NAMESPACE
 
@@ -9,6 +11,7 @@ import holdfast
 from holdfast.wire.attachments.references import XOP_NS
 
 SIZE = 3000
+INCLUDE = f"<x:Include xmlns:x='{XOP_NS}' href='cid:data@holdfast'/>"
 
 
 def data_of(size: int) -> bytes:
@@ -35,7 +38,7 @@ def body(operation: str, number: int) -> str:
     return (
         f"<t:{operation} xmlns:t='{NAMESPACE}'><t:key>k</t:key><t:number>{number}</t:number>"
         f'<t:body>&lt;{number}&gt; &amp; "quoted"</t:body>'
-        f"<t:data><x:Include xmlns:x='{XOP_NS}' href='cid:data@holdfast'/></t:data></t:{operation}>"
+        f"<t:data>{INCLUDE}</t:data></t:{operation}>"
     )
 
 
@@ -51,3 +54,34 @@ async def exchange(source: holdfast.Source, operation: Operation, size: int = SI
             assert values(reply) == correct_reply(number)
             assert [one.read() for one in reply.attachments] == [data_of(size)]
     await source.flush(PATIENCE)
+
+
+# --- signed: a signature is over the base64, so the data is in the body of what arrives ------------------------------
+
+
+def data_in(message: holdfast.Message) -> bytes:
+    assert message.attachments == ()
+    return b64decode(message.body.findtext(f"{{{NAMESPACE}}}data", ""))
+
+
+class SignedShop(Shop):
+    """A shop that checks the data in each message, and returns it in MTOM."""
+
+    def _take(self, message: holdfast.Message) -> None:
+        super()._take(message)
+        assert data_in(message) == data_of(SIZE)
+
+    async def _echo(self, message: holdfast.Message) -> holdfast.WithAttachments:
+        text = (await super()._echo(message)).replace(b64encode(data_of(SIZE)), INCLUDE.encode())
+        assert INCLUDE.encode() in text
+        return holdfast.WithAttachments(text, [holdfast.Attachment(data_of(SIZE), content_id="data@holdfast")])
+
+
+async def signed_exchange(source: holdfast.Source, count: int) -> None:
+    """Send requests in MTOM; replies are checked with their data."""
+    given = [holdfast.Attachment(data_of(SIZE), content_id="data@holdfast")]
+    for number in range(1, count + 1):
+        text = body("echo", number)
+        reply = await source.request(text, action=f"{NAMESPACE}/echo", attachments=given, timeout=PATIENCE)
+        assert values(reply) == correct_reply(number)
+        assert data_in(reply) == data_of(SIZE)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attachment_shop import SIZE, AttachmentShop, data_of, exchange
+from attachment_shop import SIZE, AttachmentShop, SignedShop, exchange, signed_exchange
 from interop_cells import cell
 from java_contract import (
     BAD,
@@ -16,16 +15,13 @@ from java_contract import (
     PATIENCE,
     Operation,
     Shop,
-    body,
     broker_before,
     connected,
-    correct_reply,
     forwarder_words,
     served,
     source_to,
-    values,
 )
-from java_peer import NAMESPACE, JavaPeer
+from java_peer import JavaPeer
 from java_signers import RM_1_1, encrypted_words, ours, signed_words
 from java_stacks import cxf as words
 from waiting import until
@@ -157,20 +153,8 @@ def processor(directory: Path, secured: str) -> holdfast.Processor:
     return ours(directory, encrypt=holdfast.Encryption() if "encryption" in secured else None)
 
 
-def data_in(message: holdfast.Message) -> bytes:
-    assert message.attachments == ()
-    return b64decode(message.body.findtext(f"{{{NAMESPACE}}}data", ""))
-
-
-class SignedShop(Shop):
-    """A shop that checks the data in each message."""
-
-    def _take(self, message: holdfast.Message) -> None:
-        super()._take(message)
-        assert data_in(message) == data_of(SIZE)
-
-
 every_security = pytest.mark.parametrize("secured", ["certificates", "certificates and encryption"])
+nightly_encryption = pytest.param("certificates and encryption", marks=pytest.mark.nightly)
 
 
 @pytest.mark.nightly
@@ -185,18 +169,11 @@ async def test_cxf_signs_messages_with_attachments(cxf: JavaPeer, tmp_path: Path
     assert shop.numbers == list(range(1, COUNT + 1))
 
 
-@pytest.mark.nightly
-@every_security
+@pytest.mark.parametrize("secured", ["certificates", nightly_encryption])
 @cell(role="source", pattern="request/reply", versions=[RM_1_1])
 async def test_cxf_signs_replies_with_attachments(cxf: JavaPeer, tmp_path: Path, secured: str) -> None:
-    """What the source sends has the data in base64."""
     service = await served(cxf, tmp_path / "log", **secured_words(tmp_path, secured))
     processors = [processor(tmp_path, secured)]
     async with source_to(service.url, tmp_path / "outbox", RM_1_1, processors=processors) as source:
-        for number in range(1, 4):
-            data = f"<t:data>{b64encode(data_of(SIZE)).decode()}</t:data></t:echo>"
-            text = body("echo", number).replace("</t:echo>", data)
-            reply = await source.request(text, action=f"{NAMESPACE}/echo", timeout=PATIENCE)
-            assert values(reply) == correct_reply(number)
-            assert data_in(reply) == data_of(SIZE)
+        await signed_exchange(source, 3)
     assert service.delivered("echo") == [1, 2, 3]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attachment_shop import SIZE, AttachmentShop, exchange
+from attachment_shop import SIZE, AttachmentShop, SignedShop, exchange, signed_exchange
 from interop_cells import cell
 from java_contract import BAD, COUNT, LIVE, PATIENCE, Operation, connected, served, source_to
 from java_peer import JavaPeer
 from java_stacks import metro as words
 from metro_grid import VERSIONS, every_network, every_operation, every_version
+from metro_security import metro_side, our_side
 from waiting import until
 from wcf.destination import running_destination
 
@@ -86,3 +87,29 @@ async def test_attachments_in_the_store_go_to_metro_and_come_back(metro: JavaPee
     service = await served(metro, tmp_path / "log", **words(VERSIONS[-1], mtom=True))
     async with source_to(service.url, tmp_path / "outbox", VERSIONS[-1]) as source:
         await exchange(source, "echo", LARGE)
+
+
+every_security = pytest.mark.parametrize("secured", ["certificates", "certificates and encryption"])
+
+
+@every_security
+@cell(role="destination", pattern="request/reply", versions=[VERSIONS[-1]])
+async def test_metro_signs_messages_with_attachments(metro: JavaPeer, tmp_path: Path, secured: str) -> None:
+    shop = SignedShop(tmp_path / "inbox", processors=our_side(tmp_path, "destination", secured).processors())
+    async with running_destination(shop.app) as url:
+        setup = metro_side(tmp_path, VERSIONS[-1], "client", secured) | {"mtom": True, "bytes": SIZE}
+        caller = await connected(metro, url, "echo", **setup)
+        await caller.call(1, 3)
+        await caller.settle()
+    assert shop.numbers == [1, 2, 3]
+
+
+@every_security
+@cell(role="source", pattern="request/reply", versions=[VERSIONS[-1]])
+async def test_metro_signs_replies_with_attachments(metro: JavaPeer, tmp_path: Path, secured: str) -> None:
+    setup = metro_side(tmp_path, VERSIONS[-1], "server", secured) | {"mtom": True}
+    service = await served(metro, tmp_path / "log", **setup)
+    processors = our_side(tmp_path, "source", secured).processors()
+    async with source_to(service.url, tmp_path / "outbox", VERSIONS[-1], processors=processors) as source:
+        await signed_exchange(source, 3)
+    assert service.delivered("echo") == [1, 2, 3]
