@@ -20,6 +20,7 @@ from oasis_wire import content_of
 from signers import issue
 
 import holdfast
+from holdfast.endpoint.envelopes import attachments
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.exceptions import LimitExceeded
@@ -228,6 +229,21 @@ async def test_signed_attachments_are_retransmitted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["signed", "symmetric"])
 async def test_a_large_attachment_leaves_the_store_for_the_body(tmp_path: Path, kind: str) -> None:
     await exchanged(tmp_path, kind, DATA * 4000, str(tmp_path / "inbox"))
+
+
+async def test_a_store_that_does_not_give_an_attachment_now_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, read = [OSError("the disk is away")] * 6, attachments.open_decoded
+
+    def open_decoded(*given: Any) -> Any:
+        if left:
+            raise left.pop()
+        return read(*given)
+
+    monkeypatch.setattr(attachments, "open_decoded", open_decoded)
+    await exchanged(tmp_path, "signed", DATA)
+    assert not left
 
 
 @pytest.mark.parametrize("kind", ["signed", "symmetric"])

@@ -50,6 +50,7 @@ from holdfast.exceptions import (
     MustUnderstand,
     ProcessingError,
     ProcessorError,
+    StoreError,
     VersionMismatch,
     clause,
 )
@@ -526,14 +527,14 @@ class Envelopes(Spools):
     def _must_inline(self, envelope: Envelope, to: str) -> bool:
         return self._chain.inlines(to) and has_parts(envelope.attachments)
 
-    def _inlined(self, envelope: Envelope) -> Exception | None:
+    def _inlined(self, envelope: Envelope) -> ProcessorError | None:
         try:
             inline_envelope(envelope, self.most_content)
         except EnvelopeError as error:
             refusal = ProcessingError(f"The message cannot be signed: {clause(error.message)}.", remedy=error.remedy)
             return None if self._replace(envelope, refusal) else refusal
-        except Exception as error:  # the store cannot be read
-            return error
+        except (OSError, StoreError) as error:
+            return MessageFlowError(f"the attachments cannot be read from the store: {brief(error)}")
         return None
 
     def _replace(self, envelope: Envelope, error: ProcessorError) -> bool:
