@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from holdfast import wire
 from holdfast.core.faults import addressing_code, addressing_fault
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError
 
 S11 = "http://schemas.xmlsoap.org/soap/envelope/"
 S12 = "http://www.w3.org/2003/05/soap-envelope"
@@ -122,12 +124,6 @@ def test_an_addressing_faults_detail_is_in_its_header() -> None:
     assert envelope.headers == ()
 
 
-@pytest.mark.parametrize("body", ["", "<faultstring>No.</faultstring>", "<faultcode/>"])
-def test_a_fault_without_code_is_refused(body: str) -> None:
-    with pytest.raises(EnvelopeError):
-        read_11(body)
-
-
 # --- SOAP 1.2 --------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +166,46 @@ def test_the_offending_acknowledgement_is_read_from_the_detail() -> None:
 def test_the_first_reason_is_the_reason() -> None:
     reasons = "<s:Text xml:lang=''>One.</s:Text><s:Text xml:lang='de'>Zwei.</s:Text>"
     assert fault_of(read_12([value("s:Sender")], reasons=reasons)).reason == "One."
+
+
+# --- faults in no proper shape ----------------------------------------------------------------------------------------
+
+_CODES_1_1 = {
+    "": None,
+    "<faultcode/>": None,
+    "<faultcode>s:Client.Auth</faultcode>": "Client.Auth",
+    "<faultcode>Own</faultcode>": "Own",
+    "<f:faultcode>Own</f:faultcode>": "Own",
+}
+_CODES_1_2 = {
+    "": None,
+    "<f:Code/>": None,
+    "<f:Code><f:Value/></f:Code>": None,
+    "<f:Code><f:Value>Own</f:Value></f:Code>": "Own",
+    "<Code><Value>Own</Value></Code>": "Own",
+}
+_REASONS_1_1 = {"": "", "<faultstring/>": "", "<faultstring>No.</faultstring>": "No."}
+_REASONS_1_2 = {"": "", "<f:Reason/>": "", "<f:Reason>No.</f:Reason>": "No.", "<f:Reason><f:Text/></f:Reason>": ""}
+_IMPROPER = [
+    *itertools.product(_CODES_1_1.items(), _REASONS_1_1.items()),
+    *itertools.product(_CODES_1_2.items(), _REASONS_1_2.items()),
+    (("", None), ("No.", "No.")),
+]
+
+
+@pytest.mark.parametrize("fault_namespace", [S11, S12])
+@pytest.mark.parametrize("namespace", [S11, S12])
+def test_a_fault_of_any_shape_is_a_fault(namespace: str, fault_namespace: str) -> None:
+    for (code, name), (reason, text) in _IMPROPER:
+        content = f'<f:Fault xmlns:f="{fault_namespace}">{code}{reason}</f:Fault>'
+        envelope = f'<s:Envelope xmlns:s="{namespace}"><s:Body>{content}</s:Body></s:Envelope>'
+        fault = fault_of(wire.decode(envelope.encode()))
+        # Without a code, nothing says that the message is to blame: a repeat may succeed.
+        assert (fault.code, fault.reason, fault.sender) == (name or "Receiver", text, name is not None), content
+
+
+def test_a_sequence_fault_without_a_code_does_not_hide_the_fault() -> None:
+    assert fault_of(read_11(CLIENT, "<r:SequenceFault/>")) == Fault("Sender", "No.")
 
 
 # --- ours ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.core.faults import (
 )
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_NS, Fault
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
-from holdfast.exceptions import SEQUENCE_FAULTS, EnvelopeError
+from holdfast.exceptions import SEQUENCE_FAULTS
 from holdfast.wire import text
 from holdfast.wire.dialects.dialect import Dialect
 from holdfast.wire.dialects.versions import DIALECTS
@@ -61,19 +61,18 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
         max_ranges: Limit for an acknowledgement in the detail.
 
     Returns:
-        The fault, and the WS-RM version of its code; None if the code is not WS-RM's.
+        The fault, and the WS-RM version of its code; None if the code is not WS-RM's. A fault without a code is a
+        Receiver fault: it is an answer all the same, and blames no message.
 
     Raises:
-        EnvelopeError: if it has no code.
+        EnvelopeError: WS-RM's own part of it is malformed.
     """
-    if soap is SOAP.V1_2:
-        codes, reason, detail = _parts_1_2(node, SOAP_NS[soap])
-        header = None
-    else:
-        codes, reason, detail = _parts_1_1(node)
-        header = next((block for block in headers if block.name in SEQUENCE_FAULT_NAMES), None)
-    if not codes:
-        raise EnvelopeError("the fault has no code", soap=soap.value)
+    codes, reason, detail = _parts(node)
+    header = None
+    if soap is SOAP.V1_1:
+        coded = (block for block in headers if block.name in SEQUENCE_FAULT_NAMES and _first(block, "FaultCode"))
+        header = next(coded, None)
+    codes = codes or [(SOAP_NS[soap], "Receiver")]
     top = codes[0]
     details = detail.children if detail is not None else []
     # The header names the RM fault; faultcode is only Client or Server (WS-RM 4.1).
@@ -92,30 +91,32 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     return fault, rm
 
 
-def _parts_1_2(node: Node, namespace: str) -> tuple[list[_Code], str, Node | None]:
-    codes: list[_Code] = []
-    level = node.child(f"{namespace}}}Code")
-    while level is not None:
-        value = level.child(f"{namespace}}}Value")
-        if value is not None:
-            codes.append(value.resolve(value.text))
-        level = level.child(f"{namespace}}}Subcode")
-    reason = node.child(f"{namespace}}}Reason")
-    texts = [child.text for child in reason.children if child.local == "Text"] if reason is not None else []
-    return codes, texts[0] if texts else "", node.child(f"{namespace}}}Detail")
+def _parts(node: Node) -> tuple[list[_Code], str, Node | None]:
+    """Return the codes, the top one first, the reason and the detail.
 
-
-def _parts_1_1(node: Node) -> tuple[list[_Code], str, Node | None]:
-    code, reason = node.child("faultcode"), node.child("faultstring")
+    Some stacks write the children of SOAP 1.1 in an envelope of SOAP 1.2, or qualify them, so local names decide.
+    """
+    code, level = _first(node, "faultcode"), _first(node, "Code")
     codes = [code.resolve(code.text)] if code is not None and code.text else []
-    return codes, reason.text if reason is not None else "", node.child("detail")
+    while level is not None:
+        value = _first(level, "Value")
+        if value is not None and value.text:
+            codes.append(value.resolve(value.text))
+        level = _first(level, "Subcode")
+    reason = _first(node, "Reason")
+    text = _first(node, "faultstring") if reason is None else _first(reason, "Text")
+    return codes, (text or reason or node).text, _first(node, "Detail") or _first(node, "detail")
+
+
+def _first(node: Node, local: str) -> Node | None:
+    """Return the first child with that local name."""
+    return next((child for child in node.children if child.local == local), None)
 
 
 def _sequence_fault(header: Node) -> tuple[_Code, list[Node]]:
     """Return FaultCode, and the detail: in Detail (1.1), or directly (1.0, and CXF in 1.1)."""
-    code = header.child(f"{header.namespace}}}FaultCode")
-    if code is None:
-        raise EnvelopeError("SequenceFault has no FaultCode")
+    code = _first(header, "FaultCode")
+    assert code is not None
     wrapper = header.child(f"{header.namespace}}}Detail")
     content = wrapper.children if wrapper is not None else [child for child in header.children if child is not code]
     namespace, local = code.resolve(code.text)

@@ -160,6 +160,32 @@ def test_the_subcode_of_a_soap_1_2_fault_is_its_code() -> None:
     assert caught.value.code == "TooLate"
 
 
+@pytest.mark.parametrize("namespace", [soap.value for soap in SOAP])
+@pytest.mark.parametrize(
+    ("content", "code", "reason"),
+    [
+        ("", "Receiver", "the peer answered with a fault"),
+        ("No.", "Receiver", "No."),
+        ("<f:Code/><f:Reason>No.</f:Reason>", "Receiver", "No."),
+        ("<f:Code><f:Value/></f:Code>", "Receiver", "the peer answered with a fault"),
+        ("<faultcode/><faultstring>No.</faultstring>", "Receiver", "No."),
+        ("<faultcode>f:Own.Auth</faultcode><faultstring>No.</faultstring>", "Own.Auth", "No."),
+        ("<f:faultcode>f:Own</f:faultcode><f:faultstring>No.</f:faultstring>", "Own", "No."),
+        ("<f:Code><f:Value>f:Own</f:Value></f:Code><f:Reason><f:Text>No.</f:Text></f:Reason>", "Own", "No."),
+    ],
+)
+def test_a_fault_of_any_shape_raises(content: str, code: str, reason: str, namespace: str) -> None:
+    """The decoder reads the same code in it."""
+    name = {"1.1": "http://schemas.xmlsoap.org/soap/envelope/", "1.2": "http://www.w3.org/2003/05/soap-envelope"}
+    body = f"<f:Fault xmlns:f='{name[namespace]}'>{content}</f:Fault>".encode()
+    with pytest.raises(PeerFault) as caught:
+        message(body).raise_for_fault()
+    assert (caught.value.code, caught.value.message) == (code, reason)
+    for soap in SOAP:
+        fault = decode(encode(Envelope(soap, Addressing.V2005_08, action="urn:f", body=body))).fault
+        assert fault is not None and fault.code == code
+
+
 @pytest.mark.parametrize("name", ["a@b", "missing"])
 def test_a_fault_has_the_attachments_that_it_names(name: str) -> None:
     """A PeerFault has no attachments. Without the one that it names, it is still the answer."""

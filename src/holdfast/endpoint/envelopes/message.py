@@ -170,14 +170,16 @@ def _peer_fault(fault: etree._Element) -> PeerFault:
                 return found.strip()
         return ""
 
-    code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']", "faultcode")
-    code = code or text("*[local-name()='Code']/*[local-name()='Value']")
+    # By local names, like the decoder: some stacks write the children of SOAP 1.1 in SOAP 1.2, or qualify them.
+    code = text("*[local-name()='Code']//*[local-name()='Subcode']/*[local-name()='Value']")
+    code = code or text("*[local-name()='Code']/*[local-name()='Value']", "*[local-name()='faultcode']") or "Receiver"
     detail = b""
     for part in fault.iterchildren("{*}detail", "{*}Detail"):
         elements = [etree.tostring(child, with_tail=False, encoding="utf-8") for child in part.iterchildren("{*}*")]
         # text is no detail entry, but some services write no other
         detail += b"".join(elements) if elements else escape(part.text or "").encode()
-    reason = text("*[local-name()='Reason']/*[local-name()='Text']", "faultstring")
+    reason = text("*[local-name()='Reason']/*[local-name()='Text']", "*[local-name()='Reason']/text()")
+    reason = reason or text("*[local-name()='faultstring']", "text()")
     whole = etree.tostring(fault, with_tail=False, encoding="utf-8")
     reason = reason or "the peer answered with a fault"
     return PeerFault(reason, code=code.rpartition(":")[2], detail=detail, element=whole)
