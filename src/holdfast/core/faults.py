@@ -83,6 +83,14 @@ REFUSES_CREDENTIALS = HTTP_REFUSES_CREDENTIALS | frozenset(
 SecurityError, which CXF sends for all of them; and those of HTTP."""
 
 
+def may_pass(fault: Fault) -> bool:
+    """Return whether a fault blames the service itself: the same request may succeed later (SOAP 1.2 part 1, 5.4.6).
+
+    WS-RM's own faults have rules of their own.
+    """
+    return not (fault.sender or fault.is_rm or fault.code in REFUSES_CREDENTIALS)
+
+
 def sequence_fault(code: str, identifier: str | None = None, **detail: object) -> Fault:
     """Return the WS-RM fault ``code`` about ``identifier`` with the specification's reason."""
     return Fault(code, REASONS[code], is_rm=True, identifier=identifier, **detail)  # type: ignore[arg-type]

@@ -82,8 +82,10 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     elif soap is SOAP.V1_1:
         details = next((block.children for block in headers if block.name == FAULT_DETAIL_NAME), details)
     rm, fault = _classify(codes, reason)
+    # SOAP 1.1, 4.4.1: what follows a dot makes a code more specific.
+    kind = top[1].partition(".")[0]
     # Any other code counts as Sender: the message is to blame, as far as is known.
-    fault.sender = _SOAP_1_1_CODES.get(top[1], top[1]) != "Receiver"
+    fault.sender = _SOAP_1_1_CODES.get(kind, kind) != "Receiver"
     fault.has_sequence_fault_header = header is not None
     _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
     if not details and detail is not None:  # text is not a detail entry, but some services write only text

@@ -177,8 +177,9 @@ async def test_an_answer_beyond_a_limit_is_too_large_only_if_it_is_a_success(sta
 
 async def test_a_create_sequence_answered_with_an_error_page_is_refused_or_retried() -> None:
     create = CreateSequence(ANONYMOUS_EPR)
-    told, _ = await outcome(lambda e: e.respond(404, b"not here"), create)
-    assert told.fault.code == "HTTP 404"
+    for status in (200, 203, 404, 415, 501, 505, 520):
+        told, _ = await outcome(lambda e, s=status: e.respond(s, b"not here"), create)
+        assert (told.fault.code, told.fault.sender) == (f"HTTP {status}", 400 <= status < 500)
     told, problems = await outcome(lambda e: e.respond(503, b"later"), create)
     assert told == "failed"
     assert "HTTP 503" in problems[0]

@@ -669,7 +669,7 @@ async def test_a_message_that_is_refused_is_named_by_its_sequence_and_number(ser
             await refused.acknowledged(60)
 
 
-@pytest.mark.parametrize(("status", "hint"), [(404, "another store"), (401, "Authorization"), (200, "another store")])
+@pytest.mark.parametrize(("status", "hint"), [(404, "another store"), (401, "Authorization")])
 async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_at(status: int, hint: str) -> None:
     server = HTTPServer()
     await server.start(lambda exchange: exchange.respond(status, b"<html/>", b"text/html"), "127.0.0.1", 0)
@@ -682,6 +682,54 @@ async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_
         await server.close()
     assert hint in caught.value.remedy
     assert "lost when this process ends" in caught.value.remedy
+
+
+def _soap_fault(namespace: str, content: str) -> tuple[int, bytes]:
+    return 500, f'<s:Envelope xmlns:s="{namespace}"><s:Body><s:Fault>{content}</s:Fault></s:Body></s:Envelope>'.encode()
+
+
+S11, S12 = "http://schemas.xmlsoap.org/soap/envelope/", "http://www.w3.org/2003/05/soap-envelope"
+MAINTENANCE = {
+    "a page": (200, b"<!DOCTYPE html><html><body>Back at eight<br></body></html>"),
+    "text": (200, b"Back at eight"),
+    "half an envelope": (200, f'<s:Envelope xmlns:s="{S12}"><s:Body>'.encode()),
+    "a page with 500": (500, b"<html/>"),
+    "a page with 520": (520, b"<html/>"),
+    "a Receiver fault": _soap_fault(S12, "<s:Code><s:Value>s:Receiver</s:Value></s:Code>"),
+    "a Server fault": _soap_fault(S11, "<faultcode>s:Server</faultcode><faultstring>Back at eight</faultstring>"),
+    "a kind of Server fault": _soap_fault(S11, "<faultcode>s:Server.Busy</faultcode><faultstring/>"),
+    "EndpointUnavailable": _soap_fault(
+        S12,
+        "<s:Code><s:Value>s:Receiver</s:Value><s:Subcode><s:Value xmlns:a='http://www.w3.org/2005/08/addressing'>"
+        "a:EndpointUnavailable</s:Value></s:Subcode></s:Code>",
+    ),
+    "a fault without a code": _soap_fault(S12, ""),
+}
+
+
+@pytest.mark.parametrize("kind", ["CreateSequence", "message", "the end"])
+@pytest.mark.parametrize("name", MAINTENANCE)
+async def test_what_was_sent_during_maintenance_leaves_after_it(serve: Any, name: str, kind: str) -> None:
+    """The gateway answers in the service's name; nothing needs an operator."""
+    app, seen = shop()
+    await serve(app)
+    left = [3]
+
+    def handle(exchange: Exchange, envelope: Envelope) -> None:
+        control = envelope.control
+        asked = "CreateSequence" if isinstance(control, CreateSequence) else "message" if control is None else "the end"
+        if left[0] and asked == kind:
+            left[0] -= 1
+            exchange.respond(*MAINTENANCE[name], b"text/html")
+        else:
+            app.handle(exchange)
+
+    async with (
+        scripted(handle) as url,
+        Source(url, ":memory:", versions=Versions("1.1"), policy=QUICK) as source,
+    ):
+        await (await source.send("<n>1</n>", action=ACTION)).acknowledged(60)
+    assert seen == ["1"] and left == [0]
 
 
 async def test_a_sequence_that_does_not_end_is_named_with_the_last_fault() -> None:

@@ -24,7 +24,8 @@ from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox_registry import OutboxRegistry
-from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal, Unwelcome
+from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal
+from holdfast.core.sending.outboxes.lifecycle import Unwelcome
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Addressing

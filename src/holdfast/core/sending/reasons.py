@@ -40,12 +40,14 @@ class Why(NamedTuple):
         reason: The peer's reason, or a sentence.
         number: The message concerned; 0: none.
         limit: The highest number that the peer accepts, if it sent one.
+        may_pass: Whether the same request may succeed later.
     """
 
     code: str = ""
     reason: str = ""
     number: int = 0
     limit: int | None = None
+    may_pass: bool = False
 
 
 NO_REASON = Why()

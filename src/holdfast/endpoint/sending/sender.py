@@ -443,7 +443,8 @@ class Sender:
         if is_refused or (is_creation and response.status not in RETRYABLE_STATUS):
             if code in HTTP_REFUSES_CREDENTIALS and self.ways.get(sent.to, self._usual).has_credentials:
                 reason = f"{reason} {TO_CREDENTIALS}"
-            envelope = Envelope(sent.envelope.soap, fault=Fault(code, reason))
+            # Only 3xx and 4xx concern the request: a page with 200 may say that the service is being maintained.
+            envelope = Envelope(sent.envelope.soap, fault=Fault(code, reason, sender=300 <= response.status < 500))
             self._come(sent, envelope)
         else:
             is_too_large = is_success and has_left and isinstance(error, LimitExceeded)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from sending import NEW, OLD, Sending
+from sending import NEW, OLD, STEADY, Sending
 
 from holdfast.core.events import Incident, Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse
@@ -132,6 +136,64 @@ def test_a_peer_that_is_away_is_asked_without_a_limit_whatever_it_said_before() 
         sending.protocol.failed(next_creation(sending), sending.now, "no connection", has_left=False)
         sending.settle()
     assert sending.stopped == []
+
+
+# --- a service that refuses for a while -------------------------------------------------------------------------------
+
+NEVER: list[dict[str, Any]] = [
+    {"code": "CreateSequenceRefused"},
+    {"code": "CreateSequenceRefused", "sender": False},
+    {"code": "WSRMRequired", "sender": False},
+    {"code": "Sender", "is_rm": False},
+    {"code": "MustUnderstand", "is_rm": False},
+    {"code": "HTTP 404", "is_rm": False},
+]
+NOT_NOW: list[dict[str, Any]] = [
+    {"code": "Receiver", "is_rm": False, "sender": False},
+    {"code": "EndpointUnavailable", "is_rm": False, "is_addressing": True, "sender": False},
+    {"code": "Own", "is_rm": False, "code_namespace": "urn:own", "sender": False},
+    {"code": "HTTP 200", "is_rm": False, "sender": False},
+]
+BAD_CREDENTIALS = {"code": "InvalidSecurity", "is_rm": False, "sender": False}
+
+
+@pytest.mark.parametrize("first", [*NEVER, *NOT_NOW, BAD_CREDENTIALS], ids=str)
+def test_a_source_asks_again_after_a_refusal_that_may_pass(first: dict[str, Any]) -> None:
+    for second in [*NEVER, *NOT_NOW, BAD_CREDENTIALS]:
+        sending = opened((NEW, False), (OLD, False))
+        answers = itertools.cycle([first, second])
+        asked, end = list[float](), sending.now + 300.0
+        while sending.now < end:
+            for create in sending.take():
+                assert isinstance(create.envelope.control, CreateSequence)
+                asked.append(sending.now)
+                sending.refuse(create, **next(answers))
+            sending.now += 0.25
+        if BAD_CREDENTIALS in (first, second) or not (first in NOT_NOW or second in NOT_NOW):
+            assert len(sending.stopped) == 1 and len(asked) <= 2, "it waits for the operator"
+            continue
+        # Two variants in each round, and at most ``cap`` between two rounds.
+        assert sending.stopped == [] and 200.0 < len(asked) / 2 * STEADY.cap < 305.0
+        (warning,) = [one for one in sending.incidents("sequence.refused") if one.level == "warning"]
+        assert warning.detail["code"] == second["code"], "once, however long it lasts"
+        sending.answer(next_creation(sending), control=CreateSequenceResponse("urn:s"))
+        assert [one.number for one in sending.take()] == [1]
+
+
+@pytest.mark.parametrize("patience", [0.5, 60.0])
+def test_a_source_with_limited_patience_stops_after_it(patience: float) -> None:
+    sending = Sending(retransmission=replace(STEADY, give_up_after=patience))
+    outbox = sending.open()
+    sending.submit(outbox, "1")
+    for _ in range(2):
+        begun, told = sending.now, len(sending.stopped)
+        while len(sending.stopped) == told:
+            sending.refuse(next_creation(sending), **NOT_NOW[0])
+        assert patience <= sending.now - begun <= patience + 2 * STEADY.cap
+        assert sending.stopped[-1].code == "Receiver" and sending.wait(1000.0) == []
+        outbox.resume(sending.choices, sending.now)
+    sending.answer(next_creation(sending), control=CreateSequenceResponse("urn:s"))
+    assert [one.number for one in sending.take()] == [1]
 
 
 def test_the_reason_may_be_unknown() -> None:

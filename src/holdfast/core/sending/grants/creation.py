@@ -126,7 +126,7 @@ class OutboundCreation:
         self._tell_versions(outbox, source)
         outbox.lifecycle.ignored_offers = outbox.lifecycle.cut_creations = outbox.lifecycle.unaccepted_creations = 0
         outbox.lifecycle.refused.clear()
-        outbox.lifecycle.unwelcome = None
+        outbox.lifecycle.put_off, outbox.lifecycle.unwelcome = False, None
         source.behavior = response.incomplete_sequence_behavior
         # The grant and the mark in one batch; messages leave only once it is durable.
         context.marking.save(source)
@@ -188,18 +188,27 @@ class OutboundCreation:
             if is_new:
                 outbox.lifecycle.unaccepted_creations = 0
         outbox.drop(now)
+        outbox.lifecycle.put_off = (outbox.lifecycle.put_off or why.may_pass) and why.code not in REFUSES_CREDENTIALS
         if why.code in REFUSES_CREDENTIALS:
             # The next version would be refused for the same reason, and a few wrong passwords may lock the account.
             outbox.lifecycle.refused.update(outbox.lifecycle.choices)
         elif is_new:
             outbox.lifecycle.refuse((source.versions, source.offer is not None))
+        is_first = outbox.lifecycle.next_choice is None and outbox.lifecycle.unwelcome is None
         detail = {"key": outbox.key, "code": why.code, "reason": why.reason, "versions": source.versions.in_words}
-        if outbox.lifecycle.next_choice is not None:
-            self._context.effects.append(Incident("sequence.refused", level="debug", detail=detail))
-        else:
+        if is_first:
             self._context.effects.append(Incident("sequence.refused", level="warning", detail=detail))
-            giving_up = outbox.hooks.forwarders.giving_up if outbox.forwarding is not None else None
-            said = f"{why.code}: {why.reason}" if why.code.startswith("HTTP ") else why.reason
-            if why.code in REFUSES_ACCOUNT or giving_up is None or not giving_up.asks_again(outbox, said, now):
-                outbox.stop(why.code, why.reason, now)
+        else:
+            self._context.effects.append(Incident("sequence.refused", level="debug", detail=detail))
+        if outbox.lifecycle.next_choice is None and not self._asks_again(outbox, why, now):
+            outbox.stop(why.code, why.reason, now)
         outbox.ready()
+
+    def _asks_again(self, outbox: Outbox, why: Why, now: float) -> bool:
+        """Return whether the destination, which refused every choice, is asked again without an operator."""
+        if why.code in REFUSES_ACCOUNT:
+            return False
+        said = f"{why.code}: {why.reason}" if why.code.startswith("HTTP ") else why.reason
+        if outbox.forwarding is not None:
+            return outbox.hooks.forwarders.giving_up.asks_again(outbox, said, now)
+        return outbox.lifecycle.ask_later(said, outbox.policy.retransmission, now)

@@ -14,23 +14,6 @@ from holdfast.core.states.table import step
 
 
 @dataclass(slots=True, eq=False)
-class Unwelcome:
-    """A destination that grants no Sequence, in whatever way it is asked.
-
-    Args:
-        first_at: When it had refused every way first.
-        reason: What was said last.
-        times: How often it has refused every way.
-        again_at: When it is asked again; None while it is.
-    """
-
-    first_at: float
-    reason: str = ""
-    times: int = 0
-    again_at: float | None = None
-
-
-@dataclass(slots=True, eq=False)
 class Refusal:
     """A message that the destination answers with a fault each time.
 

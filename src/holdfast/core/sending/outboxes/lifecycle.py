@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from holdfast.core.events import Stopped
 from holdfast.core.records import State
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.rm_source.source import RMSource
-from holdfast.core.sending.outboxes.forwarder_state import HeldBack, Unwelcome
+from holdfast.core.sending.outboxes.forwarder_state import HeldBack
 from holdfast.core.states.outbox import OUTBOX_TABLE, OutboxAction, OutboxEvent, OutboxState
 from holdfast.core.states.table import step
 from holdfast.core.versions import Versions
@@ -15,6 +17,23 @@ Choice = tuple[Versions, bool]
 """Variant of CreateSequence: its versions, and whether it has an Offer."""
 
 _ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
+
+
+@dataclass(slots=True, eq=False)
+class Unwelcome:
+    """A destination that grants no Sequence, in whatever way it is asked.
+
+    Args:
+        first_at: When it had refused every way first.
+        reason: What was said last.
+        times: How often it has refused every way.
+        again_at: When it is asked again; None while it is.
+    """
+
+    first_at: float
+    reason: str = ""
+    times: int = 0
+    again_at: float | None = None
 
 
 class OutboxLifecycle:
@@ -30,6 +49,8 @@ class OutboxLifecycle:
         """Variants of CreateSequence to try, in order. All outboxes of one address share them."""
         self.refused: set[Choice] = set()
         """Variants refused since the destination last granted a Sequence, or since the operator resumed the outbox."""
+        self.put_off = False
+        """Whether one of them was refused for a cause that may pass."""
         self.state = OutboxState.OPEN
         self.stopped = ""
         """Why the outbox sends nothing until an operator resumes it, as a code; empty: it sends."""
@@ -52,7 +73,7 @@ class OutboxLifecycle:
         self.recovered_creation = ""
         """``local_id`` of the Sequence for which an earlier run may have sent CreateSequence."""
         self.unwelcome: Unwelcome | None = None
-        """Set while the destination grants no Sequence and is asked again automatically."""
+        """Set while the destination grants no Sequence, and is asked again without an operator."""
         self.fruitless = 0
         """Sequences in a row that ended soon, with nothing acknowledged."""
         self.begins_at = 0.0
@@ -91,7 +112,7 @@ class OutboxLifecycle:
         self.refused_message = self.in_doubt = None
         self.suspended = self.held_back = None
         self.refused.clear()
-        self.unwelcome = None
+        self.put_off, self.unwelcome = False, None
         self.unaccepted_creations = 0
         self.fruitless, self.begins_at = 0, 0.0
         return self.handle(OutboxEvent.RESUME)
@@ -123,6 +144,20 @@ class OutboxLifecycle:
         if choice in self.choices:
             self.choices.remove(choice)
             self.choices.append(choice)
+
+    def ask_later(self, reason: str, policy: RetransmissionPolicy, now: float) -> bool:
+        """Return whether a source tries every variant again, after a pause.
+
+        It does if one of them was refused for a cause that may pass, until the policy's patience is over.
+        """
+        unwelcome, patience = self.unwelcome or Unwelcome(now), policy.give_up_after
+        if not self.put_off or (patience is not None and now - unwelcome.first_at >= patience):
+            return False
+        self.begins_at = now + min(policy.cap, policy.initial * 2.0 ** min(unwelcome.times, 30))
+        unwelcome.reason, unwelcome.times = reason, unwelcome.times + 1
+        self.put_off, self.unwelcome = False, unwelcome
+        self.refused.clear()
+        return True
 
     def pause_after(self, source: RMSource, policy: RetransmissionPolicy, now: float) -> float:
         """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends

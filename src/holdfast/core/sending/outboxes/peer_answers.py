@@ -12,6 +12,7 @@ from holdfast.core.faults import (
     REFUSES_ACCOUNT,
     SEQUENCE_CLOSED,
     UNKNOWN_SEQUENCE,
+    may_pass,
     sequence_fault,
 )
 from holdfast.core.messages import Fault, IncompleteSequenceBehavior, SequenceAcknowledgement
@@ -152,7 +153,7 @@ def receive_fault(outbox: Outbox, fault: Fault, number: int, now: float, relates
     if not number and fault.code in REFUSES_ACCOUNT and source.flight and source.state is SourceState.CREATED:
         outbox.stop(fault.code, fault.reason, now)
         return
-    why = Why(fault.code, fault.reason, number, fault.max_message_number)
+    why = Why(fault.code, fault.reason, number, fault.max_message_number, may_pass(fault))
     outbox.happen(source, event, now, why)
     if event is SourceEvent.OTHER_FAULT and not number:
         _end_refused(outbox, source, now)
