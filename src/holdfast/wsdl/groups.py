@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -25,38 +26,79 @@ _NAME = "_value_{}"
 """zeep's name of a repeated group, and of ``xs:any``."""
 
 
+def numbered(name: str) -> Iterator[str]:
+    """Yield the names for a field, the best one first: a, a__1, a__2 and so on, as zeep numbers them."""
+    yield name
+    yield from (f"{name}__{number}" for number in count(1))
+
+
+@dataclass
+class _Names:
+    """The names of the fields of a structure, or of a repeated group in it.
+
+    Each element of a sequence has its own field, also if the sequence has its name twice: a, a__1, a__2. The
+    alternatives of a choice share a field, since a body has one of them, unless their values differ in form.
+
+    Attributes:
+        taken: Name -> the form of its value.
+        alternatives: The same of the other alternatives of the choices around.
+    """
+
+    taken: dict[str, object] = field(default_factory=dict)
+    alternatives: dict[str, object] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def element(self, element: Any) -> str:
+        form = element.qname.text, element.accepts_multiple, element.nillable
+        tried = numbered(element.attr_name)
+        name = next(one for one in tried if one not in self.taken and self.alternatives.get(one, form) == form)
+        self.taken[name] = form
+        return name
+
+    def other(self) -> str:
+        """Return the name of a repeated group or a wildcard."""
+        return _NAME.format(next(self.numbers))
+
+    def alternative(self, before: Mapping[str, object]) -> _Names:
+        """Return the names for an alternative of a choice, given those of what precedes the choice."""
+        return _Names({**before}, self.alternatives | self.taken, self.numbers)
+
+
 def replace_groups(kind: Any) -> None:
     """Replace the groups of zeep's complex type, before its first value."""
     if kind._array_type is None and isinstance(kind._element, Indicator) and not isinstance(kind._element, _Part):
-        kind._element = _replaced(kind._element, count(1))
+        kind._element = _replaced(kind._element, _Names())
         for cached in ("elements", "elements_nested", "attributes"):
             kind.__dict__.pop(cached, None)
 
 
-def _replaced(group: Any, numbers: Iterator[int]) -> _Part:
+def _replaced(group: Any, names: _Names) -> _Part:
     """Return the group that replaces one of zeep's.
 
     Args:
         group: zeep's.
-        numbers: Numbers for names, in the structure or the repeated group around it.
+        names: The names in the structure or the repeated group around it, to which it adds its own.
     """
     low, high = group.min_occurs, group.max_occurs
     while isinstance(group, Group):
         group = group.child
     made = next(ours for theirs, ours in _OURS.items() if isinstance(group, theirs))([], low, high)
-    inner = count(1) if made.accepts_multiple else numbers
+    names = _Names() if made.accepts_multiple else names
+    before = {**names.taken}
     nested: list[tuple[str | None, Any]] = []
     for part in group:
+        own = names.alternative(before) if isinstance(made, _Choice) else names
         name: str | None = None
         if not isinstance(part, Indicator):
-            name = _NAME.format(next(inner)) if part.name is None else part.attr_name
+            name = own.other() if part.name is None else own.element(part)
         else:
             # Its own name comes before those in it.
-            name = _NAME.format(next(inner)) if part.accepts_multiple else None
-            part = _replaced(part, inner)
+            name = own.other() if part.accepts_multiple else None
+            part = _replaced(part, own)
+        names.taken |= own.taken
         nested.append((name, part))
     made.extend(part for _, part in nested)
-    made.__dict__["elements_nested"] = nested  # zeep's names of repeated groups are unique in one group only
+    made.__dict__["elements_nested"] = nested  # zeep's names are unique in one group only
     return made
 
 
@@ -88,6 +130,8 @@ class _Part(OrderIndicator):
         """Take the elements that belong to this group; return their values by name."""
         found: list[dict[str, Any]] = []
         for _ in max_occurs_iter(self.max_occurs):
+            if found and not (xmlelements and _begins(self, xmlelements[0])):
+                break
             before = len(xmlelements)
             values = self._taken(xmlelements, schema, context)
             if len(xmlelements) == before:
@@ -223,10 +267,14 @@ class _Choice(_Part, Choice):
             _render(parent, chosen[0], chosen[1], values, path)
 
     def _chosen(self, values: Any, names: set[str] | None) -> tuple[str | None, Any] | None:
-        """Return the alternative with the most values that are given, None without any. Names: as of _weight_of."""
+        """Return the alternative with the most values that are given, None without any. Names: as of _weight_of.
+
+        Of several, it is the first one that lacks none: they may have elements with the same names.
+        """
         weights = [_weight_of(name, part, values, names) for name, part in self.elements_nested]
         most = max(weights, default=0)
-        return self.elements_nested[weights.index(most)] if most else None
+        fitting = [one for one, weight in zip(self.elements_nested, weights, strict=True) if weight == most > 0]
+        return next((one for one in fitting if not _lacks(one[0], one[1], values)), next(iter(fitting), None))
 
 
 _OURS: dict[type, type[_Part]] = {Sequence: _Sequence, Choice: _Choice, All: _All}
@@ -302,6 +350,15 @@ def _weight_of(name: str | None, part: Any, values: Any, names: set[str] | None)
     if name is None:
         return sum(_weight_of(inner, one, values, names) for inner, one in part.elements_nested)
     return int((names is None or name in names) and name in values and _is_given(part, values[name]))
+
+
+def _lacks(name: str | None, part: Any, values: Any) -> bool:
+    """Whether a part, or one in it, must be there and has no value."""
+    if name is not None:
+        return part.min_occurs > 0 and not _weight_of(name, part, values, None)
+    if isinstance(part, _Choice) or (part.min_occurs == 0 and not _weight(part, values)):
+        return False
+    return any(_lacks(inner, one, values) for inner, one in part.elements_nested)
 
 
 def _render(parent: etree._Element, name: str | None, part: Any, values: Any, path: list[str]) -> None:

@@ -159,7 +159,11 @@ class Shapes:
 
     def _fields_in(self, part: Any) -> Iterator[Field]:
         """Yield the elements of a type or of a group. A repeated group is a list of structures."""
+        seen: set[str] = set()
         for name, element, is_optional in parts(part):
+            if name in seen:  # of another alternative of a choice
+                continue
+            seen.add(name)
             is_group = isinstance(element, OrderIndicator)
             shape = self._group(element) if is_group else self._of_element(element, name)
             is_nillable = bool(getattr(element, "nillable", False))

@@ -13,7 +13,7 @@ from zeep.xsd.valueobjects import CompoundValue
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.fields import AS_XML, Field, Member, OpenElement, Typed, is_nil
-from holdfast.wsdl.groups import replace_groups
+from holdfast.wsdl.groups import numbered, parts, replace_groups
 from holdfast.wsdl.simple_types import NameList, NameListAttribute, clark_names, has_names
 from holdfast.wsdl.substitutes import SubstitutionGroups
 
@@ -25,6 +25,15 @@ def elements(kind: Any) -> Iterator[tuple[str, Any]]:
             yield from elements(element)
         else:
             yield name, element
+
+
+def known_fields(kind: Any) -> dict[str, Any]:
+    """Return the elements, repeated groups and attributes of a type, or of a repeated group, by name.
+
+    The fields of a repeated group are not among them: their names are those of another structure.
+    """
+    attributes = kind.attributes if isinstance(kind, zeep.xsd.ComplexType) else ()
+    return {name: one for name, one, _ in parts(kind)} | dict(attributes)
 
 
 class _WithNames:
@@ -96,6 +105,15 @@ class _Structure:
         return super()._create_object(value, name)  # type: ignore[misc] # of zeep's class
 
 
+def _name_attributes(kind: Any) -> None:
+    """Give each attribute its own field: xml:lang and lang have the same local name."""
+    taken = {name for name, _, _ in parts(kind)}
+    for at, (name, attribute) in enumerate(kind.attributes):
+        own = next(one for one in numbered(name) if one not in taken)
+        taken.add(own)
+        kind.attributes[at] = own, attribute
+
+
 def complete(kinds: Iterable[Any], groups: SubstitutionGroups) -> None:
     """Let zeep's types, and those of their fields, lose nothing: see the classes above, and :mod:`groups`.
 
@@ -113,10 +131,11 @@ def complete(kinds: Iterable[Any], groups: SubstitutionGroups) -> None:
             continue
         seen.add(id(kind))
         replace_groups(kind)
+        _name_attributes(kind)
         if not kind._array_type and not isinstance(kind, _Structure):
             kind.__class__ = type(type(kind).__name__, (_Structure, type(kind)), {})
-        fields = dict((*elements(kind), *kind.attributes))
-        for one in list(fields.values()):
+        fields = [*elements(kind), *kind.attributes]  # alternatives of a choice may share a name
+        for _, one in fields:
             if type(one) is zeep.xsd.Any and one.restrict is None:
                 one.__class__ = OpenElement
             # The text of simple content is no element.
@@ -125,7 +144,7 @@ def complete(kinds: Iterable[Any], groups: SubstitutionGroups) -> None:
             if isinstance(one, Field):
                 waiting.extend(member.type for member in groups.complete(one))
             waiting.append(getattr(one, "type", None))
-        if "self" in fields and not isinstance(kind, _WithSelf):
+        if "self" in dict(fields) and not isinstance(kind, _WithSelf):
             kind.__class__ = type(type(kind).__name__, (_WithSelf, type(kind)), {})
         named = [one for _, one in kind.attributes if one.name and has_names(one.type)]
         if named and not isinstance(kind, _WithNames):

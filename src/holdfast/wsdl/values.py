@@ -18,6 +18,7 @@ from typing import Any
 
 import zeep.xsd
 from lxml import etree
+from zeep.xsd.elements.indicators import OrderIndicator
 from zeep.xsd.schema import Schema
 from zeep.xsd.types import builtins
 from zeep.xsd.types.any import AnyType
@@ -31,7 +32,7 @@ from holdfast.wire.body import parse_element
 from holdfast.wire.text import NOT_IN_XML
 from holdfast.wsdl.fields import ELEMENT, IS_NIL, NIL, TYPE, Member, Typed, nil_fields, with_nil
 from holdfast.wsdl.simple_types import PARTS_OF_DATES, Unreadable
-from holdfast.wsdl.structures import elements
+from holdfast.wsdl.structures import known_fields
 from holdfast.wsdl.substitutes import Substitutes, check_concrete, type_name
 
 _AS_THEY_ARE = (AnyObject, CompoundValue, Member, Typed, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
@@ -126,10 +127,9 @@ class _Preparation:
     def fields(
         self, kind: Any, arguments: tuple[Any, ...], values: Mapping[str, Any], path: str
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        known = dict((*elements(kind), *kind.attributes))
-        groups = {name for name, _ in (*kind.elements_nested, *kind.elements)} - known.keys() | {"_raw_elements"}
+        known = known_fields(kind)
         for name in values:
-            if name not in known and name not in groups:
+            if name not in known and name != "_raw_elements":
                 raise _no_field(name, path, known)
         if len(arguments) > len(known):
             raise EnvelopeError(f"{len(arguments)} values are given without a name, for {len(known)} fields.")
@@ -142,14 +142,16 @@ class _Preparation:
 
     def _field(self, known: Mapping[str, Any], name: str | None, value: Any, path: str) -> Any:
         where = f"{path}.{name}" if path else f"{name}"
-        if name not in known:  # a repeated group of elements
+        element = known.get(name or "")
+        if isinstance(element, OrderIndicator):  # a repeated group of elements
             if isinstance(value, list | tuple):
                 return [self._field(known, name, one, path) for one in value]
             if isinstance(value, dict):
-                return {inner: self._field(known, inner, one, path) for inner, one in _with_nil_fields(value).items()}
+                inner = known_fields(element)
+                return {key: self._field(inner, key, one, path) for key, one in _with_nil_fields(value).items()}
             return value
-        assert name is not None
-        element = known[name]
+        if element is None:  # for zeep to refuse
+            return value
         if not isinstance(element, zeep.xsd.Element):
             return self._open(element, value, where)
         if element.accepts_multiple and isinstance(value, Iterator):
@@ -388,8 +390,8 @@ def _name(where: str, value: Any, told: str) -> etree.QName:
 
 
 def _no_dict(kind: Any, value: object, where: str) -> EnvelopeError:
-    attributes = [(name, one) for name, one in kind.attributes if not isinstance(one, zeep.xsd.AnyAttribute)]
-    names = ", ".join(name for name, _ in (*elements(kind), *attributes))
+    known = known_fields(kind).items()
+    names = ", ".join(name for name, one in known if not isinstance(one, zeep.xsd.AnyAttribute))
     return _unfit(where, f"a dict of its fields ({names or 'none'})", value)
 
 
@@ -449,7 +451,7 @@ def _plain(value: Any, declared: Any, *, is_json: bool) -> Any:
 
     Args:
         value: The value.
-        declared: Its declared type, or the type with the repeated group that it is of; None if the schema has none.
+        declared: Its declared type, or the repeated group that it is of; None if the schema has none.
         is_json: As for :func:`parsed`.
     """
     if isinstance(value, list):
@@ -463,11 +465,12 @@ def _plain(value: Any, declared: Any, *, is_json: bool) -> Any:
     if not isinstance(value, dict | CompoundValue):
         return None if value is zeep.xsd.Nil else _json_value(value, declared) if is_json else value
     own = getattr(value, "_xsd_type", declared)
-    known = dict((*elements(own), *own.attributes)) if isinstance(own, zeep.xsd.ComplexType) else {}
+    known = known_fields(own) if isinstance(own, zeep.xsd.ComplexType | OrderIndicator) else {}
     name = type_name(value, declared)
     found: dict[str, Any] = {} if name is None else {TYPE: name}
     for key in value:
-        kind = getattr(known[key], "type", None) if key in known else own
+        part = known.get(key)
+        kind = part if isinstance(part, OrderIndicator) else getattr(part, "type", None)
         found[key] = _plain(value[key], kind, is_json=is_json)
     return with_nil(found, [key for key in value if value[key] is zeep.xsd.Nil])
 
