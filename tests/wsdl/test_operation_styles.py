@@ -12,9 +12,11 @@ from bodies import made_of
 from lxml import etree
 from one_operation import one_operation
 
+from holdfast import Destination, Message
 from holdfast.cli.running.message_files import MessageFiles
 from holdfast.cli.running.operation_values import OperationValues
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.testing import pair
 from holdfast.wsdl.contract import Contract
 from holdfast.wsdl.stubs import typed_module
 from holdfast.wsdl.words import in_words
@@ -208,3 +210,72 @@ def test_an_argument_of_zeeps_transport_has_a_hint(kind: Any, name: str, says: s
     with pytest.raises(ConfigurationError, match=f"has no argument '{name}'") as caught:
         kind(":memory:", **{name: None})
     assert says in caught.value.remedy
+
+
+# --- handlers of an input without fields ------------------------------------------------------------------------------
+
+BARE = '<xs:element name="In" type="xs:int" nillable="true"/>'
+EMPTY = '<xs:element name="In"><xs:complexType/></xs:element>'
+DERIVED = (
+    '<xs:element name="In" type="v:B"/><xs:complexType name="B"/><xs:complexType name="D"><xs:complexContent>'
+    '<xs:extension base="v:B"><xs:sequence><xs:element name="a" type="xs:int"/></xs:sequence></xs:extension>'
+    "</xs:complexContent></xs:complexType>"
+)
+HANDLERS: dict[str, Any] = {
+    "()": lambda: None,
+    "(value)": lambda value: value,
+    "(value=None)": lambda value=None: value,
+    "(a, b)": lambda a, b: a,
+    "(a, b=1)": lambda a, b=1: a,
+    "(*, value)": lambda *, value: value,
+    "(*values)": lambda *values: values[0] if values else None,
+    "(**values)": lambda **values: values,
+}
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+@pytest.mark.parametrize(
+    ("schema", "values", "refused"),
+    [
+        (BARE, [5, None], ["()", "(a, b)", "(*, value)", "(**values)"]),
+        (EMPTY, [None], ["(value)", "(a, b)", "(a, b=1)", "(*, value)"]),
+        (DERIVED, [{"@type": "{urn:v}D", "a": 5}], ["(a, b)", "(*, value)"]),
+    ],
+)
+def test_a_handler_that_cannot_take_the_input_is_refused_at_the_start(
+    tmp_path: Path, schema: str, values: list[Any], refused: list[str], name: str
+) -> None:
+    wsdl = tmp_path / "in.wsdl"
+    wsdl.write_text(one_operation(schema))
+    app = Destination(wsdl=wsdl)
+    if name in refused:
+        with pytest.raises(ConfigurationError, match=r"The operation Do takes .* do not fit: .*\n *Write def"):
+            app.operation("Do")(HANDLERS[name])
+        return
+    app.operation("Do")(HANDLERS[name])
+    with pair(app) as source:
+        for value in values:
+            given = [value] if schema is BARE else []
+            if schema is DERIVED and name in ("()", "(**values)"):
+                continue  # they take values of the declared type, which has none
+            assert source.call("Do", *given, **(value if schema is DERIVED else {}), _timeout=60) in (value, {}, None)
+
+
+def test_a_handler_of_one_value_gets_the_message_after_it(tmp_path: Path) -> None:
+    wsdl = tmp_path / "in.wsdl"
+    wsdl.write_text(one_operation(BARE))
+    app = Destination(wsdl=wsdl)
+
+    def first(message: Message, value: int) -> int:
+        return value
+
+    with pytest.raises(ConfigurationError, match=r"Write def first\(value, message\)"):
+        app.operation("Do")(first)
+
+    @app.operation("Do")
+    def last(value: int, message: Message) -> int:
+        assert message.action == "urn:v/Do"
+        return value
+
+    with pair(app) as source:
+        assert source.call("Do", 5, _timeout=60) == 5

@@ -42,7 +42,7 @@ class OperationHandler:
     def __init__(
         self, contract: Contract, operation: Operation, handler: Callable[..., Any], mtom: Callable[[], bool | None]
     ) -> None:
-        from holdfast.wsdl.contract import fields
+        from holdfast.wsdl.contract import fields, is_bare
 
         check_runs(handler)
         self._contract, self._operation, self._handler, self._mtom = contract, operation, handler, mtom
@@ -50,7 +50,9 @@ class OperationHandler:
         self._has_returned = False
         """Whether the handler of a one-way operation has returned a value, which is reported once."""
         self._fields = fields(operation.input)
-        self._parameters = dict(inspect.signature(handler).parameters)
+        self._is_bare = is_bare(operation.input)
+        self._signature = inspect.signature(handler)
+        self._parameters = dict(self._signature.parameters)
         self._takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in self._parameters.values())
         self._message, self._headers = self._take(Message), self._take(SoapHeaders)
         self.takes_connection = self._parameters.pop(CONNECTION, None) is not None and CONNECTION not in self._fields
@@ -107,7 +109,7 @@ class OperationHandler:
         if self._message:
             further[self._message] = message
         if not self._fields:
-            is_empty = self._operation.input is None or values in (None, {})
+            is_empty = not self._is_bare and values in (None, {})
             return self._handler(*(() if is_empty else (values,)), **further)
         given = {name: value for name, value in values.items() if value is not None or not self._has_default(name)}
         if not self._takes_all:
@@ -164,6 +166,7 @@ class OperationHandler:
 
     def _check_parameters(self) -> None:
         if not self._fields:
+            self._check_without_fields()
             return
         named = {
             name: one
@@ -186,4 +189,24 @@ class OperationHandler:
                 ),
                 remedy=f"Write def {self._name}({', '.join([*plain, *values])})."
                 + " Fields without a Python name are in values." * len(values),
+            )
+
+    def _check_without_fields(self) -> None:
+        """Check that the handler of an input without fields takes its value, or no value if it has none."""
+        element, further = self._operation.input, [self._message, self._headers, CONNECTION * self.takes_connection]
+        may_have_value = self._is_bare or (
+            element is not None and (element.members or self._contract.substitutes.types.derived(element.type))
+        )
+        forms = [("value",)] * bool(may_have_value) + [()] * (not self._is_bare)
+        errors = []
+        for form in forms:
+            try:
+                self._signature.bind(*form, **{name: None for name in further if name})
+            except TypeError as error:
+                errors.append(str(error))
+        if len(errors) == len(forms):
+            raise ConfigurationError(
+                f"The operation {self._operation.name} takes {'one value' if may_have_value else 'no values'}, and the "
+                f"arguments of the handler {self._name} do not fit: {errors[0]}.",
+                remedy=f"Write def {self._name}({', '.join([*forms[0], *filter(None, further)])}).",
             )
