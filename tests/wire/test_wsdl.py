@@ -438,7 +438,45 @@ def test_operations_are_known_by_their_actions_and_one_way_ones_have_no_reply() 
         </d:definitions>""",
         "here",
     )
-    assert description.operations() == {"urn:a": "urn:a:r", "urn:b": "", "urn:c": "urn:cResponse"}
+    assert description.operations() == {"urn:a": "urn:a:r", "urn:b": "", "urn:c": "urn:t:P:CResponse", "urn:t:P:D": ""}
+
+
+STATED = 'm:Action="urn:own"'
+
+
+@pytest.mark.parametrize(
+    ("namespace", "start"),
+    [
+        ("urn:t", "urn:t:P:"),
+        ("URN:t:", "URN:t:P:"),
+        ("http://t.example/a", "http://t.example/a/P/"),
+        ("http://t.example/", "http://t.example/P/"),
+    ],
+)
+@pytest.mark.parametrize("soap_action", ["", "urn:soap"])
+@pytest.mark.parametrize(("asked", "request_action"), [("", "{}DoRequest"), ('name="In"', "{}In"), (STATED, "urn:own")])
+@pytest.mark.parametrize(("answered", "reply"), [("", "{}DoResponse"), ('name="Out"', "{}Out"), (STATED, "urn:own")])
+def test_an_action_that_the_wsdl_does_not_state_is_the_default(
+    namespace: str, start: str, soap_action: str, asked: str, request_action: str, answered: str, reply: str
+) -> None:
+    # WS-Addressing 1.0 Metadata, 4.4.4: soapAction is the action of an input, and says nothing of an output.
+    description = Description()
+    description.add(
+        f"""<d:definitions targetNamespace="{namespace}" xmlns:t="{namespace}" xmlns:d="http://schemas.xmlsoap.org/wsdl/"
+            xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:m="http://www.w3.org/2007/05/addressing/metadata">
+          <d:portType name="P">
+            <d:operation name="Do"><d:input {asked}/><d:output {answered}/></d:operation>
+          </d:portType>
+          <d:binding name="B" type="t:P">
+            <d:operation name="Do"><soap:operation soapAction="{soap_action}"/></d:operation>
+          </d:binding>
+        </d:definitions>""".encode(),
+        "here",
+    )
+    expected = soap_action if soap_action and asked != STATED else request_action.format(start)
+    assert description.operations() == {expected: reply.format(start)}
+    found = description.actions(f"{{{namespace}}}P")["Do"]
+    assert (found.request, found.reply) == (expected, reply.format(start))
 
 
 EARLY = "http://schemas.xmlsoap.org/ws/{}/rm"

@@ -45,7 +45,7 @@ def test_bodies_in_rpc_style_are_written_validated_and_read(tmp_path: Path) -> N
     (tmp_path / "rpc.wsdl").write_text(RPC)
     made = Contract(Documents(tmp_path / "rpc.wsdl", no_web))
     add = made.operation("Add")
-    assert add.actions == Actions("urn:rpc/Add", "urn:rpc/AddResponse", {})
+    assert add.actions == Actions("urn:rpc/Add", "urn:rpc:T:AddResponse", {})
     values = {"pair": {"left": 1, "right": 2}, "scale": 3}
     body = made.request(add, (), values)
     assert b"urn:rpc:calls" in body

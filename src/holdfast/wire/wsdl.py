@@ -206,19 +206,16 @@ class Description:
     def operations(self) -> dict[str, str]:
         """The wsa:Action of each operation's request, and of its reply: "" for a one-way operation.
 
-        The action comes from the description (WS-Addressing 1.0 Metadata, section 4.4.1, or its draft that .NET
-        writes), or from the binding's soapAction. Operations with neither are omitted.
+        See :meth:`actions`.
         """
         found: dict[str, str] = {}
         for kind in self._all("portType"):
-            stated = self._soap_actions(defined_name(kind) or "")
+            name = defined_name(kind) or ""
+            stated, start = self._soap_actions(name), _joined(name)
             for operation in kind.iterfind(f"{{{WSDL}}}operation"):
-                asked = operation.find(f"{{{WSDL}}}input")
-                action = _action(asked) or stated.get(operation.get("name", ""), "")
-                if asked is None or not action:
-                    continue
-                reply = operation.find(f"{{{WSDL}}}output")
-                found[action] = "" if reply is None else _action(reply) or f"{action}Response"
+                if operation.find(f"{{{WSDL}}}input") is not None:
+                    actions = _actions(operation, stated, start)
+                    found[actions.request] = actions.reply
         return found
 
     def actions_of_ports(self) -> dict[tuple[str, str], frozenset[str]]:
@@ -280,8 +277,8 @@ class Description:
     def actions(self, port_type: str) -> dict[str, Actions]:
         """Return the actions of each operation of a wsdl:portType, by the operation's name.
 
-        An action that the WSDL does not state is the binding's soapAction, or the default (WS-Addressing 1.0 Metadata,
-        section 4.4.4).
+        An action that the WSDL does not state is the default (WS-Addressing 1.0 Metadata, 4.4.4, with the names of
+        WSDL 1.1, 2.4.5). For an input, the binding's soapAction precedes it; for an output, soapAction says nothing.
 
         Args:
             port_type: Its qualified name, as "{namespace}Name".
@@ -550,15 +547,14 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
     name = operation.get("name", "")
     asked, answered = operation.find(f"{{{WSDL}}}input"), operation.find(f"{{{WSDL}}}output")
     own_name = asked.get("name", "") if asked is not None else ""
-    request = _action(asked) or stated.get(name, "")
     # WSDL 1.1, 2.4.5: without a name, the input of a two-way operation is called NAMERequest.
     default = f"{start}{own_name or (name if answered is None else f'{name}Request')}"
+    request = _action(asked) or stated.get(name, "") or default
     reply = ""
     if answered is not None:
-        usual = f"{request}Response" if request else f"{start}{answered.get('name') or f'{name}Response'}"
-        reply = _action(answered) or usual
+        reply = _action(answered) or f"{start}{answered.get('name') or f'{name}Response'}"
     faults = {one.get("name", ""): _action(one) for one in operation.iterfind(f"{{{WSDL}}}fault") if _action(one)}
-    return Actions(request or default, reply, faults)
+    return Actions(request, reply, faults)
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:

@@ -102,7 +102,7 @@ def test_operations_of_two_port_types_with_one_name_have_their_own_actions() -> 
     description = Description()
     description.add(wsdl(), "t")
     assert description.operations() == {
-        f"urn:{kind}/{name}": f"urn:{kind}/{name}Response" for kind, names in PORTS.items() for name in names
+        f"urn:{kind}/{name}": f"urn:b:{kind}:{name}Response" for kind, names in PORTS.items() for name in names
     }
 
 
