@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from one_operation import one_operation
 
+from holdfast import Destination
 from holdfast.endpoint.source.http_settings import SourceHTTP
 from holdfast.endpoint.source.operation_calls import load_contract
 from holdfast.endpoint.source.wsdl import documents_of
@@ -220,3 +222,23 @@ def test_a_saved_wsdl_finds_the_saved_parts_of_a_dotnet_service(tmp_path: Path) 
 
 def _no_web(url: str) -> bytes:
     raise AssertionError(url)
+
+
+@pytest.mark.parametrize("namespace", ["urn:My Service", "http://x.example/größe", "%zz"])
+@pytest.mark.parametrize("place", ["all", "unused", "imported"])
+def test_a_namespace_that_is_no_uri_is_named(tmp_path: Path, namespace: str, place: str) -> None:
+    text, other = GOOD, SCHEMA.format("")
+    if place == "all":
+        text = text.replace('"urn:v"', f'"{namespace}"')
+    elif place == "unused":
+        text = text.replace("<xs:schema ", f'<xs:schema xmlns:u="{namespace}" ')
+    else:
+        text = including("b.xsd")
+        other = other.replace(">", f' xmlns:u="{namespace}">', 1)
+    (tmp_path / "a.wsdl").write_text(text, encoding="utf-8")
+    (tmp_path / "b.xsd").write_text(other, encoding="utf-8")
+    at_fault = tmp_path / ("b.xsd" if place == "imported" else "a.wsdl")
+    with pytest.raises(ConfigurationError, match=re.escape(f"{at_fault} has the namespace {namespace!r}")):
+        load_contract(documents_of(str(tmp_path / "a.wsdl"), SourceHTTP()), None)
+    with pytest.raises(ConfigurationError, match="not a URI"):
+        Destination(wsdl=tmp_path / "a.wsdl").operation("Do")

@@ -498,13 +498,16 @@ def parse_document(data: bytes) -> etree._Element:
             elements, as "{namespace}local", could not be read.
     """
     root = parse_element(data)
-    if (b"}" in data or b"&#" in data) and any("}" in one for one in _namespaces(root)):
+    if (b"}" in data or b"&#" in data) and any("}" in one for one in namespaces(root)):
         raise EnvelopeError("the body has a namespace with a brace")
     return root
 
 
-def _namespaces(root: etree._Element) -> Iterator[str]:
-    """Yield the namespace of each declaration once: the axis of XPath has it for each element below, too."""
+def namespaces(root: etree._Element) -> Iterator[str]:
+    """Yield the namespace of each declaration once, and each targetNamespace.
+
+    The axis of XPath has a declaration for each element below it, too.
+    """
     declarations = cast("Iterable[tuple[str, tuple[str, str]]]", etree.iterwalk(root, events=("start-ns",)))
     for _, (_, declared) in declarations:
         yield declared

@@ -28,7 +28,7 @@ from holdfast.wire import check_header_blocks
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.wsdl import Actions, HeaderBlocks
-from holdfast.wsdl.defects import first_defect, unusable_operations
+from holdfast.wsdl.defects import check_namespaces, first_defect, unusable_operations
 from holdfast.wsdl.documents import Documents
 from holdfast.wsdl.fields import ELEMENT, TYPE, as_field, drop_defaults, is_nil
 from holdfast.wsdl.groups import parts
@@ -515,6 +515,7 @@ class Contract:
 
 
 def _document(documents: Documents) -> Document:
+    check_namespaces(documents)
     settings = zeep.settings.Settings(forbid_dtd=True, forbid_entities=True, force_https=False)
     try:
         with warnings.catch_warnings():

@@ -10,7 +10,7 @@ import zeep.exceptions
 from lxml import etree
 
 from holdfast.exceptions import ConfigurationError
-from holdfast.wire.wsdl import WSDL, defined_name, full_name
+from holdfast.wire.wsdl import WSDL, defined_name, full_name, namespaces
 from holdfast.wsdl.documents import IMPORTS, SCHEMA, USES, XML_NAMESPACE, Documents, Schema
 from holdfast.wsdl.schemas import BodySchema
 
@@ -86,6 +86,23 @@ def _find(documents: Documents, word: str, name: str) -> etree._Element | None:
             if defined_name(one) == name:
                 return one
     return None
+
+
+def check_namespaces(documents: Documents) -> None:
+    """Check the namespaces of a WSDL: lxml makes no element in one that is not a URI.
+
+    Raises:
+        ConfigurationError: One is not a URI. Or the errors of :meth:`Documents.load`.
+    """
+    for location in documents.load_all():
+        for namespace in filter(None, namespaces(documents.root(location))):
+            try:
+                etree.Element("it", nsmap={"p": namespace})
+            except ValueError:
+                raise ConfigurationError(
+                    f"{location} has the namespace {namespace!r}, which is not a URI: its operations have no values.",
+                    remedy="Correct the WSDL, or send and receive XML: source.send(), request(), @app.on(action).",
+                ) from None
 
 
 def first_defect(documents: Documents) -> str:
