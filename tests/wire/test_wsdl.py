@@ -479,6 +479,32 @@ def test_an_action_that_the_wsdl_does_not_state_is_the_default(
     assert (found.request, found.reply) == (expected, reply.format(start))
 
 
+@pytest.mark.parametrize("around", ["{}", " {}", "{}\t", "\n {}\r\n"])
+@pytest.mark.parametrize("where", ["input", "output", "soap", "input of 2006", "output of 2006"])
+def test_white_space_around_an_action_is_no_part_of_it(where: str, around: str) -> None:
+    attributes = dict.fromkeys(("input", "output", "soap"), "")
+    word, _, draft = where.partition(" ")
+    name = "soapAction" if word == "soap" else "w:Action" if draft else "m:Action"
+    attributes[word] = f'{name}="{around.format("urn:own")}"'.replace("\r", "&#13;").replace("\n", "&#10;")
+    description = Description()
+    description.add(
+        f"""<d:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:d="http://schemas.xmlsoap.org/wsdl/"
+            xmlns:soap="http://schemas.xmlsoap.org/wsdl/soap/" xmlns:w="http://www.w3.org/2006/05/addressing/wsdl"
+            xmlns:m="http://www.w3.org/2007/05/addressing/metadata">
+          <d:portType name="P">
+            <d:operation name="Do"><d:input {attributes["input"]}/><d:output {attributes["output"]}/></d:operation>
+          </d:portType>
+          <d:binding name="B" type="t:P">
+            <d:operation name="Do"><soap:operation {attributes["soap"]}/></d:operation>
+          </d:binding>
+        </d:definitions>""".encode(),
+        "here",
+    )
+    found = description.actions("{urn:t}P")["Do"]
+    assert (found.reply if word == "output" else found.request) == "urn:own"
+    assert description.operations() == {found.request: found.reply}
+
+
 EARLY = "http://schemas.xmlsoap.org/ws/{}/rm"
 
 

@@ -312,8 +312,9 @@ class Description:
                 continue
             for operation in binding.iterfind(f"{{{WSDL}}}operation"):
                 for one in operation.iterfind("*"):
-                    if _soap(one) is not None and one.get("soapAction"):
-                        found.setdefault(operation.get("name", ""), one.get("soapAction", ""))
+                    action = _uri(one.get("soapAction", ""))
+                    if _soap(one) is not None and action:
+                        found.setdefault(operation.get("name", ""), action)
         return found
 
     def _read_port(self, port: etree._Element, abilities: Collection[Ability] | None, to: str | None) -> Port:
@@ -535,7 +536,12 @@ def _action(message: etree._Element | None) -> str:
     """Return the action of an operation's input or output, "" without one."""
     if message is None:
         return ""
-    return next((found for name in ACTIONS if (found := message.get(name, ""))), "")
+    return next((found for name in ACTIONS if (found := _uri(message.get(name, "")))), "")
+
+
+def _uri(text: str) -> str:
+    """Return the value of an xs:anyURI, whose white space is collapsed (XML Schema 1.0 part 2, 3.2.17)."""
+    return " ".join(text.split())
 
 
 def _joined(port_type: str) -> str:

@@ -177,3 +177,11 @@ def test_an_argument_for_the_message_has_no_name_of_a_field() -> None:
 
     with pytest.raises(ConfigurationError, match="argument number of the handler count is annotated with Message"):
         app.operation("Count")(count)
+
+
+def test_an_action_of_replies_that_cannot_be_sent_is_named_with_its_operation() -> None:
+    wrong = wsdl().replace(b'<wsdl:output message="t:m"/>', b'<wsdl:output message="t:m" wsam:Action="urn:a b"/>')
+    wrong = wrong.replace(b"wsam:Action", b'xmlns:wsam="http://www.w3.org/2007/05/addressing/metadata" wsam:Action')
+    with pytest.raises(ConfigurationError, match=r"operation Place of the WSDL has replies.*'urn:a b'") as caught:
+        Destination(":memory:", wsdl=wrong).operation("Place")
+    assert "wsam:Action" in caught.value.remedy

@@ -21,7 +21,7 @@ from holdfast.endpoint.handling.handlers import (
     check_operation_name,
     check_reply_action,
 )
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 
 if TYPE_CHECKING:
     from holdfast.wsdl.contract import Contract
@@ -137,6 +137,13 @@ class HandlerRegistration:
         check_class("port", port, str)
         contract = self._offered(port)
         found = contract.operation(name)
+        try:
+            check_reply_action(found.actions.reply)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"The operation {name} of the WSDL has replies that cannot be sent: {clause(error.message)}.",
+                remedy="Correct the action (wsam:Action) of its output in the WSDL, or its target namespace.",
+            ) from None
 
         def register(handler: OperationHandlerT) -> OperationHandlerT:
             wrapped = OperationHandler(contract, found, handler, lambda: self.settings.http.mtom).as_handler()
