@@ -146,6 +146,19 @@ def test_a_part_in_a_header_is_none_of_the_body() -> None:
         assert made.request_values(do, made.request(do, (5,), {})) == 5
 
 
+TYPED = [
+    text.replace('<soap:body use="literal"/>', body)
+    for kind in ("xs:int", "v:In", "xs:anyType")
+    for body in ('<soap:body use="literal"/>', '<soap:body parts="p" use="literal"/>')
+    for text in [
+        one_operation('<xs:element name="In" type="xs:int"/><xs:complexType name="In"/>').replace(
+            '<wsdl:part name="p" element="v:In"/>', f'<wsdl:part name="p" type="{kind}"/>'
+        )
+    ]
+]
+"""Document style with a part that has a type. WS-I Basic Profile 1.1 (R2204) forbids it, and zeep accepts it."""
+
+
 @pytest.mark.parametrize(
     ("wsdl", "says"),
     [
@@ -154,6 +167,7 @@ def test_a_part_in_a_header_is_none_of_the_body() -> None:
             RPC.replace('use="literal"', 'use="encoded" encodingStyle="http://schemas.xmlsoap.org/soap/encoding/"'),
             "SOAP enc",
         ),
+        *((one, "in document style, a part needs an element, and its part p has a type") for one in TYPED),
         (RPC.replace('<wsdl:input message="v:m"/>', "").replace(INPUT, ""), "no wsdl:input"),
         (RPC.replace(INPUT.replace("input", "output"), ""), "no wsdl:output"),
     ],

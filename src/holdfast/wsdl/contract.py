@@ -19,6 +19,7 @@ import zeep.transports
 import zeep.xsd
 from lxml import etree
 from zeep.wsdl.bindings.soap import Soap11Binding, Soap12Binding
+from zeep.wsdl.messages.soap import DocumentMessage
 from zeep.wsdl.wsdl import Document
 
 from holdfast.core.versions import SOAP
@@ -534,11 +535,15 @@ def _body(word: str, message: Any) -> Any:
     """Return the element of the body of an operation's input or output; None if the body is empty.
 
     Raises:
-        ConfigurationError: There is no such message, or its body has several elements.
+        ConfigurationError: There is no such message, or its body has several elements, or one that no schema declares.
     """
     if message is None:
         raise ConfigurationError(f"its binding has no wsdl:{word}")
     element = message.body
+    if isinstance(message, DocumentMessage):
+        typed = [name for name, part in message.abstract.parts.items() if part.element is None]
+        if typed and (element is None or element.name in typed):  # zeep gives the part's name to an element
+            raise ConfigurationError(f"in document style, a part needs an element, and its part {typed[0]} has a type")
     if element is None:
         return None
     if getattr(message, "_is_body_wrapped", False):
