@@ -128,6 +128,16 @@ def test_the_error_names_the_namespace_that_is_no_absolute_uri() -> None:
         check_signable(f"<a xmlns='{name.replace('&', '&amp;')}'/>".encode())
 
 
+def test_only_the_first_namespaces_are_tried_for_the_error() -> None:
+    """Each try takes a parser: whoever sends to a broker that signs could otherwise keep it busy."""
+    names = [f"urn:{number}" for number in range(5_000)]
+    body = "".join(f"<b xmlns:c='{name}'/>" for name in [*names[:99] * 100, "a b", *names])
+    with pytest.raises(EnvelopeError, match="no canonical form: the namespace 'a b'"):
+        check_signable(f"<a>{body}</a>".encode())
+    with pytest.raises(EnvelopeError, match="no canonical form"):
+        check_signable("".join(f"<b xmlns:c='{name}'/>" for name in [*names, "a b"]).encode())
+
+
 def test_a_canonical_form_that_is_refused_for_another_reason_names_none() -> None:
     element = etree.fromstring("<a xmlns='urn:good'/>")
     with pytest.raises(Exception, match=r"no canonical form$"):

@@ -207,10 +207,21 @@ def _canonical(element: etree._Element, prefixes: Sequence[str]) -> bytes:
     return etree.tostring(element, method="c14n", exclusive=True, with_comments=False, inclusive_ns_prefixes=prefixes)
 
 
+_MOST_TRIED: Final = 100
+"""Namespaces that are tried for an error: each takes a parser."""
+
+
 def _unfit_namespace(element: etree._Element) -> str:
-    """Return which namespace keeps an element from having a canonical form, for an error; "" if none does."""
+    """Return which namespace keeps an element from having a canonical form, for an error; "" if none of the first
+    does."""
+    tried: set[str] = set()
     for _, declared in etree.iterwalk(element, events=("start-ns",)):
         name = declared[1] if declared is not None else ""
+        if name in tried:
+            continue
+        if len(tried) == _MOST_TRIED:
+            break
+        tried.add(name)
         try:
             _canonical(parse_element(f'<e xmlns="{escape(name)}"/>'.encode()), ())
         except (ValueError, etree.LxmlError, EnvelopeError):

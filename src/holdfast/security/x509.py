@@ -254,8 +254,11 @@ class X509(Processor):
             The processor, which is then only for a source, or only for a destination.
 
         Raises:
-            ConfigurationError: ``reference`` is "assertion", and this is a destination, which sends none.
+            ConfigurationError: ``reference`` is "assertion", and this is a destination, which sends none; or it was
+                called before.
         """
+        if self._assertion is not None or self._assertions is not None:
+            raise ConfigurationError("with_saml was called before", remedy="Make another X509 for the other role.")
         if self._is_held and "source" not in saml.roles:
             raise ConfigurationError(
                 'reference="assertion" is for a source: a destination sends no assertion',

@@ -28,12 +28,14 @@ from holdfast import (
     Source,
     SourceHTTP,
 )
+from holdfast.core.events import Transmit
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope
 from holdfast.core.policy import SourcePolicy
 from holdfast.core.retransmission import RetransmissionPolicy
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
 from holdfast.endpoint.envelopes.chain import FAILED, PUT_OFF, REFUSED
 from holdfast.endpoint.envelopes.decoder import OFF_LOOP
+from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.listener_settings import Listeners
 from holdfast.endpoint.serve import Service
 from holdfast.testing import lossy, pair
@@ -443,6 +445,23 @@ async def test_a_reply_that_a_processor_never_lets_leave_is_a_fault_and_blocks_n
     finally:
         await service.close(0.0)
     assert app.incidents["reply.replaced_by_fault"] >= 2
+
+
+@pytest.mark.parametrize(("role", "passes_on"), [("source", False), ("destination", True)])
+def test_a_message_that_only_relates_to_another_is_never_replaced_by_a_fault(role: Any, passes_on: bool) -> None:
+    """As of a forwarder or a sink: it waits for the operator, or it would be lost."""
+
+    def refuse(context: MessageContext) -> None:
+        raise ProcessingError("It does not leave.")
+
+    envelopes = Envelopes(role, Counter(), [When("outbound", refuse)])
+    if passes_on:
+        envelopes.pass_messages_on()
+    sent = Envelope(SOAP.V1_2, Addressing.V2005_08, RM.V1_1, action="urn:order", to="http://x/", body=b"<order/>")
+    sent.message_id, sent.relates_to = "urn:m:2", "urn:m:1"
+    with pytest.raises(ProcessingError):
+        envelopes.write(Transmit("http://x/", sent))
+    assert sent.body == b"<order/>"
 
 
 @pytest.mark.parametrize(

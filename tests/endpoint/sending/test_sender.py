@@ -8,11 +8,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from waiting import until
 
+from holdfast import Attachment
 from holdfast.core.events import Transmit
 from holdfast.core.messages import (
     ANONYMOUS_EPR,
@@ -25,6 +27,7 @@ from holdfast.core.messages import (
     TerminateSequence,
 )
 from holdfast.core.versions import RM, SOAP, Addressing
+from holdfast.endpoint.envelopes.attachments import encode_attachments
 from holdfast.endpoint.envelopes.envelopes import Envelopes
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.sending import sender as sending
@@ -100,6 +103,47 @@ def message(to: str, control: Any = None) -> Transmit:
     else:
         envelope.action, envelope.message_id = "", "urn:m"
     return Transmit(to, envelope, "urn:local", 1)
+
+
+class Inlining(Processor):
+    """Has attachments in the body, as a signature demands it."""
+
+    def _inlines(self, to: str) -> bool:
+        return True
+
+
+class Stalled:
+    """A transport to peers that do not answer, until they are told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bytes, Callable[[Any], None]]] = []
+
+    def request(self, method: str, url: str, body: bytes, headers: Any, done: Callable[[Any], None]) -> None:
+        self.asked.append((url, body, done))
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_the_attachments_of_few_messages_are_in_memory_at_a_time() -> None:
+    """The window counts the stored records, which do not contain them. No address waits for another."""
+    http, engine = Stalled(), Recorder()
+    sender = Sender(engine, http, Envelopes("source", Counter(), [Inlining()]))  # type: ignore[arg-type]
+    for number in range(1, 7):
+        for to in ("http://a/", "http://b/"):
+            sent = message(to)
+            sent.envelope.body = b"<a><x:Include xmlns:x='http://www.w3.org/2004/08/xop/include' href='cid:1'/></a>"
+            part = Attachment(b"12345", content_id="1")
+            sent.envelope.attachments = encode_attachments([part], sent.envelope.body)
+            sender.transmit(replace(sent, number=number))
+    for turn in range(1, 4):
+        await until(lambda turn=turn: len(http.asked) == 4 * turn)
+        for url, body, done in http.asked[4 * turn - 4 :]:
+            assert b"<a>MTIzNDU=</a>" in body, url
+            done(TransportError("cut", connected=True))
+    assert [url for url, _, _ in http.asked].count("http://a/") == 6
+    assert not sender._inlined and not sender._to_inline
+    await sender.stop()
 
 
 class AskingFirst(Processor):

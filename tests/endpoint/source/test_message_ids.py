@@ -20,6 +20,7 @@ from holdfast import (
     SourceHTTP,
     SourcePolicy,
 )
+from holdfast.core.records import Record
 from holdfast.endpoint.source import message_ids
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.ports import free_ports
@@ -285,3 +286,16 @@ async def test_a_call_that_is_repeated_while_its_reply_arrives_is_asked_once(
         assert await asyncio.gather(*asking) == ["0", "1", "2", "3"]
         assert source.progress.stored == 0
     assert sorted(seen) == ["0", "1", "2", "3"]
+
+
+def test_requests_from_the_store_displace_no_message_id_that_the_program_chose() -> None:
+    """Their MessageIDs may be generated ones, of which there may be any number."""
+    given = message_ids.GivenIds()
+    chosen = Record("", 0, "urn:a", b"<a/>", 0.0, "urn:chosen")
+    given.add("urn:chosen", given.check(chosen))
+    stored = [(n, Record("", 0, "urn:a", b"<b/>", 0.0, f"urn:uuid:{n}", wants_reply=True)) for n in range(10_001)]
+    given.read("outbox/", stored)
+    for number in ("urn:chosen", "urn:uuid:10000"):
+        with pytest.raises(EnvelopeError, match="was sent before"):
+            given.check(Record("", 0, "urn:a", b"<other/>", 0.0, number))
+    given.check(Record("", 0, "urn:a", b"<other/>", 0.0, "urn:uuid:0"))  # only the newest are remembered

@@ -614,9 +614,18 @@ async def test_messages_wait_until_there_is_an_assertion(tmp_path: Path) -> None
         await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
 
 
+def test_a_processor_sends_assertions_or_checks_them_and_not_both(tmp_path: Path) -> None:
+    files = SHOP.files(tmp_path).certificate
+    sends, checks = SamlToken(assertion), SamlTokenValidator({ISSUER: files}, audience=AUDIENCE)
+    for first, second in ((sends, checks), (checks, sends), (sends, sends)):
+        alice = X509(*ALICE.files(tmp_path), trusted=files).with_saml(first)
+        with pytest.raises(ConfigurationError, match="was called before"):
+            alice.with_saml(second)
+
+
 def test_an_assertion_that_confirms_another_key_is_not_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    alice = X509(*ALICE.files(tmp_path), trusted=SHOP.files(tmp_path).certificate, reference="assertion")
     for given in (of_holder(BOB), assertion(), of_holder(BOB, by_value=True)):
+        alice = X509(*ALICE.files(tmp_path), trusted=SHOP.files(tmp_path).certificate, reference="assertion")
         alice.with_saml(SamlToken(lambda given=given: given))  # type: ignore[misc]
         context = MessageContext(Envelope(SOAP.V1_2), "outbound", "source", {}, is_answer=False, to="http://shop/")
         with pytest.raises(MessageFlowError, match="for another key"):

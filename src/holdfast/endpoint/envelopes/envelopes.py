@@ -428,8 +428,8 @@ class Envelopes(Spools):
         if envelope is None:
             exchange.respond(202)
             return
-        if problem is None and envelope.attachments and self._must_inline(envelope, ""):
-            self.aside(partial(self._inlined, envelope), partial(self.respond, exchange, envelope, status))
+        if problem is None and self.must_inline(envelope, ""):
+            self.inline(envelope, partial(self.respond, exchange, envelope, status))
             return
         media = CONTENT_TYPES[envelope.soap]
         try:
@@ -512,20 +512,21 @@ class Envelopes(Spools):
             raise RequestFirst(context.preceding)
         return self._chain.encoded(context, encode(context.envelope)), notes, context.following
 
-    def inline(self, envelope: Envelope, to: str, then: Callable[[Exception | None], None]) -> None:
-        """Put the attachments of a message that will be signed into it, then make the call: now, or soon.
+    def inline(self, envelope: Envelope, then: Callable[[Exception | None], None]) -> None:
+        """Put the attachments of a message into it, then make the call.
+
+        Args:
+            then: Receives the reason why that is impossible, None if there is none.
+        """
+        self.aside(partial(self._inlined, envelope), then)
+
+    def must_inline(self, envelope: Envelope, to: str) -> bool:
+        """Whether a message needs its attachments in it, because a signature is over them.
 
         Args:
             to: The address that it goes to; "" for an answer.
-            then: Receives the reason why that is impossible, None if there is none.
         """
-        if envelope.attachments and self._must_inline(envelope, to):
-            self.aside(partial(self._inlined, envelope), then)
-        else:
-            then(None)
-
-    def _must_inline(self, envelope: Envelope, to: str) -> bool:
-        return self._chain.inlines(to) and has_parts(envelope.attachments)
+        return bool(envelope.attachments) and self._chain.inlines(to) and has_parts(envelope.attachments)
 
     def _inlined(self, envelope: Envelope) -> ProcessorError | None:
         try:
@@ -541,7 +542,9 @@ class Envelopes(Spools):
         """Replace a reply that a processor refuses, and each repeat of it. Return whether it is one."""
         action, number = envelope.action, envelope.sequence and envelope.sequence.message_number
         is_final = isinstance(error, ProcessingError) and error.sender
-        if not is_final or not replace_unwritable(envelope, error.message):
+        # A source, or a broker, also sends messages of others that relate to one: they wait for the operator.
+        is_ours = self._chain.role == "destination" and not self.passes_on
+        if not (is_final and is_ours) or not replace_unwritable(envelope, error.message):
             return False
         self._incidents[_REPLACED] += 1
         log.error(_REPLACED, action=action, relates_to=envelope.relates_to, message_number=number, reason=error.message)

@@ -7,7 +7,7 @@ from typing import TypeGuard
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE, TOO_LARGE_FOR_BROKER
 from holdfast.core.messages import Envelope, Fault
 from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
-from holdfast.endpoint.envelopes.package_spool import MOST_DROPPED, PackageSpool
+from holdfast.endpoint.envelopes.package_spool import FLUSH_FROM, MOST_DROPPED, PackageSpool
 from holdfast.exceptions import HoldfastError, LimitExceeded, clause
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Response
@@ -32,15 +32,20 @@ class HeadSpool:
         problem: The limit that it exceeds; None: the one for its size.
     """
 
-    is_full = wants_flush = False
+    is_full = False
     drops_up_to = MOST_DROPPED
 
     def __init__(self, limits: Limits, head: bytes = b"", size: int = 0, problem: LimitExceeded | None = None) -> None:
         self._limits = limits
         self._problem = problem
         self.head = bytearray(head)
-        self.size = size
+        self.size = self._flushed = size
         self.begins_at = limits.max_bytes
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether enough came that the time for receiving begins again, as for a content that is written."""
+        return self.size - self._flushed >= FLUSH_FROM
 
     def add(self, data: bytes) -> None:
         self.size += len(data)
@@ -48,6 +53,7 @@ class HeadSpool:
 
     def flush(self) -> None:
         """Write nothing."""
+        self._flushed = self.size
 
     def drop(self) -> None:
         """Do nothing: only the headers are kept anyway."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -51,6 +51,8 @@ _CREDENTIAL_FIELDS = ("authorization", "proxy-authorization", "cookie")
 _ASK = "Check the URL, and that reliable messaging is enabled there."
 _Written = tuple[str, bytes | Streamed, Notes | None, ExtraRequest | None]
 """Media type, "" for the usual one; content; notes for the answer; the request that follows."""
+MOST_INLINED = 2
+"""Messages to one address whose attachments are in memory at a time, because a signature is over them."""
 _MOST_FIELDS = 256
 """Maximum number of actions with cached HTTP headers."""
 _MOST_CLAIMED = 500
@@ -119,6 +121,10 @@ class Sender:
         self._on_answer = on_answer
         self._is_trusted = is_trusted
         self._paused: dict[int, asyncio.Handle] = {}
+        self._inlined: dict[str, set[int]] = {}
+        """Address -> the messages to it with attachments in memory, until their exchanges are over."""
+        self._to_inline: dict[str, deque[tuple[Transmit, bool]]] = {}
+        """Address -> the messages that wait for those."""
         self._followed: Counter[tuple[str, type, int]] = Counter()
         """Delivered requests of the protocol, while a processor's request that follows them is not answered yet."""
         self._came: list[tuple[Transmit, Envelope | TransportError | None, str]] = []
@@ -183,12 +189,32 @@ class Sender:
         """
         if not sent.number and _kind(sent) in self._followed:
             return  # its answer is here, and the protocol gets it soon: nothing comes after the request that follows
-        self._envelopes.inline(sent.envelope, sent.to, partial(self._write_inlined, sent, is_last))
+        if self._envelopes.must_inline(sent.envelope, sent.to):
+            self._to_inline.setdefault(sent.to, deque()).append((sent, is_last))
+            self._inline_next(sent.to)
+        else:
+            self._write_inlined(sent, is_last, None)
+
+    def _inline_next(self, to: str) -> None:
+        line, inlined = self._to_inline[to], self._inlined.setdefault(to, set())
+        while line and len(inlined) < MOST_INLINED:
+            sent, is_last = line.popleft()
+            inlined.add(id(sent))
+            self._envelopes.inline(sent.envelope, partial(self._write_inlined, sent, is_last))
+        if not line and not inlined:
+            del self._to_inline[to], self._inlined[to]
+
+    def _is_over(self, sent: Transmit) -> None:
+        """Let the next message have its attachments in memory, if this one had."""
+        if id(sent) in self._inlined.get(sent.to, ()):
+            self._inlined[sent.to].discard(id(sent))
+            self._inline_next(sent.to)
 
     def _write_inlined(self, sent: Transmit, is_last: bool, problem: Exception | None) -> None:
         if problem is not None:
             self._post_written(sent, is_last, problem)
-        elif self._envelopes.writing_waits:
+        # To sign what was inlined takes long.
+        elif self._envelopes.writing_waits or (self._inlined and id(sent) in self._inlined.get(sent.to, ())):
             self._envelopes.aside(partial(self._write, sent), partial(self._post_written, sent, is_last))
         else:
             self._post_written(sent, is_last, self._write(sent))
@@ -205,27 +231,30 @@ class Sender:
         return "", root, notes, following
 
     def _post_written(self, sent: Transmit, is_last: bool, written: _Written | Exception) -> None:
-        if self._is_stopped:
-            return
+        if not self._is_stopped and not self._is_posted(sent, is_last, written):
+            self._is_over(sent)
+
+    def _is_posted(self, sent: Transmit, is_last: bool, written: _Written | Exception) -> bool:
+        """Post a message; return False if it does not leave now."""
         # Two nodes that send the same Sequence would give one number to two messages.
         if self._is_trusted is not None and not self._is_trusted():
             self._come(sent, TransportError("another node may have taken over this message", connected=False))
-            return
+            return False
         if isinstance(written, RequestFirst):
             if is_last:
                 reason = f"the answer to {written.request.envelope.action} does not have what a processor needs"
                 self._extra_failed(sent, None, reason, False)
             else:
                 self._extra.first(sent, written.request)
-            return
+            return False
         if isinstance(written, MessageFlowError):
             reason = f"the message to {sent.to} cannot be written now: {written.message}"
             self._failed(sent, reason, is_unreachable=False, has_left=False)
             self._engine.touch()
-            return
+            return False
         if isinstance(written, Exception):  # every attempt would fail in the same way
             self._unsendable(sent, written)
-            return
+            return False
         media, content, notes, following = written
         envelope = sent.envelope
         way = self.ways.get(sent.to, self._usual)
@@ -238,6 +267,7 @@ class Sender:
         if self._envelopes.tracing is not None and sent.number:
             fields, told = self._envelopes.tracing.forwarding(sent, fields, told)
         way.http.request("POST", sent.to, content, fields, told)
+        return True
 
     def _post_again(self, sent: Transmit) -> None:
         """Write and post a message that has waited for a request of a processor's."""
@@ -295,6 +325,8 @@ class Sender:
     def _told(self, sent: Transmit, notes: Notes | None, outcome: Outcome) -> None:
         if self._is_stopped:
             return
+        if self._inlined:
+            self._is_over(sent)
         if isinstance(outcome, TransportError):
             self._come(sent, outcome)  # in order, because consecutive failures count
         else:

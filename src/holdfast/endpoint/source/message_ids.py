@@ -27,22 +27,27 @@ class GivenIds:
 
     def __init__(self) -> None:
         self._digests: dict[str, bytes] = {}
+        self._stored: dict[str, bytes] = {}
+        """The same of requests from the store, whose MessageIDs the program may not have chosen: they displace none of
+        those that it chose."""
 
     def add(self, message_id: str, digest: bytes) -> None:
-        self._digests[message_id] = digest
-        if len(self._digests) > REMEMBERED:
-            del self._digests[next(iter(self._digests))]
+        _add(self._digests, message_id, digest)
 
     def read(self, queue: str, records: list[tuple[int, Record]]) -> None:
         """Remember the digests of requests that come from the store. Each request of an earlier process does, before
         its reply can arrive."""
         for _, record in records if queue.startswith(outbox_queue("")) else ():
-            if record.wants_reply and record.message_id is not None and record.message_id not in self._digests:
-                self.add(record.message_id, _digest(record))
+            if record.wants_reply and record.message_id is not None and not self._find(record.message_id):
+                _add(self._stored, record.message_id, _digest(record))
+
+    def _find(self, message_id: str | None) -> bytes | None:
+        found = self._digests.get(message_id or "")
+        return self._stored.get(message_id or "") if found is None else found
 
     def mark(self, reply: Envelope) -> None:
         """Let a reply be stored with the digest of its request."""
-        digest = self._digests.get(reply.relates_to or "")
+        digest = self._find(reply.relates_to)
         if digest is not None:
             reply.transport = _MARK + digest
 
@@ -58,12 +63,18 @@ class GivenIds:
             EnvelopeError: their bodies, actions or headers differ.
         """
         digest = _digest(record)
-        if self._digests.get(record.message_id or "", digest) != digest:
+        if (self._find(record.message_id) or digest) != digest:
             raise EnvelopeError(
                 f"another message with the MessageID {record.message_id} was sent before",
                 remedy="Use a different MessageID for each message, or none. The same message may be sent again.",
             )
         return digest
+
+
+def _add(digests: dict[str, bytes], message_id: str, digest: bytes) -> None:
+    digests[message_id] = digest
+    if len(digests) > REMEMBERED:
+        del digests[next(iter(digests))]
 
 
 def _digest(record: Record) -> bytes:

@@ -110,8 +110,8 @@ class SecureConversation(Processor):
     the Sequence has ended. If the token of a Sequence has expired or is lost, the service refuses the Sequence's
     messages. The source then requests another token with the password. Under that, the service no longer knows the
     Sequence, and the source continues as after any other loss of a Sequence. If the service refuses the request for a
-    token, or three new tokens in a row, the source stops: its user name or its password is wrong. Use https: the
-    password is in plain text, and the signature protects only the Timestamp.
+    token, or (without ``certificate``) three new tokens in a row, the source stops: its user name or its password is
+    wrong. Use https: the password is in plain text, and the signature protects only the Timestamp.
 
     With ``certificate``, the source signs and encrypts the messages themselves, as
     :class:`holdfast.SymmetricBinding` does, and believes only answers that are protected so. That needs no https. A
