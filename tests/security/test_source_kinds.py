@@ -171,6 +171,10 @@ def _carry(one: Chosen, _: re.Match[str]) -> None:
     one.carries = True
 
 
+def _plain(one: Chosen, _: re.Match[str]) -> None:
+    assert one.name == "UsernameToken" and one.options.pop("digest")
+
+
 def _bind(one: Chosen, _: re.Match[str]) -> None:
     one.binds = True
 
@@ -241,6 +245,7 @@ X = r"Use holdfast\.X509\(…, "
 REMEDIES: list[tuple[str, Callable[[Chosen, re.Match[str]], None]]] = [
     (r"processors=\[holdfast\.UsernameToken\(name, password\)\]", _use("UsernameToken")),
     (r"processors=\[holdfast\.UsernameToken\(name, password, digest=True\)\]", _use("UsernameToken", "digest")),
+    (r"Remove digest=True from holdfast\.UsernameToken, or --password-digest", _plain),
     (r"processors=\[holdfast\.Timestamp\(\)\]", _use("Timestamp")),
     (r"holdfast\.UsernameToken\(name, password\) sends a timestamp", _use("UsernameToken", "timestamp")),
     (r"Use processors=\[holdfast\.SymmetricBinding\(name, password, certificate\)\]\.", _use("SymmetricBinding")),
@@ -334,7 +339,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 def beginnings(files: Files) -> Iterator[Chosen]:
-    for name in ("", "Timestamp", "UsernameToken", "SymmetricBinding", "X509", "SecureConversation"):
+    names = ("", "Timestamp", "UsernameToken", "UsernameToken", "SymmetricBinding", "X509", "SecureConversation")
+    for at, name in enumerate(names):
         one = Chosen(files)
         if name == "SymmetricBinding":
             one.use(name, cipher="aes256-gcm")
@@ -345,6 +351,7 @@ def beginnings(files: Files) -> Iterator[Chosen]:
         if name == "UsernameToken":
             one.options["timestamp"] = False
             one.http["listen"] = ("127.0.0.1", 0)
+            one.options["digest"] = names[at + 1] == name
         yield one
 
 

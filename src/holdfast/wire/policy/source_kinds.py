@@ -62,6 +62,7 @@ _WITH_ASSERTION = (
     "Give the Source certificates and the assertion: "
     "processors=[holdfast.X509(certificate, key, trusted=…).with_saml(holdfast.SamlToken('assertion.xml'))]."
 )
+_PLAIN = "Remove digest=True from holdfast.UsernameToken, or --password-digest: the service demands the plain password."
 _NAME_TOKEN = "Call bind_sequences() of holdfast.{name}."
 
 
@@ -94,6 +95,13 @@ class Kind:
         in_messages = [one for one in lacking if one not in _OF_CONNECTIONS]
         is_other = SYMMETRIC_KEY in excess or (bool(in_messages) and not self.essential.issubset(abilities))
         found = [self.constructor] if is_other and self.constructor else []
+        if (
+            found
+            and PASSWORD in self.essential
+            and PASSWORD_DIGEST in abilities
+            and SYMMETRIC_KEY not in self.abilities
+        ):
+            found = [_PLAIN]
         if ENCRYPTION in excess:  # with its settings
             excess = [ENCRYPTION]
         found += [one.excess for one in excess if SYMMETRIC_KEY not in abilities]
