@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import html
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -100,14 +102,52 @@ _ASKS_FOR_TLS = (b"this port speaks https", b"sent to HTTPS port", b"SSL-enabled
 """What Holdfast, nginx, Apache and Tomcat answer to http at a port for https."""
 
 
-def first_line(response: Response) -> str:
-    """Return the first line of a plain-text answer, which is written for readers; "" for any other answer.
+_MOST_READ = 16_384
+"""Bytes of a page that are read. Styles may come before its text."""
+_MOST_TOLD = 200
+"""Characters of an answer that an error or a log quotes."""
+_INVISIBLE = ("script", "style", "!--")
 
-    An answer to http at a port for https says so, whatever its media type.
+
+def words_of(response: Response) -> str:
+    """Return what an answer that is not SOAP says to a reader, on one line: "" if it is not known to be for readers.
+
+    It is the first line of a plain text, or the beginning of an HTML page's text. An answer to http at a port for https
+    says so, whatever its media type.
     """
     if response.status == 400 and any(one in response.body[:2000] for one in _ASKS_FOR_TLS):
         return NEEDS_HTTPS
-    if not response.content_type.lower().startswith("text/plain"):
+    media, start = response.content_type.lower(), response.body[:_MOST_READ].lstrip()
+    if media.startswith("text/plain"):
+        words = start[:_MOST_TOLD].decode("utf-8", "replace").partition("\n")[0]
+    elif "html" in media or start[:14].lower().startswith((b"<!doctype html", b"<html")):
+        # A page that repeats the request, such as a debugger's, must not bring a password into a log: see _visible.
+        words = html.unescape(_visible(_decoded(start))).partition("<")[0]
+    else:
         return ""
-    text = response.body[:200].decode("utf-8", "replace").strip()
-    return "".join(character for character in text.partition("\n")[0] if character.isprintable())
+    return "".join(filter(str.isprintable, " ".join(words.split())))[:_MOST_TOLD].strip()
+
+
+def _decoded(page: bytes) -> str:
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(page)  # its last character may be cut
+    except UnicodeDecodeError:
+        return page.decode("cp1252", "replace")
+
+
+def _visible(page: str) -> str:
+    """Return the text of an HTML page, with its character references, up to the first element of other XML."""
+    words, hidden = list[str](), ""
+    for part in page.split("<"):
+        tag, _, text = part.partition(">")
+        if not hidden and ":" in "".join(tag.split()[:1]):
+            break
+        hidden = hidden or next((one for one in _INVISIBLE if tag.lower().startswith(one)), "")
+        if hidden == "!--":
+            _, end, text = part.partition("-->")
+        else:
+            end = f"/{hidden}" if tag.lower().startswith(f"/{hidden}") else ""
+        if not hidden or end:
+            hidden = ""
+            words.append(text)
+    return " ".join(words)

@@ -16,7 +16,7 @@ from lxml import etree
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError, HoldfastError, clause
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.outcome import NEEDS_HTTPS, TransportError, first_line
+from holdfast.http.outcome import NEEDS_HTTPS, TransportError, words_of
 from holdfast.http.urls import split_url
 from holdfast.wire.body import in_utf8, parse_element
 from holdfast.wire.wsdl import WSDL, Description, full_name, parse_document
@@ -331,7 +331,7 @@ def fetcher(
                 error.remedy = error.remedy or f"{check}{_SAVED}"
                 raise
         if answer.status != 200:
-            line = first_line(answer)
+            line = words_of(answer)
             raise TransportError(
                 f"{url} responded with {answer.status}" + (f": {line}" if line else " and no document"),
                 connected=True,

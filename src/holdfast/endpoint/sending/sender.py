@@ -35,7 +35,7 @@ from holdfast.exceptions import (
 )
 from holdfast.http.client.client import HTTPClient
 from holdfast.http.exchange import Exchange
-from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError, first_line
+from holdfast.http.outcome import AnswerSpooling, Outcome, Response, Streamed, Transport, TransportError, words_of
 from holdfast.wire import action_of, http_headers, pack
 
 RETRYABLE_STATUS = (408, 425, 429, 500, 502, 503, 504)
@@ -458,7 +458,7 @@ class Sender:
             error: Why the answer cannot be read.
             has_left: Whether the message itself was transmitted.
         """
-        reason = first_line(response) or error.message
+        reason = words_of(response) or error.message
         if wait:
             reason += f"; the next attempt follows in {wait:.0f} s"
         is_success = 200 <= response.status < 300
