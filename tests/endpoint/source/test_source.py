@@ -348,7 +348,7 @@ async def test_a_source_stops_after_faults_for_create_sequence_that_it_accepts_n
             sent = await source.send("<n>0</n>", action=ACTION)
             with pytest.raises(DeliveryError, match="of 10 answers to CreateSequence is accepted") as caught:
                 await sent.acknowledged(60)
-            assert "it has no signature. It is a fault that nothing secures, Sender" in caught.value.message
+            assert "it has no signature. It claims to be the fault Sender" in caught.value.message
             assert '"the certificate is not known"' in caught.value.message
             assert "1 unacknowledged message is safe" in caught.value.remedy
             assert source.incidents["sequence.refused"] > 0

@@ -513,7 +513,7 @@ def _claimed(fault: Fault | None) -> str:
     """Return what a fault in an answer that is not accepted says, as the end of a sentence."""
     if fault is None:
         return ""
-    return f'. It is a fault that nothing secures, {fault.code}: "{fault.reason[:_MOST_CLAIMED]}"'
+    return f'. It claims to be the fault {fault.code}: "{fault.reason[:_MOST_CLAIMED]}"'
 
 
 def _kind(sent: Transmit) -> tuple[str, type, int]:
