@@ -684,6 +684,21 @@ async def test_a_web_server_in_the_destinations_place_is_told_with_what_to_look_
     assert "lost when this process ends" in caught.value.remedy
 
 
+async def test_a_page_in_place_of_a_grant_is_quoted_while_the_source_asks_again() -> None:
+    server = HTTPServer()
+    page = b"<!DOCTYPE html><html><body>Back at <b>eight</b></body></html>"
+    await server.start(lambda exchange: exchange.respond(200, page, b"text/html"), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.port}/"
+    async with Source(url, ":memory:", versions=Versions("1.1"), policy=QUICK) as source:
+        await source.send("<n>0</n>", action=ACTION)
+        await until(lambda: source.progress.problem)
+        assert source.progress.problem == f"{url} answered with HTTP 200 and no SOAP message (Back at eight)"
+        await until(lambda: source.incidents["sequence.refused"] > 4)
+        assert not source.progress.acknowledged
+        await source.close(0.0)
+    await server.close()
+
+
 def _soap_fault(namespace: str, content: str) -> tuple[int, bytes]:
     return 500, f'<s:Envelope xmlns:s="{namespace}"><s:Body><s:Fault>{content}</s:Fault></s:Body></s:Envelope>'.encode()
 

@@ -247,7 +247,9 @@ class Calls:
         elif isinstance(effect, Declined):
             self.lanes[effect.key].tell_declined(effect, self.progress)
         elif isinstance(effect, FaultReceived):
-            self.progress.problem = f"{self.to} answered with the fault {effect.fault.code}: {effect.fault.reason}"
+            code, reason = effect.fault.code, effect.fault.reason
+            said = f"{code} and {reason}" if code.startswith("HTTP ") else f"the fault {code}: {reason}"
+            self.progress.problem = f"{self.to} answered with {said}"
         elif isinstance(effect, Unheard):
             self.progress.problem = unheard_text(effect, self.to, self.local)
             self._warn_of_silence(effect)
