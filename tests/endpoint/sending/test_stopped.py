@@ -50,6 +50,14 @@ def told(code: str, reason: str = "no", store: str = "out", waiting: int = 2, **
             told("UnknownSequence", first=3, last=7),
             SequenceLost,
             'the destination http://d/ answered the request with UnknownSequence: "no"',
+            f"{SAFE} Another owner's Sequence is unknown there, too: this source is another owner if it has a new user "
+            "name, or a new certificate that the destination trusts itself and not by its issuer. "
+            f"Some of them may have arrived. To send them again in a new Sequence: {HOW}",
+        ),
+        (
+            told("SequenceTerminated", first=3, last=7),
+            SequenceLost,
+            'the destination http://d/ answered the request with SequenceTerminated: "no"',
             f"{SAFE} Some of them may have arrived. To send them again in a new Sequence: {HOW}",
         ),
         (

@@ -9,7 +9,12 @@ from shlex import quote
 from typing import Any
 
 from holdfast.core.events import Incident, Stopped, Unanswered, Unheard
-from holdfast.core.faults import CREATE_SEQUENCE_REFUSED, HTTP_REFUSES_CREDENTIALS, REFUSES_CREDENTIALS
+from holdfast.core.faults import (
+    CREATE_SEQUENCE_REFUSED,
+    HTTP_REFUSES_CREDENTIALS,
+    REFUSES_CREDENTIALS,
+    UNKNOWN_SEQUENCE,
+)
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
@@ -69,6 +74,10 @@ _NOT_POLLED = (
     "from another store without polls: omit poll of SourceHTTP, or --poll. To try it again"
 )
 
+_OTHER_OWNER = (
+    "Another owner's Sequence is unknown there, too: this source is another owner if it has a new user name, or a new "
+    "certificate that the destination trusts itself and not by its issuer."
+)
 _NOT_ACCEPTED = (
     "Read the destination's log for the reason of its fault: it may not accept your certificate or your password. Or "
     "correct what this source demands of answers. Then"
@@ -102,7 +111,8 @@ def stop_error(stopped: Stopped, to: str, waiting: int, store: str, because: str
         return SEQUENCE_FAULTS[stopped.code](message, remedy=f"{safe} Fix the cause that it names, then: {resume}")
     if stopped.first <= stopped.last:
         which = f"Of that Sequence, the numbers {stopped.in_doubt}" if stopped.in_doubt else "Some of them"
-        doubt = f"{safe} {which} may have arrived. To send them again in a new Sequence: {resume}"
+        owner = f"{_OTHER_OWNER} " if stopped.code == UNKNOWN_SEQUENCE else ""
+        doubt = f"{safe} {owner}{which} may have arrived. To send them again in a new Sequence: {resume}"
         return SequenceLost(said, remedy=doubt)
     if stopped.code in SEQUENCE_FAULTS:
         return SEQUENCE_FAULTS[stopped.code](said, remedy=f"{safe} To continue: {resume}")
