@@ -21,8 +21,10 @@ from java_contract import (
     PATIENCE,
     Operation,
     Shop,
+    broker_before,
     connected,
     exchange,
+    forwarder_words,
     served,
     source_to,
 )
@@ -44,6 +46,7 @@ from waiting import until
 from wcf.destination import running_destination
 
 import holdfast
+from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig, SignatureConfig
 from holdfast.testing.proxy import LossyProxy
 
 pytestmark = [*LIVE, cell(peer="CXF", security="certificates")]
@@ -196,6 +199,38 @@ async def test_holdfast_sends_signed_assertions_to_cxf_through_a_bad_network(
 ) -> None:
     theirs = demanding_policy(tmp_path, versions, checks(tmp_path, method), **issued(saml, method))
     await send_through_losses(cxf_with_saml, tmp_path, versions, theirs, sends(tmp_path, saml, method), HARD)
+
+
+@pytest.mark.nightly
+@both_kinds
+@cell(role="both", broker="broker", pattern="one-way", versions=[RM_1_1], network=HARD)
+async def test_a_broker_between_two_cxf_signs_an_assertion_on_each_leg(
+    cxf_with_saml: JavaPeer, tmp_path: Path, saml: str
+) -> None:
+    """CXF holds the key of its assertion; the broker bears another one."""
+    service = await served(
+        cxf_with_saml,
+        tmp_path / "log",
+        **demanding_policy(tmp_path, RM_1_1, checks(tmp_path, "bearer"), **issued(saml, "bearer")),
+    )
+    sends(tmp_path, saml, "bearer")  # which writes the assertion
+    own, certificate = OURS.files(tmp_path), str(CXF.files(tmp_path).certificate)
+    signature = SignatureConfig(str(own.certificate), str(own.key), (certificate,), suite=SUITE)
+    security = MessageCredentialsConfig(signature=signature, assertion=str(tmp_path / "alice.xml"))
+    told: Any = {**forwarder_words(RM_1_1), "security": security, "offer": False}
+    checked = AssertionsConfig({ISSUER: certificate}, (AUDIENCE,))
+    async with (
+        LossyProxy(service.url, HARD, seed=7) as behind,
+        broker_before(behind.url, tmp_path / "broker", signature=signature, assertions=checked, **told) as broker,
+        LossyProxy(broker.service.url, HARD, seed=8) as before,
+    ):
+        theirs = {**signed_words(tmp_path, RM_1_1), **issued(saml, "holder-of-key")}
+        caller = await connected(cxf_with_saml, before.url, "notify", decoupled=False, **theirs)
+        await caller.call_through(before)
+        await until(lambda: len(service.delivered("notify")) >= COUNT, PATIENCE)
+        assert before.counts.lost > 0
+        assert behind.counts.lost > 0
+    assert service.delivered("notify") == list(range(1, COUNT + 1))
 
 
 @pytest.mark.nightly
