@@ -326,6 +326,7 @@ class Envelope:
         contradiction: In only: how the Body and the Action contradict each other, "" if they do not.
         transport: In only: what its transport said of it, in the endpoint's own bytes, to be kept with its record.
         attachments: Its attachments, in the wire's own bytes; b"" for none.
+        is_reply: Out only: whether it goes to a requester, so that a fault in its place ends the request.
         routed: In only: where an application message goes, or why it goes nowhere; None: to the queue that there is, or
             the first of several.
     """
@@ -357,6 +358,7 @@ class Envelope:
     contradiction: str = ""
     transport: bytes = b""
     attachments: bytes = b""
+    is_reply: bool = field(default=False, compare=False)
     routed: Routed | Fault | None = None
 
     @property

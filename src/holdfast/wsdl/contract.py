@@ -540,7 +540,7 @@ def _body(word: str, message: Any) -> Any:
     if message is None:
         raise ConfigurationError(f"its binding has no wsdl:{word}")
     element = message.body
-    if isinstance(message, DocumentMessage):
+    if isinstance(message, DocumentMessage) and message.abstract is not None:
         typed = [name for name, part in message.abstract.parts.items() if part.element is None]
         if typed and (element is None or element.name in typed):  # zeep gives the part's name to an element
             raise ConfigurationError(f"in document style, a part needs an element, and its part {typed[0]} has a type")

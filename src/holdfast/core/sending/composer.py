@@ -153,6 +153,7 @@ class Composer:
             entry.message_id = envelope.message_id
         envelope.action = record.action
         envelope.relates_to = record.relates_to
+        envelope.is_reply = outbox.is_for_replies or outbox.is_for_address
         envelope.body = record.body
         envelope.attachments = record.attachments
         envelope.reference_parameters = record.reference_parameters

@@ -428,7 +428,7 @@ class Envelopes(Spools):
         if envelope is None:
             exchange.respond(202)
             return
-        if problem is None and self.must_inline(envelope, ""):
+        if envelope.attachments and problem is None and self.must_inline(envelope, ""):
             self.inline(envelope, partial(self.respond, exchange, envelope, status))
             return
         media = CONTENT_TYPES[envelope.soap]
@@ -542,9 +542,7 @@ class Envelopes(Spools):
         """Replace a reply that a processor refuses, and each repeat of it. Return whether it is one."""
         action, number = envelope.action, envelope.sequence and envelope.sequence.message_number
         is_final = isinstance(error, ProcessingError) and error.sender
-        # A source, or a broker, also sends messages of others that relate to one: they wait for the operator.
-        is_ours = self._chain.role == "destination" and not self.passes_on
-        if not (is_final and is_ours) or not replace_unwritable(envelope, error.message):
+        if not is_final or not replace_unwritable(envelope, error.message):
             return False
         self._incidents[_REPLACED] += 1
         log.error(_REPLACED, action=action, relates_to=envelope.relates_to, message_number=number, reason=error.message)
