@@ -132,7 +132,7 @@ async def test_a_reply_too_large_for_the_broker_is_a_fault_and_opens_no_circuit(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
-@pytest.mark.parametrize("rm", ["1.0", "1.2"])
+@pytest.mark.parametrize("rm", [pytest.param("1.0", marks=pytest.mark.nightly), "1.2"])
 async def test_a_reply_too_large_for_a_broker_reaches_the_worker_of_its_request(
     run_service: Any, tmp_path: Path, rm: str
 ) -> None:

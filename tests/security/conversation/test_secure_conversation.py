@@ -290,7 +290,7 @@ async def test_a_source_continues_after_its_service_has_lost_all_tokens(
 
 @each_binding
 @pytest.mark.parametrize("is_open", [False, True], ids=["creation", "sequence"])
-@pytest.mark.parametrize("losses", range(1, MOST_NEW_REFUSED + 1))
+@pytest.mark.parametrize("losses", [1, pytest.param(2, marks=pytest.mark.nightly), MOST_NEW_REFUSED])
 async def test_a_token_lost_before_its_first_use_is_replaced_up_to_a_limit(
     tmp_path: Path, versions: Versions, is_open: bool, losses: int
 ) -> None:

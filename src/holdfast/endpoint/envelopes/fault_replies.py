@@ -37,12 +37,8 @@ def replace_unwritable(envelope: Envelope, reason: str) -> bool:
     """Replace a reply that can never be written by a fault, in the same place of its Sequence: its requester then
     acknowledges it. Return whether the message is a reply."""
     # A forwarder, or a sink, also sends messages that relate to others: a fault would take the place of the message.
-    if (
-        not envelope.is_reply
-        or envelope.relates_to is None
-        or envelope.control is not None
-        or envelope.fault is not None
-    ):
+    is_content = envelope.control is None and envelope.fault is None
+    if not (envelope.is_reply and is_content) or envelope.relates_to is None:
         return False
     fault = ApplicationFault(f"The reply cannot be sent: {reason}", sender=False)
     envelope.action, envelope.body = _ACTION, fault_body(fault, envelope.soap.value)
