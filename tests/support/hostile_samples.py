@@ -139,7 +139,7 @@ def _controls(versions: Versions, known: str, outbound: str) -> dict[str, dict[s
 
 NOT_OF_PEERS = frozenset(
     {"soap", "addressing", "rm", "known_block", "headers_soap", "not_understood", "for_receiver"}
-    | {"reference_parameters", "contradiction", "transport", "attachments", "routed"}
+    | {"reference_parameters", "contradiction", "transport", "attachments", "is_reply", "routed"}
 )
 """Fields of an Envelope that are not of one element: which versions it is in, and what the endpoint notes."""
 NOT_OF_FAULTS = frozenset({"not_understood", "problem_header", "problem_action"})
