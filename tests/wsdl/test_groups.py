@@ -15,7 +15,9 @@ from lxml import etree
 from one_operation import one_operation
 
 from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.wsdl import groups as groups_of_types
 from holdfast.wsdl.contract import fields
+from holdfast.wsdl.groups import numbered
 from holdfast.wsdl.stubs import typed_module
 from holdfast.wsdl.words import in_words
 
@@ -234,6 +236,22 @@ def test_each_place_of_a_name_is_a_field_everywhere() -> None:
     for wrong in ({"a": 1}, {"a": [1, 2]}, {"a": 1, "a__1": []}, {"a": 1, "a__1": [1, 2, 3]}):
         with pytest.raises(EnvelopeError):
             written(made, wrong)
+
+
+@pytest.mark.parametrize("part", ["{a}", "<xs:choice>{a}</xs:choice>", "<xs:choice>{a}{b}</xs:choice>"])
+def test_the_names_of_fields_are_found_in_linear_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def noted(name: str, number: int) -> str:
+        tried.append(numbered(name, number))
+        return tried[-1]
+
+    monkeypatch.setattr(groups_of_types, "numbered", noted)
+    every = part.format(a=INT.format("a", 1, 1), b=INT.format("b", 1, 1)) * 300
+    made = of(f"<xs:sequence>{every}</xs:sequence>")
+    assert len(tried) <= 2 * 300
+    found = [name for name in fields(made.operations["Do"].input) if name[0] == "a"]
+    assert found == ["a", *(f"a__{number}" for number in range(1, 300))]
 
 
 def test_elements_of_two_namespaces_with_one_local_name_are_two_fields() -> None:

@@ -95,7 +95,7 @@ def check_namespaces(documents: Documents) -> None:
         ConfigurationError: One is not a URI. Or the errors of :meth:`Documents.load`.
     """
     for location in documents.load_all():
-        for namespace in filter(None, namespaces(documents.root(location))):
+        for namespace in {*namespaces(documents.root(location))} - {""}:
             try:
                 etree.Element("it", nsmap={"p": namespace})
             except ValueError:

@@ -8,7 +8,7 @@ rely on what the schema has checked: in a valid body, the name of the next eleme
 
 from __future__ import annotations
 
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,10 +26,9 @@ _NAME = "_value_{}"
 """zeep's name of a repeated group, and of ``xs:any``."""
 
 
-def numbered(name: str) -> Iterator[str]:
-    """Yield the names for a field, the best one first: a, a__1, a__2 and so on, as zeep numbers them."""
-    yield name
-    yield from (f"{name}__{number}" for number in count(1))
+def numbered(name: str, number: int) -> str:
+    """Return a name for a field; ``number`` 0 is the best one: a, a__1, a__2 and so on, as zeep numbers them."""
+    return f"{name}__{number}" if number else name
 
 
 @dataclass
@@ -39,29 +38,47 @@ class _Names:
     Each element of a sequence has its own field, also if the sequence has its name twice: a, a__1, a__2. The
     alternatives of a choice share a field, since a body has one of them, unless their values differ in form.
 
+    An alternative sees the names around it through, and adds its own in front: to copy them for each would take
+    quadratic time.
+
     Attributes:
         taken: Name -> the form of its value.
-        alternatives: The same of the other alternatives of the choices around.
+        tried: Name in the schema and form -> how many names for it are taken, or are of another form.
+        alternatives: Name -> form, of the other alternatives of the choices around.
+        numbers: Of repeated groups and wildcards.
     """
 
-    taken: dict[str, object] = field(default_factory=dict)
-    alternatives: dict[str, object] = field(default_factory=dict)
+    taken: ChainMap[str, object] = field(default_factory=ChainMap)
+    tried: ChainMap[tuple[str, object], int] = field(default_factory=ChainMap)
+    alternatives: ChainMap[str, object] = field(default_factory=ChainMap)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
     def element(self, element: Any) -> str:
         form = element.qname.text, element.accepts_multiple, element.nillable
-        tried = numbered(element.attr_name)
-        name = next(one for one in tried if one not in self.taken and self.alternatives.get(one, form) == form)
+        number = self.tried.get((element.attr_name, form), 0)
+        while not self._is_free(name := numbered(element.attr_name, number), form):
+            number += 1
+        self.tried[element.attr_name, form] = number + 1
         self.taken[name] = form
         return name
+
+    def _is_free(self, name: str, form: object) -> bool:
+        return name not in self.taken and self.alternatives.get(name, form) == form
 
     def other(self) -> str:
         """Return the name of a repeated group or a wildcard."""
         return _NAME.format(next(self.numbers))
 
-    def alternative(self, before: Mapping[str, object]) -> _Names:
-        """Return the names for an alternative of a choice, given those of what precedes the choice."""
-        return _Names({**before}, self.alternatives | self.taken, self.numbers)
+    def alternative(self, others: _Names) -> _Names:
+        """Return the names for an alternative of a choice, given those that the others before it have added."""
+        alternatives = self.alternatives.new_child(others.taken)
+        return _Names(self.taken.new_child(), self.tried.new_child(), alternatives, self.numbers)
+
+    def add(self, other: _Names) -> None:
+        """Add what another one has added to the names around it."""
+        self.taken.update(other.taken.maps[0])
+        for name, number in other.tried.maps[0].items():
+            self.tried[name] = max(number, self.tried.get(name, 0))
 
 
 def replace_groups(kind: Any) -> None:
@@ -84,10 +101,10 @@ def _replaced(group: Any, names: _Names) -> _Part:
         group = group.child
     made = next(ours for theirs, ours in _OURS.items() if isinstance(group, theirs))([], low, high)
     names = _Names() if made.accepts_multiple else names
-    before = {**names.taken}
+    alternatives = _Names()
     nested: list[tuple[str | None, Any]] = []
     for part in group:
-        own = names.alternative(before) if isinstance(made, _Choice) else names
+        own = names.alternative(alternatives) if isinstance(made, _Choice) else names
         name: str | None = None
         if not isinstance(part, Indicator):
             name = own.other() if part.name is None else own.element(part)
@@ -95,8 +112,10 @@ def _replaced(group: Any, names: _Names) -> _Part:
             # Its own name comes before those in it.
             name = own.other() if part.accepts_multiple else None
             part = _replaced(part, own)
-        names.taken |= own.taken
+        if own is not names:
+            alternatives.add(own)
         nested.append((name, part))
+    names.add(alternatives)
     made.extend(part for _, part in nested)
     made.__dict__["elements_nested"] = nested  # zeep's names are unique in one group only
     return made

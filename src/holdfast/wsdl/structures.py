@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import zeep.xsd
@@ -109,7 +110,7 @@ def _name_attributes(kind: Any) -> None:
     """Give each attribute its own field: xml:lang and lang have the same local name."""
     taken = {name for name, _, _ in parts(kind)}
     for at, (name, attribute) in enumerate(kind.attributes):
-        own = next(one for one in numbered(name) if one not in taken)
+        own = next(one for number in count() if (one := numbered(name, number)) not in taken)
         taken.add(own)
         kind.attributes[at] = own, attribute
 
