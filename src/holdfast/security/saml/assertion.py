@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -36,18 +37,22 @@ class SubjectConfirmation:
 
     Attributes:
         method: Which of the three.
-        key: The SHA-256 of the certificate of the holder, in hexadecimal digits; "" without one.
         holder: The certificate of the holder, or its public key; None without one.
         since, until: When it may be used, in seconds since 1970; None without a bound.
         recipient: The address that it is for, "" for any.
     """
 
     method: Confirmation
-    key: str = ""
+    holder: KeyReference | None = None
     since: float | None = None
     until: float | None = None
     recipient: str = ""
-    holder: KeyReference | None = None
+
+    @property
+    def key(self) -> str:
+        """The SHA-256 of the certificate of the holder, in hexadecimal digits; "" without one."""
+        holder = self.holder
+        return hashlib.sha256(holder.value).hexdigest() if holder is not None and holder.kind == "token" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +141,12 @@ def _confirmation_2(element: etree._Element) -> SubjectConfirmation | None:
         return SubjectConfirmation(method)
     if data.get("InResponseTo") or data.get("Address"):
         raise Invalid("the assertion is an answer to a request of a browser, or for one network address")
-    key, holder = _key(data)
     return SubjectConfirmation(
         method,
-        key,
+        _holder(data),
         _optional_time(data.get("NotBefore")),
         _optional_time(data.get("NotOnOrAfter")),
         data.get("Recipient", "")[:MAX_TEXT],
-        holder,
     )
 
 
@@ -182,8 +185,7 @@ def _confirmations_1(subject: etree._Element) -> Iterator[SubjectConfirmation]:
         methods = [_METHODS.get(_text(method)) for method in one.findall(f"{{{SAML_1}}}ConfirmationMethod")]
         for method in methods:
             if method is not None:
-                key, holder = _key(one)
-                yield SubjectConfirmation(method, key, holder=holder)
+                yield SubjectConfirmation(method, _holder(one))
 
 
 # --- both ---------------------------------------------------------------------------------------------------------
@@ -221,21 +223,20 @@ def _attributes(element: etree._Element, space: str, name_attribute: str) -> dic
     return found
 
 
-def _key(element: etree._Element) -> tuple[str, KeyReference | None]:
-    """Return the SHA-256 of the certificate in an element's KeyInfo, and the key; "" and None without one."""
+def _holder(element: etree._Element) -> KeyReference | None:
+    """Return the certificate, or the key, in an element's KeyInfo; None without one."""
     infos = element.findall(f"{{{DS}}}KeyInfo")
     if not infos:
-        return "", None
+        return None
     if len(infos) > 1:
         raise Invalid("the assertion has several keys for one confirmation")
     if any(one.tag == f"{{{DS}}}KeyValue" for one in infos[0]):
         (value,) = children(infos[0], "KeyValue")
         (rsa,) = children(value, "RSAKeyValue")
-        return "", rsa_key(*map(_bytes, children(rsa, "Modulus", "Exponent")))
+        return rsa_key(*map(_bytes, children(rsa, "Modulus", "Exponent")))
     (data,) = children(infos[0], "X509Data")
     (certificate,) = children(data, "X509Certificate")
-    found = Certificate.from_der(_bytes(certificate))
-    return found.sha256, found.reference("token")
+    return Certificate.from_der(_bytes(certificate)).reference("token")
 
 
 def _bytes(element: etree._Element) -> bytes:

@@ -46,13 +46,7 @@ from holdfast.security.saml.issuer_signature import check_issuer_signature
 from holdfast.security.signature import check_cost
 from holdfast.security.signed_message import SignedMessage
 from holdfast.security.token_references import CarriedAssertion, write_assertion_reference
-from holdfast.security.username_token import (
-    SECURITY_POLICY,
-    refused,
-    supporting,
-    tell_refusal,
-    transport_binding,
-)
+from holdfast.security.username_token import SECURITY_POLICY, refused, supporting, tell_refusal, transport_binding
 from holdfast.settings import Seconds, Within, brief_value, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire import as_utf8, parse_element
@@ -413,10 +407,9 @@ class SamlTokenValidator(Processor):
             return f"{one.method} is for {one.recipient[:200]}"
         # The signer is the sender: a gateway between the two may show another certificate in TLS.
         shown, proof = (context.peer_certificate, "show") if signer is None else (signer, "sign with")
-        if signer is not None and one.holder is not None:
-            is_holder = signer.is_named_by(one.holder)
-        else:
-            is_holder = signer is None and shown is not None and bool(one.key) and shown.sha256 == one.key
+        is_holder = one.holder is not None and (
+            signer.is_named_by(one.holder) if signer is not None else shown is not None and shown.sha256 == one.key
+        )
         if one.method == "holder-of-key" and not is_holder:
             return f"the sender did not {proof} the certificate of the holder"
         if one.method == "sender-vouches" and not (shown is not None and shown.sha256 in self._attesters):

@@ -27,10 +27,7 @@ from holdfast.security.names import (
     SymmetricSuiteName,
 )
 from holdfast.security.signature import encoded
-from holdfast.security.signed_message import (
-    check_part,
-    read_secured,
-)
+from holdfast.security.signed_message import check_part, read_secured
 from holdfast.security.symmetric.endorsement import Endorsing
 from holdfast.security.symmetric.message_keys import MessageKeys, sha1_name
 from holdfast.security.symmetric.protected_message import (

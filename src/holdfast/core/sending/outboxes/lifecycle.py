@@ -50,7 +50,7 @@ class OutboxLifecycle:
         self.refused: set[Choice] = set()
         """Variants refused since the destination last granted a Sequence, or since the operator resumed the outbox."""
         self.put_off = False
-        """Whether one of them was refused for a cause that may pass."""
+        """Whether any of them was refused for a cause that may pass."""
         self.state = OutboxState.OPEN
         self.stopped = ""
         """Why the outbox sends nothing until an operator resumes it, as a code; empty: it sends."""
@@ -148,7 +148,7 @@ class OutboxLifecycle:
     def ask_later(self, reason: str, policy: RetransmissionPolicy, now: float) -> bool:
         """Return whether a source tries every variant again, after a pause.
 
-        It does if one of them was refused for a cause that may pass, until the policy's patience is over.
+        It does if any of them was refused for a cause that may pass, until the policy's patience is over.
         """
         unwelcome, patience = self.unwelcome or Unwelcome(now), policy.give_up_after
         if not self.put_off or (patience is not None and now - unwelcome.first_at >= patience):
