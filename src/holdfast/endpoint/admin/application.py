@@ -29,7 +29,7 @@ from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, report_bug, respond, split_target
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route, Routes, route, routes_of
 from holdfast.endpoint.admin.shapes.answers import Anything, Health, Nodes, Reloaded
 from holdfast.endpoint.admin.shapes.requests import NodesQuery
 from holdfast.endpoint.background_tasks import BackgroundTasks
@@ -70,55 +70,18 @@ class Admin:
         self._large_joined = asyncio.Semaphore(READING_AT_A_TIME)
         """Admits large answers of several workers, of which this one makes its own part."""
         self._sinks = SinkRoutes(app)
-        self.routes = Routes(
-            [
-                Route(
-                    "GET",
-                    "healthz",
-                    self._health,
-                    "Liveness: fails if a restart would help",
-                    Health,
-                    joined=Joined.HEALTH,
-                ),
-                Route(
-                    "GET",
-                    "readyz",
-                    self._ready,
-                    "Readiness: whether the server accepts messages",
-                    Health,
-                    joined=Joined.HEALTH,
-                ),
-                Route("GET", "metrics", self._metrics, "Metrics for Prometheus", "text/plain", joined=Joined.METRICS),
-                Route("GET", "openapi.json", self._openapi, "This description", Anything, joined=Joined.ANY),
-                Route(
-                    "POST",
-                    "reload",
-                    self._reload,
-                    "Reload the configuration, completely or not at all",
-                    Reloaded,
-                    errors=(404, 409),
-                    joined=Joined.ANY,
-                ),
-                *SequenceRoutes(app).routes,
-                *LetterRoutes(app, partial(retry_letters, app)).routes,
-                *OutboxRoutes(app).routes,
-                *ForwarderRoutes(app).routes,
-                *DataPlane(app, self._large).routes,
-                *NextRoute(app).routes,
-                *QueueRoutes(app, self._rates).routes,
-                *self._sinks.routes,
-                *JournalRoutes(app).routes,
-                Route(
-                    "GET",
-                    "nodes",
-                    self._nodes,
-                    "Return which node of a cluster has which worker's partitions",
-                    Nodes,
-                    NodesQuery,
-                    joined=Joined.NODES,
-                ),
-            ]
+        parts = (
+            SequenceRoutes(app),
+            LetterRoutes(app, partial(retry_letters, app)),
+            OutboxRoutes(app),
+            ForwarderRoutes(app),
+            DataPlane(app, self._large),
+            NextRoute(app),
+            QueueRoutes(app, self._rates),
+            self._sinks,
+            JournalRoutes(app),
         )
+        self.routes = Routes(routes_of(self, *parts))
 
     def start(self) -> None:
         """Look from now on how fast things move."""
@@ -176,8 +139,9 @@ class Admin:
         async with self._large:
             return await respond(route, exchange, query, names)
 
+    @route("GET", "healthz", Health, joined=Joined.HEALTH)
     async def _health(self, asked: Asked) -> object:
-        """Liveness: a failure counts only if a restart would end it."""
+        """Liveness: fails if a restart would help."""
         engine, journal = self._app.engine, self._app.journal
         wrong = engine.health()
         if wrong is not None and engine.needs_restart:
@@ -188,8 +152,12 @@ class Admin:
             | ({"journal": journal.trouble} if journal is not None and journal.trouble else {})
         )
 
+    @route("GET", "readyz", Health, joined=Joined.HEALTH)
     async def _ready(self, asked: Asked) -> object:
-        """Readiness: the listener starts only once the endpoint has recovered."""
+        """Readiness: whether the server accepts messages.
+
+        The listener starts only once the endpoint has recovered.
+        """
         if self.is_draining:
             raise Refused(503, "the server is stopping: it finishes requests in progress", "Use another server.")
         if (wrong := self._app.engine.health()) is not None:
@@ -205,7 +173,9 @@ class Admin:
         )
         return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
 
+    @route("POST", "reload", Reloaded, errors=(404, 409), joined=Joined.ANY)
     async def _reload(self, asked: Asked) -> object:
+        """Reload the configuration, completely or not at all."""
         if self._app.settings.reload is None:
             raise Refused(
                 404,
@@ -217,15 +187,23 @@ class Admin:
         except ConfigurationError as error:
             raise Refused(409, error.message, error.remedy or "Correct the file, then reload it.") from error
 
+    @route("GET", "openapi.json", Anything, joined=Joined.ANY)
     async def _openapi(self, asked: Asked) -> object:
+        """This description."""
         return describe(self.routes, open_to_all=OPEN_TO_ALL, has_token=self.guard.has_token)
 
+    @route("GET", "nodes", Nodes, NodesQuery, joined=Joined.NODES)
     async def _nodes(self, asked: Asked) -> object:
-        """Return this node; several workers answer for all nodes together."""
+        """Return which node of a cluster has which worker's partitions.
+
+        This is the answer of one node; several workers answer for all nodes together.
+        """
         url = self._joined.url if self._joined is not None else ""
         return {"v": 1, "url": url, "partitions": numbering_of(self._app).size, "workers": []}
 
+    @route("GET", "metrics", "text/plain", joined=Joined.METRICS)
     async def _metrics(self, asked: Asked) -> None:
+        """Metrics for Prometheus."""
         if self._reading is None or self._reading.done():
             self._collector.ages, self._collector.oldest = {}, {}
             self._reading = self._tasks.start(self._read_ages())

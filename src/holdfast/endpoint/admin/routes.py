@@ -7,9 +7,10 @@ at ``GET /openapi.json`` from it, so that the two cannot disagree. Knows nothing
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
+from inspect import cleandoc
 from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote
@@ -92,6 +93,7 @@ Function = Callable[..., Awaitable[object]]
 """Takes the request, and the path's names as keyword arguments; returns the response."""
 
 _NAME = re.compile(r"\{(\w+)(?::([^}]+))?\}")
+_F = TypeVar("_F", bound=Function)
 _T = TypeVar("_T")
 
 
@@ -176,6 +178,33 @@ class Route:
             lambda: msgspec.json.decode(content or b"{}", type=body), "the content", f"A JSON object of {fields}."
         )
         return Asked(exchange, asked, decoded)
+
+
+_ROW = "_route"
+"""The attribute of a method that has its row of the table."""
+
+
+def route(method: str, path: str, answer: Any, query: type[Shape] = Nothing, **how: Any) -> Callable[[_F], _F]:
+    """Return the decorator of a method that handles a route. The first paragraph of its docstring is the summary.
+
+    Args:
+        method, path, answer, query, how: As for :class:`Route`.
+    """
+
+    def decorate(function: _F) -> _F:
+        summary = cleandoc(function.__doc__ or "").partition("\n\n")[0].removesuffix(".")
+        setattr(function, _ROW, Route(method, path, function, summary, answer, query, **how))
+        return function
+
+    return decorate
+
+
+def routes_of(*holders: object) -> Iterator[Route]:
+    """Yield the rows of the decorated methods of objects, in their order."""
+    for holder in holders:
+        for name, function in vars(type(holder)).items():
+            if (row := getattr(function, _ROW, None)) is not None:
+                yield replace(row, function=getattr(holder, name))
 
 
 def _checked(read: Callable[[], _T], what: str, remedy: str) -> _T:

@@ -30,7 +30,7 @@ from holdfast.endpoint.admin.resources.queues import QueueRoutes
 from holdfast.endpoint.admin.resources.rates import Rates
 from holdfast.endpoint.admin.resources.sequences import SequenceRoutes
 from holdfast.endpoint.admin.responses import refuse, respond, split_target
-from holdfast.endpoint.admin.routes import Refused, Route, Routes
+from holdfast.endpoint.admin.routes import Refused, Route, Routes, routes_of
 from holdfast.endpoint.destination.readers import Readers
 from holdfast.endpoint.engine.clock import Clock
 from holdfast.endpoint.engine.engine import Engine, new_identifier
@@ -123,13 +123,13 @@ class StoppedAdmin:
         app = StoppedStore(store, worker=worker)
         self.numbers = numbering_of(app)
         rates = Rates(lambda: app.queues.values(), app.engine.clock)
-        table = (
-            *SequenceRoutes(app).routes,
-            *LetterRoutes(app, app.dead_letters.ask).routes,
-            *OutboxRoutes(app).routes,
-            *ForwarderRoutes(app).routes,
-            *DataPlane(app, asyncio.Semaphore(1)).routes,
-            *QueueRoutes(app, rates).routes,
+        table = routes_of(
+            SequenceRoutes(app),
+            LetterRoutes(app, app.dead_letters.ask),
+            OutboxRoutes(app),
+            ForwarderRoutes(app),
+            DataPlane(app, asyncio.Semaphore(1)),
+            QueueRoutes(app, rates),
         )
         self._routes = Routes(one for one in table if one.method == "GET" or one.path.startswith(CHANGEABLE))
 

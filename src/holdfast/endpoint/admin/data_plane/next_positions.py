@@ -20,7 +20,7 @@ from holdfast.endpoint.admin.data_plane.readers import (
     seconds_of,
 )
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import NextPositions
 from holdfast.endpoint.admin.shapes.requests import NextQuery, Position
 from holdfast.endpoint.destination.readers import Readers
@@ -45,22 +45,19 @@ class NextRoute:
     def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self._reading = asyncio.Semaphore(READING_AT_A_TIME)
-        self.routes = [
-            Route(
-                "POST",
-                "next-positions",
-                self._next,
-                "Wait for records, and return the end of a reader's next batch",
-                NextPositions,
-                body=NextQuery,
-                largest=LARGEST_QUERY,
-                errors=(409, 416),
-                is_told=False,
-                joined=Joined.NEXT,
-            )
-        ]
 
+    @route(
+        "POST",
+        "next-positions",
+        NextPositions,
+        body=NextQuery,
+        largest=LARGEST_QUERY,
+        errors=(409, 416),
+        is_told=False,
+        joined=Joined.NEXT,
+    )
     async def _next(self, asked: Asked) -> object:
+        """Wait for records, and return the end of a reader's next batch."""
         query: NextQuery = asked.body
         queues = self._app.queues
         numbers = numbering_of(self._app)

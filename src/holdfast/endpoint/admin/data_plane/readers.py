@@ -15,7 +15,7 @@ from holdfast.endpoint.admin.data_plane.record_stream import Range, RecordStream
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.places import offset_at
-from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, Route, number_in
+from holdfast.endpoint.admin.routes import UNKNOWN_PATH, Asked, Joined, Refused, number_in, route
 from holdfast.endpoint.admin.shapes.answers import (
     DescribedQueues,
     Ends,
@@ -63,73 +63,6 @@ class DataPlane:
     def __init__(self, app: Inspected, reading: asyncio.Semaphore) -> None:
         self._app = app
         self._stream = RecordStream(app, reading)
-        one = "queues/{name}"
-        cursor = one + "/cursors/{reader}"
-        self.routes = [
-            Route("GET", "queues", self._queues, "List queues, for readers", QueueList),
-            Route(
-                "GET",
-                one + "/ends",
-                self._ends,
-                "Return the range of a queue",
-                Ends,
-                ReadersQuery,
-                errors=_READ,
-            ),
-            Route(
-                "GET",
-                one + "/fingerprints",
-                self._fingerprints,
-                "Return fingerprints of the records below given positions",
-                Fingerprints,
-                FingerprintsQuery,
-                errors=(*_READ, 416),
-            ),
-            Route(
-                "GET",
-                one + "/offsets",
-                self._offsets,
-                "Return the first records delivered at or after given times",
-                OffsetsAt,
-                OffsetsQuery,
-                errors=_READ,
-            ),
-            Route(
-                "GET",
-                one + "/{partition}/records",
-                self._records,
-                "Read records as a stream of blocks",
-                MEDIA_TYPE.decode(),
-                RecordsQuery,
-                errors=(*_READ, 410, 416),
-                joined=Joined.STREAM,
-            ),
-            Route(
-                "GET",
-                one + "/{partition}/contents/{offset}",
-                self._content,
-                "Read a piece of the attachments that a record has in the store",
-                CONTENT_TYPE.decode(),
-                ContentQuery,
-                errors=(*_READ, 410, 416),
-                joined=Joined.STREAM,
-            ),
-            Route(
-                "GET", one + "/cursors", self._cursors, "Show a queue with its cursors", DescribedQueues, errors=(404,)
-            ),
-            Route("GET", cursor, self._show_cursor, "Show the position of a reader's cursor", Place, errors=(404,)),
-            Route(
-                "PUT",
-                cursor,
-                self._move_cursor,
-                "Create a reader's cursor, or move it forward",
-                Offsets,
-                body=Move,
-                errors=(*_READ, 410),
-                is_told=False,
-            ),
-            Route("DELETE", cursor, self._drop_cursor, "Delete a reader's cursor", None, errors=(404,)),
-        ]
 
     # --- what there is --------------------------------------------------------------------------------------------
 
@@ -169,7 +102,9 @@ class DataPlane:
         await self._check_known(queue, numbers.owned(positions), numbers.owned(known))
         return queue
 
+    @route("GET", "queues", QueueList)
     async def _queues(self, asked: Asked) -> object:
+        """List queues, for readers."""
         described = {
             name: {
                 "epoch": queue.description.epoch,
@@ -180,7 +115,9 @@ class DataPlane:
         }
         return {"v": 1, "queues": described}
 
+    @route("GET", "queues/{name}/ends", Ends, ReadersQuery, errors=_READ)
     async def _ends(self, asked: Asked, name: str) -> object:
+        """Return the range of a queue."""
         queue = await self._check_query(asked, name)
         return {
             "v": 1,
@@ -189,7 +126,9 @@ class DataPlane:
             "partitions": self._numbers(queue).bounds(queue),
         }
 
+    @route("GET", "queues/{name}/fingerprints", Fingerprints, FingerprintsQuery, errors=(*_READ, 416))
     async def _fingerprints(self, asked: Asked, name: str) -> object:
+        """Return fingerprints of the records below given positions."""
         queue = await self._check_query(asked, name)
         numbers = self._numbers(queue)
         at = numbers.owned(_pairs("at", asked.query.at))
@@ -200,7 +139,9 @@ class DataPlane:
         found = {own: await readers.fingerprint(own, position) for own, position in at.items()}
         return {"epoch": queue.description.epoch, "fingerprints": numbers.numbered(found)}
 
+    @route("GET", "queues/{name}/offsets", OffsetsAt, OffsetsQuery, errors=_READ)
     async def _offsets(self, asked: Asked, name: str) -> object:
+        """Return the first records delivered at or after given times."""
         queue = self._check_queue(name, asked.query.epoch)
         numbers = self._numbers(queue)
         engine, found = self._app.engine, {}
@@ -210,7 +151,16 @@ class DataPlane:
 
     # --- records --------------------------------------------------------------------------------------------------
 
+    @route(
+        "GET",
+        "queues/{name}/{partition}/records",
+        MEDIA_TYPE.decode(),
+        RecordsQuery,
+        errors=(*_READ, 410, 416),
+        joined=Joined.STREAM,
+    )
     async def _records(self, asked: Asked, name: str, partition: str) -> None:
+        """Read records as a stream of blocks."""
         queue = await self._check_query(asked, name)
         numbers, start, end = self._numbers(queue), asked.query.start, asked.query.end
         own = numbers.find(partition)
@@ -218,7 +168,16 @@ class DataPlane:
         without = _fields(asked.query.without)
         await self._stream.send(asked.exchange, Range(name, own, start, end, without))
 
+    @route(
+        "GET",
+        "queues/{name}/{partition}/contents/{offset}",
+        CONTENT_TYPE.decode(),
+        ContentQuery,
+        errors=(*_READ, 410, 416),
+        joined=Joined.STREAM,
+    )
     async def _content(self, asked: Asked, name: str, partition: str, offset: str) -> None:
+        """Read a piece of the attachments that a record has in the store."""
         queue = self._check_queue(name, asked.query.epoch)
         own = self._numbers(queue).find(partition)
         try:
@@ -234,13 +193,17 @@ class DataPlane:
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
+    @route("GET", "queues/{name}/cursors", DescribedQueues, errors=(404,))
     async def _cursors(self, asked: Asked, name: str) -> object:
+        """Show a queue with its cursors."""
         queue = self._queue(name)
         queues = [one for one in (queue, queue.dead_letters) if one is not None]
         described = [self._numbers(one).describe(await describe_queue(self._app.engine, one)) for one in queues]
         return {"v": 1, "queues": described}
 
+    @route("GET", "queues/{name}/cursors/{reader}", Place, errors=(404,))
     async def _show_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        """Show the position of a reader's cursor."""
         queue = self._queue(name)
         cursor = queue.cursors.get(reader)
         if cursor is None:
@@ -259,12 +222,16 @@ class DataPlane:
             "offsets": self._numbers(queue).numbered(dict(sorted(cursor.offsets.items()))),
         }
 
+    @route("DELETE", "queues/{name}/cursors/{reader}", None, errors=(404,))
     async def _drop_cursor(self, asked: Asked, name: str, reader: str) -> None:
+        """Delete a reader's cursor."""
         self._queue(name)
         _check_reader(reader)
         await self._app.readers[name].drop(reader)
 
+    @route("PUT", "queues/{name}/cursors/{reader}", Offsets, body=Move, errors=(*_READ, 410), is_told=False)
     async def _move_cursor(self, asked: Asked, name: str, reader: str) -> object:
+        """Create a reader's cursor, or move it forward."""
         queue, move = self._check_queue(name, asked.body.epoch), asked.body
         _check_reader(reader)
         numbers = self._numbers(queue)

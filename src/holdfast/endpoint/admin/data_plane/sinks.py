@@ -15,7 +15,7 @@ from holdfast.core.sinks.staging import Sinks
 from holdfast.core.staged_blocks import Block
 from holdfast.endpoint.admin.data_plane.rows import MEDIA_TYPE, CutOff, PartRead, RowReader, RowRefused
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import PartTaken, PublishedShown, SinkList, SinkShown
 from holdfast.endpoint.admin.shapes.requests import Bind, Page, PartQuery, Publish, Tokens
 from holdfast.endpoint.destination.running_destination import RunningDestination
@@ -37,65 +37,6 @@ class SinkRoutes:
         self._app = app
         self._thread: ThreadPoolExecutor | None = None
         self._turns = asyncio.Semaphore(AT_ONCE)
-        one = "sinks/{sink}"
-        self.routes = [
-            Route("GET", "sinks", self._list, "List the sinks", SinkList, Page, joined=Joined.PAGES),
-            Route("GET", one, self._show, "Show a sink", SinkShown, errors=(404,), joined=Joined.SINK),
-            Route(
-                "POST",
-                one + "/parts",
-                self._stage,
-                "Stage a part of a batch: it is durable, but in no queue until the batch is published",
-                PartTaken,
-                PartQuery,
-                MEDIA_TYPE,
-                errors=(409, 422, 507),
-                is_told=False,
-                joined=Joined.SINK,
-            ),
-            Route(
-                "POST",
-                one + "/batches/{batch}",
-                self._publish,
-                "Publish a batch: all of its rows go into their queues exactly once",
-                PublishedShown,
-                body=Publish,
-                largest=LARGEST_TOKENS,
-                errors=(404, 409, 507),
-                is_told=False,
-                joined=Joined.SINK,
-            ),
-            Route(
-                "POST",
-                one + "/discard",
-                self._discard,
-                "Discard staged parts; published parts remain",
-                None,
-                body=Tokens,
-                largest=LARGEST_TOKENS,
-                is_told=False,
-                joined=Joined.SINK,
-            ),
-            Route(
-                "POST",
-                one + "/bind",
-                self._bind,
-                "Bind a sink to another query; or to its own, although batches are missing",
-                SinkShown,
-                body=Bind,
-                errors=(404, 507),
-                joined=Joined.SINK,
-            ),
-            Route(
-                "DELETE",
-                one,
-                self._forget,
-                "Forget a sink and discard its staged rows; published rows still reach their queues",
-                None,
-                errors=(404,),
-                joined=Joined.SINK,
-            ),
-        ]
 
     @property
     def _staging(self) -> Sinks:
@@ -103,12 +44,16 @@ class SinkRoutes:
 
     # --- looking --------------------------------------------------------------------------------------------------
 
+    @route("GET", "sinks", SinkList, Page, joined=Joined.PAGES)
     async def _list(self, asked: Asked) -> object:
+        """List the sinks."""
         sinks = self._staging.sinks
         shown, following = page_of([((name,), sinks[name]) for name in sorted(sinks)], asked.query)
         return {"sinks": [one.describe() for one in shown], "count": len(sinks), "next": following}
 
+    @route("GET", "sinks/{sink}", SinkShown, errors=(404,), joined=Joined.SINK)
     async def _show(self, asked: Asked, sink: str) -> object:
+        """Show a sink."""
         try:
             return self._staging.sink(sink).describe()
         except NoSuchSink as error:
@@ -116,7 +61,18 @@ class SinkRoutes:
 
     # --- what tasks ask -------------------------------------------------------------------------------------------
 
+    @route(
+        "POST",
+        "sinks/{sink}/parts",
+        PartTaken,
+        PartQuery,
+        body=MEDIA_TYPE,
+        errors=(409, 422, 507),
+        is_told=False,
+        joined=Joined.SINK,
+    )
     async def _stage(self, asked: Asked, sink: str) -> object:
+        """Stage a part of a batch: it is durable, but in no queue until the batch is published."""
         self._check_store()
         query = asked.query
         batch = Batch(sink, query.query, query.batch, bool(query.jump))
@@ -175,13 +131,26 @@ class SinkRoutes:
         except CutOff as error:
             raise Refused(400, error.message, error.remedy) from None
 
+    @route("POST", "sinks/{sink}/discard", None, body=Tokens, largest=LARGEST_TOKENS, is_told=False, joined=Joined.SINK)
     async def _discard(self, asked: Asked, sink: str) -> None:
+        """Discard staged parts; published parts remain."""
         self._staging.discard(sink, asked.body.tokens)
         await self._app.engine.durable()
 
     # --- what drivers and operators ask ---------------------------------------------------------------------------
 
+    @route(
+        "POST",
+        "sinks/{sink}/batches/{batch}",
+        PublishedShown,
+        body=Publish,
+        largest=LARGEST_TOKENS,
+        errors=(404, 409, 507),
+        is_told=False,
+        joined=Joined.SINK,
+    )
     async def _publish(self, asked: Asked, sink: str, batch: str) -> object:
+        """Publish a batch: all of its rows go into their queues exactly once."""
         if not batch.isascii() or not batch.isdecimal() or len(batch) > 15:
             raise Refused(404, f"{batch[:40]!r} is not the number of a batch", "Batches are numbered from 0.")
         asks = asked.body
@@ -195,7 +164,9 @@ class SinkRoutes:
         await self._app.engine.durable()
         return {"published": published.is_new, "rows": published.rows, "attempt": published.attempt}
 
+    @route("POST", "sinks/{sink}/bind", SinkShown, body=Bind, errors=(404, 507), joined=Joined.SINK)
     async def _bind(self, asked: Asked, sink: str) -> object:
+        """Bind a sink to another query; or to its own, although batches are missing."""
         try:
             bound = self._staging.bind(sink, asked.body.query, asked.body.after)
         except ConfigurationError as error:
@@ -203,7 +174,9 @@ class SinkRoutes:
         await self._app.engine.durable()
         return bound.describe()
 
+    @route("DELETE", "sinks/{sink}", None, errors=(404,), joined=Joined.SINK)
     async def _forget(self, asked: Asked, sink: str) -> None:
+        """Forget a sink and discard its staged rows; published rows still reach their queues."""
         try:
             self._staging.forget(sink)
         except NoSuchSink as error:

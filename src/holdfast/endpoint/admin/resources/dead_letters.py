@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import Discarded, LetterList, LetterShown, Retried
 from holdfast.endpoint.admin.shapes.requests import LetterPage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
@@ -32,42 +32,10 @@ class LetterRoutes:
         self._app = app
         self._retried = retry
         self._letters = app.dead_letters
-        one = "dead-letters/{letter}"
-        again = "Retry a dead letter, or all: hand them to their handler or put them back into their queue"
-        self.routes = [
-            Route(
-                "GET",
-                "dead-letters",
-                self._list,
-                "List dead letters",
-                LetterList,
-                LetterPage,
-                joined=Joined.PAGES,
-                is_large=True,
-            ),
-            Route(
-                "GET",
-                one,
-                self._show,
-                "Show a dead letter in full",
-                LetterShown,
-                errors=(404,),
-                joined=Joined.LETTER,
-                is_large=True,
-            ),
-            Route("POST", one + "/retry", self._retry, again, Retried, errors=(404, 409), joined=Joined.LETTER),
-            Route(
-                "POST",
-                one + "/discard",
-                self._discard,
-                "Discard a dead letter, or all",
-                Discarded,
-                errors=(404,),
-                joined=Joined.LETTER,
-            ),
-        ]
 
+    @route("GET", "dead-letters", LetterList, LetterPage, joined=Joined.PAGES, is_large=True)
     async def _list(self, asked: Asked) -> object:
+        """List dead letters."""
         letters = self._letters
         numbers = numbering_of(self._app)
         ranges = list(letters.ranges(max(0, numbers.own_letter(asked.query.start))))
@@ -82,19 +50,25 @@ class LetterRoutes:
         numbers = numbering_of(self._app)
         return numbers.describe_row(shown | {"letter": numbers.letter(shown["letter"])})
 
+    @route("GET", "dead-letters/{letter}", LetterShown, errors=(404,), joined=Joined.LETTER, is_large=True)
     async def _show(self, asked: Asked, letter: str) -> object:
+        """Show a dead letter in full."""
         number = self._number(letter)
         found = await asyncio.to_thread(self._app.store.read, self._letters.name, 0, number, number + 1)
         if not found:
             raise self._missing(letter)
         return self._numbered(describe_letter(*found[0], is_asked=self._letters.is_asked(number), whole=True))
 
+    @route("POST", "dead-letters/{letter}/retry", Retried, errors=(404, 409), joined=Joined.LETTER)
     async def _retry(self, asked: Asked, letter: str) -> object:
+        """Retry a dead letter, or all: hand them to their handler or put them back into their queue."""
         count = self._retried(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
         return {"retried": count, "count": self._letters.count}
 
+    @route("POST", "dead-letters/{letter}/discard", Discarded, errors=(404,), joined=Joined.LETTER)
     async def _discard(self, asked: Asked, letter: str) -> object:
+        """Discard a dead letter, or all."""
         count = self._letters.discard(None if letter == EVERY else self._number(letter))
         await self._app.engine.durable()
         return {"discarded": count, "count": self._letters.count}

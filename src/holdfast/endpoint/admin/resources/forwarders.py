@@ -16,7 +16,7 @@ from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import delete_forwarder, find_offsets, pass_over, within
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import ForwarderDeleted, ForwarderList, Moved
 from holdfast.endpoint.admin.shapes.requests import Page, Reason, Reset
 from holdfast.endpoint.inspection import describe_flight
@@ -84,38 +84,6 @@ class ForwarderRoutes:
 
     def __init__(self, app: Inspected) -> None:
         self._app = app
-        one = "forwarders/{name}"
-        self.routes = [
-            Route("GET", "forwarders", self._list, "List forwarders", ForwarderList, Page, joined=Joined.WHOLE),
-            Route("GET", one, self._show, "Show a forwarder by partition", ForwarderList, errors=(404,)),
-            Route(
-                "POST",
-                one + "/{how:suspend|resume}",
-                self._steer,
-                "Suspend or resume a forwarder",
-                ForwarderList,
-                body=Reason,
-                errors=(404, 409),
-                joined=Joined.WILLING,
-            ),
-            Route(
-                "POST",
-                one + "/reset",
-                self._reset,
-                "Move a forwarder forward or back; repeated messages go in a new Sequence",
-                Moved,
-                body=Reset,
-                errors=(404, 409),
-            ),
-            Route(
-                "DELETE",
-                one,
-                self._delete,
-                "Delete a suspended forwarder with its unsent messages",
-                ForwarderDeleted,
-                errors=(404, 409),
-            ),
-        ]
 
     def _all(self) -> list[Outbox]:
         outboxes = self._app.engine.protocol.outbound.outboxes.values()
@@ -135,16 +103,29 @@ class ForwarderRoutes:
         described = [describe_forwarder(one, now, circuits.get(one.to or "")) for one in outboxes]
         return [numbers.describe_row(one | {"key": numbers.mark(one["key"])}) for one in described]
 
+    @route("GET", "forwarders", ForwarderList, Page, joined=Joined.WHOLE)
     async def _list(self, asked: Asked) -> object:
+        """List forwarders."""
         every = self._all()
         shown, following = page_of([((one.key,), one) for one in every], asked.query)
         return {"forwarders": self._described(shown), "count": len(every), "next": following}
 
+    @route("GET", "forwarders/{name}", ForwarderList, errors=(404,))
     async def _show(self, asked: Asked, name: str) -> object:
+        """Show a forwarder by partition."""
         found = self._find(name)
         return {"forwarders": self._described(found), "count": len(found), "next": None}
 
+    @route(
+        "POST",
+        "forwarders/{name}/{how:suspend|resume}",
+        ForwarderList,
+        body=Reason,
+        errors=(404, 409),
+        joined=Joined.WILLING,
+    )
     async def _steer(self, asked: Asked, name: str, how: str) -> object:
+        """Suspend or resume a forwarder."""
         found = self._find(name)
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
@@ -159,7 +140,9 @@ class ForwarderRoutes:
             raise refusals[0]
         return {"forwarders": self._described(found), "count": len(found), "next": None}
 
+    @route("POST", "forwarders/{name}/reset", Moved, body=Reset, errors=(404, 409))
     async def _reset(self, asked: Asked, name: str) -> object:
+        """Move a forwarder forward or back; repeated messages go in a new Sequence."""
         found = {one.records.partition: one for one in self._find(name)}
         engine = self._app.engine
         queue, numbers = next(iter(found.values())).records.queue, numbering_of(self._app)
@@ -172,7 +155,9 @@ class ForwarderRoutes:
             await engine.durable()
         return {"offsets": numbers.numbered(stands), "before": numbers.numbered(before)}
 
+    @route("DELETE", "forwarders/{name}", ForwarderDeleted, errors=(404, 409))
     async def _delete(self, asked: Asked, name: str) -> object:
+        """Delete a suspended forwarder with its unsent messages."""
         found = self._find(name)
         engine = self._app.engine
         waiting = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import JournalList
 from holdfast.endpoint.admin.shapes.requests import OctetsQuery, Page
 from holdfast.endpoint.destination.running_destination import RunningDestination
@@ -29,28 +29,6 @@ class JournalRoutes:
 
     def __init__(self, app: RunningDestination) -> None:
         self._app = app
-        self.routes = [
-            Route(
-                "GET",
-                "journal",
-                self._list,
-                "List the files of the event journal, oldest first",
-                JournalList,
-                Page,
-                errors=(404,),
-                joined=Joined.PAGES,
-            ),
-            Route(
-                "GET",
-                "journal/{file}",
-                self._read,
-                "Read a file of the event journal, or a part of it",
-                OCTETS,
-                OctetsQuery,
-                errors=(404, 416),
-                joined=Joined.STREAM,
-            ),
-        ]
 
     def _journal(self) -> Journal:
         journal = self._app.journal
@@ -62,7 +40,9 @@ class JournalRoutes:
             )
         return journal
 
+    @route("GET", "journal", JournalList, Page, errors=(404,), joined=Joined.PAGES)
     async def _list(self, asked: Asked) -> object:
+        """List the files of the event journal, oldest first."""
         there = await asyncio.to_thread(segments, self._journal().directory)
         shown, following = page_of([((one.name,), one) for one in there], asked.query)
         total = sum(one.size for one in there)
@@ -79,7 +59,9 @@ class JournalRoutes:
             "worker": worker.number if worker is not None else None,
         }
 
+    @route("GET", "journal/{file}", OCTETS, OctetsQuery, errors=(404, 416), joined=Joined.STREAM)
     async def _read(self, asked: Asked, file: str) -> None:
+        """Read a file of the event journal, or a part of it."""
         directory, exchange, numbers = self._journal().directory, asked.exchange, numbering_of(self._app)
         file = numbers.own_name(file)
         found = await asyncio.to_thread(open_segment, directory, file)

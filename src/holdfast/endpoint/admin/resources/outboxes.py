@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import GivenUp, Retried, Waiting, WaitingList
 from holdfast.endpoint.admin.shapes.requests import Key, MessagePage
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
@@ -25,45 +25,15 @@ class OutboxRoutes:
 
     def __init__(self, app: Inspected) -> None:
         self._app = app
-        one = "outbox/{message}"
-        self.routes = [
-            Route(
-                "GET",
-                "outbox",
-                self._list,
-                "List unacknowledged messages",
-                WaitingList,
-                MessagePage,
-                is_large=True,
-            ),
-            Route(
-                "GET",
-                one,
-                self._show,
-                "Show an unacknowledged message in full",
-                Waiting,
-                errors=(404,),
-                joined=Joined.MESSAGE,
-                is_large=True,
-            ),
-            Route(
-                "POST",
-                one + "/discard",
-                self._discard,
-                "Discard an unacknowledged message",
-                GivenUp,
-                errors=(404,),
-                joined=Joined.MESSAGE,
-            ),
-            Route("POST", "outbox/retry", self._retry, "Retry stopped messages", Retried, Key, errors=(404,)),
-        ]
 
     @property
     def _outboxes(self) -> Outboxes:
         protocol = self._app.engine.protocol
         return Outboxes(protocol.outbound, self._app.store.read, lambda: protocol.replies)
 
+    @route("GET", "outbox", WaitingList, MessagePage, is_large=True)
     async def _list(self, asked: Asked) -> object:
+        """List unacknowledged messages."""
         outboxes = self._outboxes
         shown = await asyncio.to_thread(outboxes.listed, min(asked.query.limit, MOST_LISTED))
         return {"messages": [self._marked(one) for one in shown], "count": outboxes.count}
@@ -72,14 +42,18 @@ class OutboxRoutes:
         mark = numbering_of(self._app).mark
         return shown | {"message": mark(shown["message"]), "key": mark(shown["key"])}
 
+    @route("GET", "outbox/{message}", Waiting, errors=(404,), joined=Joined.MESSAGE, is_large=True)
     async def _show(self, asked: Asked, message: str) -> object:
+        """Show an unacknowledged message in full."""
         try:
             own = numbering_of(self._app).own_name(message)
             return self._marked(await asyncio.to_thread(self._outboxes.shown, own))
         except ConfigurationError as error:
             raise Refused(404, error.message, "List the waiting messages with holdfast outbox.") from None
 
+    @route("POST", "outbox/{message}/discard", GivenUp, errors=(404,), joined=Joined.MESSAGE)
     async def _discard(self, asked: Asked, message: str) -> object:
+        """Discard an unacknowledged message."""
         outboxes = self._outboxes
         engine = self._app.engine
         message = numbering_of(self._app).own_name(message)
@@ -94,7 +68,9 @@ class OutboxRoutes:
         await engine.durable()
         return {"discarded": 1, "in_doubt": in_doubt, "count": outboxes.count}
 
+    @route("POST", "outbox/retry", Retried, Key, errors=(404,))
     async def _retry(self, asked: Asked) -> object:
+        """Retry stopped messages."""
         outboxes, numbers, key = self._outboxes, numbering_of(self._app), asked.query.key
         try:
             if key is not None and numbers.owner_of_name(key) != numbers.worker:

@@ -17,7 +17,7 @@ from holdfast.endpoint.admin.numbering import Numbering, numbering_of
 from holdfast.endpoint.admin.paging import page_of
 from holdfast.endpoint.admin.places import asked_partitions, check_one_partition, find_offsets, pass_over, within
 from holdfast.endpoint.admin.resources.rates import Rates
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import CursorList, Messages, Moved, Purged, QueueShown
 from holdfast.endpoint.admin.shapes.requests import Page, Peek, Purge, Reset
 from holdfast.endpoint.admin.shapes.values import MOST_LISTED
@@ -41,42 +41,6 @@ class QueueRoutes:
     def __init__(self, app: Inspected, rates: Rates) -> None:
         self._app = app
         self._rates = rates
-        one = "queues/{name}"
-        self.routes = [
-            Route("GET", one, self._show, "Show a queue with its cursors", QueueShown, errors=(404,)),
-            Route(
-                "GET",
-                one + "/{partition}/messages",
-                self._peek,
-                "Show records without moving a cursor",
-                Messages,
-                Peek,
-                errors=(404, 410, 416),
-                joined=Joined.PARTITION,
-                is_large=True,
-            ),
-            Route(
-                "POST",
-                one + "/purge",
-                self._purge,
-                "Delete the oldest records, or all",
-                Purged,
-                body=Purge,
-                errors=(404, 409),
-            ),
-            Route(
-                "GET", "cursors", self._cursors, "List the cursors of all queues", CursorList, Page, joined=Joined.WHOLE
-            ),
-            Route(
-                "POST",
-                one + "/cursors/{cursor}/reset",
-                self._reset,
-                "Move a cursor forward or back: to an offset, to an end, or to a time",
-                Moved,
-                body=Reset,
-                errors=(404, 409),
-            ),
-        ]
 
     @property
     def _queues(self) -> Mapping[str, Queue]:
@@ -92,7 +56,9 @@ class QueueRoutes:
     def _numbers(self, queue: Queue) -> Numbering:
         return numbering_of(self._app).of(queue)
 
+    @route("GET", "queues/{name}", QueueShown, errors=(404,))
     async def _show(self, asked: Asked, name: str) -> object:
+        """Show a queue with its cursors."""
         return await self._described(self._queue(name))
 
     async def _described(self, queue: Queue) -> dict[str, Any]:
@@ -107,7 +73,17 @@ class QueueRoutes:
 
     # --- looking --------------------------------------------------------------------------------------------------
 
+    @route(
+        "GET",
+        "queues/{name}/{partition}/messages",
+        Messages,
+        Peek,
+        errors=(404, 410, 416),
+        joined=Joined.PARTITION,
+        is_large=True,
+    )
     async def _peek(self, asked: Asked, name: str, partition: str) -> object:
+        """Show records without moving a cursor."""
         queue, query = self._queue(name), asked.query
         numbers = self._numbers(queue)
         own = numbers.find(partition)
@@ -138,7 +114,9 @@ class QueueRoutes:
 
     # --- purging --------------------------------------------------------------------------------------------------
 
+    @route("POST", "queues/{name}/purge", Purged, body=Purge, errors=(404, 409))
     async def _purge(self, asked: Asked, name: str) -> object:
+        """Delete the oldest records, or all."""
         queue, purge, engine = self._queue(name), asked.body, self._app.engine
         numbers = self._numbers(queue)
         partitions = asked_partitions(queue, purge.partition, numbers)
@@ -197,7 +175,9 @@ class QueueRoutes:
 
     # --- cursors --------------------------------------------------------------------------------------------------
 
+    @route("GET", "cursors", CursorList, Page, joined=Joined.WHOLE)
     async def _cursors(self, asked: Asked) -> object:
+        """List the cursors of all queues."""
         every = [(queue.name, name) for queue in self._queues.values() for name in queue.cursors]
         shown, following = page_of([(one, one) for one in every], asked.query)
         engine, now = self._app.engine, self._app.engine.clock()
@@ -211,7 +191,9 @@ class QueueRoutes:
                 described.append(one | {"queue": name, "rate": self._rates.of_cursor(queue, cursor)})
         return {"cursors": described, "count": len(every), "next": following}
 
+    @route("POST", "queues/{name}/cursors/{cursor}/reset", Moved, body=Reset, errors=(404, 409))
     async def _reset(self, asked: Asked, name: str, cursor: str) -> object:
+        """Move a cursor forward or back: to an offset, to an end, or to a time."""
         queue, engine = self._queue(name), self._app.engine
         there = queue.cursors.get(cursor)
         if there is None:

@@ -10,7 +10,7 @@ from holdfast.core.steering import Steering
 from holdfast.endpoint.admin.inspected import Inspected
 from holdfast.endpoint.admin.numbering import numbering_of
 from holdfast.endpoint.admin.paging import page_of
-from holdfast.endpoint.admin.routes import Asked, Joined, Refused, Route
+from holdfast.endpoint.admin.routes import Asked, Joined, Refused, route
 from holdfast.endpoint.admin.shapes.answers import SequenceList, SequenceShown
 from holdfast.endpoint.admin.shapes.requests import Reason, SequencePage
 from holdfast.endpoint.inspection import describe_flight, describe_parts
@@ -28,29 +28,6 @@ class SequenceRoutes:
 
     def __init__(self, app: Inspected) -> None:
         self._app = app
-        one = "sequences/{identifier}"
-        self.routes = [
-            Route("GET", "sequences", self._list, "List Sequences", SequenceList, SequencePage, joined=Joined.PAGES),
-            Route(
-                "GET",
-                one,
-                self._show,
-                "Show a Sequence with its ranges, gaps and window",
-                SequenceShown,
-                errors=(404,),
-                joined=Joined.SEQUENCE,
-            ),
-            Route(
-                "POST",
-                one + "/{how:suspend|resume|close|terminate}",
-                self._steer,
-                "Suspend, resume, close or terminate a Sequence",
-                SequenceShown,
-                body=Reason,
-                errors=(404, 409),
-                joined=Joined.SEQUENCE,
-            ),
-        ]
 
     def _parts(self) -> list[tuple[tuple[str, str, str], Part]]:
         """Return every Sequence by its sort key: role, Identifier, key."""
@@ -64,7 +41,9 @@ class SequenceRoutes:
             if one.source is not None or one.records.waiting
         ]
 
+    @route("GET", "sequences", SequenceList, SequencePage, joined=Joined.PAGES)
     async def _list(self, asked: Asked) -> object:
+        """List Sequences."""
         query = asked.query
         found = [
             part
@@ -93,7 +72,9 @@ class SequenceRoutes:
             return outboxes[0]
         raise Refused(404, f"no Sequence {identifier[:500]}", "List the Sequences with holdfast sequences.")
 
+    @route("GET", "sequences/{identifier}", SequenceShown, errors=(404,), joined=Joined.SEQUENCE)
     async def _show(self, asked: Asked, identifier: str) -> object:
+        """Show a Sequence with its ranges, gaps and window."""
         return self._show_part(self._find(identifier))
 
     def _show_part(self, part: Part) -> dict[str, Any]:
@@ -103,7 +84,16 @@ class SequenceRoutes:
             shown["flight"] = describe_flight(part, engine.clock())
         return shown
 
+    @route(
+        "POST",
+        "sequences/{identifier}/{how:suspend|resume|close|terminate}",
+        SequenceShown,
+        body=Reason,
+        errors=(404, 409),
+        joined=Joined.SEQUENCE,
+    )
     async def _steer(self, asked: Asked, identifier: str, how: str) -> object:
+        """Suspend, resume, close or terminate a Sequence."""
         part = self._find(identifier)
         engine = self._app.engine
         steering, now = Steering(engine.protocol), engine.clock()
