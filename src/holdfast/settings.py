@@ -251,7 +251,6 @@ def _annotated(cls: type[Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
 
 @cache
 def _arguments(called: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], Within]]:
-    """Return the types and the bounds of each argument of a constructor or a function."""
     function = vars(called)["__init__"] if isinstance(called, type) else getattr(called, "__func__", called)
     return _hints(
         function,

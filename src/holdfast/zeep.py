@@ -337,7 +337,6 @@ class _Reliable(zeep.transports.Transport, Generic[SentT]):
 
 
 def zeep_fault(contract: Contract, fault: PeerFault) -> zeep.exceptions.Fault:
-    """Return a fault as the one that zeep raises."""
     root = etree.Element(f"{{{contract.envelope}}}Envelope")
     body = etree.SubElement(root, f"{{{contract.envelope}}}Body")
     try:

@@ -103,7 +103,6 @@ def of_the_node(config: BrokerConfig) -> Iterator[Wrong]:
 
 
 def not_there(name: str, names: list[str]) -> tuple[str, str]:
-    """Report that the queue does not exist, and suggest the nearest name."""
     return f"the queue '{name}' does not exist", did_you_mean(name, names) if names else f"Write [queues.{name}]."
 
 

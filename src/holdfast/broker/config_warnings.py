@@ -69,7 +69,6 @@ def short_lease(config: BrokerConfig) -> str:
 
 
 def expired_assertions(config: BrokerConfig) -> list[str]:
-    """Return the files of forwarders' assertions that have expired."""
     files = [one.security.assertion for one in config.forwarders if one.security is not None]
     return [file for file in dict.fromkeys(files) if file is not None and _has_expired(file)]
 

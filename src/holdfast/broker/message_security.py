@@ -114,7 +114,6 @@ class UserValidator(UsernameTokenValidator):
         )
 
     def inbound(self, context: MessageContext) -> None:
-        """Check a request of a sender."""
         if not context.is_answer:
             super().inbound(context)
         elif _may_have_security(context):
@@ -170,7 +169,6 @@ class ForwarderTokens(Processor):
         self._tokens = tokens
 
     def outbound(self, context: MessageContext) -> None:
-        """Add the token to a request of a forwarder."""
         token = self._tokens.get(context.to)
         if token is not None and not context.is_answer and not is_token_request(context):
             context.remove_header(SECURITY)
@@ -182,7 +180,6 @@ class ForwarderTokens(Processor):
         return data if token is None else token.encoded(context, data)
 
     def inbound(self, context: MessageContext) -> None:
-        """Check the answer of a destination."""
         token = self._tokens.get(context.to) if context.is_answer else None
         if token is not None:
             token.inbound(context)
@@ -195,7 +192,6 @@ class HopTimestamp(Timestamp):
     """A Timestamp alone on one hop, instead of the Security header of the other hop."""
 
     def outbound(self, context: MessageContext) -> None:
-        """Replace the Security header."""
         context.remove_header(SECURITY)
         super().outbound(context)
 
@@ -229,7 +225,6 @@ class HopProtection(Processor):
         return hop is not None and hop._inlines(to)
 
     def policy(self, *, is_https: bool) -> str:
-        """Return the assertions of the listener."""
         listener = self._hops.get(_LISTENER)
         return "" if listener is None else listener.policy(is_https=is_https)
 
@@ -240,17 +235,14 @@ class HopProtection(Processor):
             hop.outbound(context)
 
     def encoded(self, context: MessageContext, data: bytes) -> bytes:
-        """Sign a message for its hop, and encrypt it."""
         hop = self._hop(context)
         return data if hop is None else hop.encoded(context, data)
 
     def received(self, context: MessageContext, data: bytes) -> bytes:
-        """Decrypt a message with the key of its hop."""
         hop = self._hop(context)
         return data if hop is None else hop.received(context, data)
 
     def inbound(self, context: MessageContext) -> None:
-        """Check a message with what its hop trusts."""
         hop = self._hop(context)
         if hop is not None:
             hop.inbound(context)

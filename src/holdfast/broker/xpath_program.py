@@ -161,7 +161,6 @@ class Program:
         return [holds(run.document) for holds in self._top], run.steps
 
     def tests_of(self, name: str) -> _Tests:
-        """Return the tests for elements with that name."""
         found = self._tests.get(name)
         if found is not None:
             return found

@@ -155,7 +155,6 @@ def main() -> NoReturn:
 
 
 def _run(facts: FailureFacts) -> int:
-    """Run the command, and return its exit code."""
     try:
         result = cli.main(prog_name="holdfast", standalone_mode=False, obj=facts)
         return result if isinstance(result, int) else DONE

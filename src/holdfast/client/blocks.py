@@ -44,7 +44,6 @@ class Block:
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """Blocks that follow each other as one."""
     if len(blocks) == 1:
         return blocks[0]
     lengths = array("I")

@@ -131,7 +131,6 @@ class DataPlane(Connection):
         return sorted(self._queues()["queues"])
 
     def all_ends(self) -> dict[str, Ends]:
-        """Return the ends of each of the server's queues."""
         answer = self._queues()
         with understood(self._broker):
             self._check_version(answer)
@@ -427,9 +426,7 @@ class RecordPlane(Protocol):
 
     def records(
         self, queue: str, epoch: str, part: Range, known: Iterable[Known] = (), without: Iterable[str] = ()
-    ) -> Iterator[Block]:
-        """Yield the records of a range, as :meth:`DataPlane.records`."""
-        ...
+    ) -> Iterator[Block]: ...
 
 
 def read_range(

@@ -127,7 +127,6 @@ class NextPositions:
 
     @property
     def by_partition(self) -> dict[tuple[str, int], int]:
-        """End of the batch in each partition of each queue."""
         return {(queue, one): at for queue, positions in self.positions.items() for one, at in positions.items()}
 
 
@@ -171,7 +170,6 @@ class Places:
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
-        """Position in each partition of each queue."""
         return {(queue, one): at for queue, place in self.queues.items() for one, at in place.positions.items()}
 
 

@@ -59,7 +59,6 @@ class Trust:
         return {one: batch for one, batch in found.items() if batch[0]}
 
     def of(self, partition: int) -> PartitionTrust:
-        """Return the trust of one partition's worker."""
         return PartitionTrust(self, partition)
 
 

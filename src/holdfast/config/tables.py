@@ -124,7 +124,6 @@ class TableReading:
         self.mistakes: list[Mistake] = []
 
     def wrong(self, path: KeyPath, what: str, remedy: str) -> None:
-        """Report a mistake."""
         mend = remedy[:1].upper() + remedy[1:] + ("" if not remedy or remedy.endswith((".", "?")) else ".")
         self.mistakes.append(Mistake(self._file, self._lines[path], told_key(path), what, mend))
 

@@ -96,7 +96,6 @@ class Secret:
 
 
 def told_type(value: object) -> str:
-    """Return the name of a value's type."""
     return _TYPES.get(type(value), "a date")
 
 
@@ -368,6 +367,5 @@ QueueName = Annotated[str, Kind("the name of a queue", _queue_name)]
 
 
 def host_of(url: str) -> tuple[str, int]:
-    """Return host and port of a valid URL."""
     parts = split_url(url)
     return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

@@ -50,7 +50,6 @@ class AcknowledgementRanges:
         self._upper[first:last] = [upper]
 
     def update(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Add several ranges."""
         for lower, upper in ranges:
             self.add_range(lower, upper)
 
@@ -161,7 +160,6 @@ class AcknowledgementRanges:
 
     @classmethod
     def from_state(cls, state: list[int]) -> AcknowledgementRanges:
-        """Restore ranges from a state of :meth:`to_state`."""
         ranges = cls()
         ranges._lower = list(state[0::2])
         ranges._upper = list(state[1::2])

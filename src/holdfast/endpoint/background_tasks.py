@@ -17,7 +17,6 @@ class BackgroundTasks:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start work in the running loop."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)

@@ -79,7 +79,6 @@ class Worker:
         return _place(location, self.number)
 
     def share_of(self, policy: DestinationPolicy) -> DestinationPolicy:
-        """Return the policy with this worker's share of the common limits."""
         return replace(
             policy,
             max_sequences=_part(policy.max_sequences, self.count),
@@ -90,7 +89,6 @@ class Worker:
         )
 
     def share_of_limits(self, limits: HTTPLimits) -> HTTPLimits:
-        """Return the HTTP limits with this worker's share."""
         return replace(
             limits,
             max_connections=max(8, _part(limits.max_connections, self.count)),

@@ -46,7 +46,6 @@ def split_url(url: str) -> SplitResult:
 
 
 def is_url(url: str) -> bool:
-    """Whether a text is the http or https URL of a host."""
     try:
         parts = split_url(url)
     except ConfigurationError:

@@ -170,7 +170,6 @@ class Certificate:
         return is_its_number and _name_in(reference.issuer) == _parts(self.found.issuer)
 
     def has_signed(self, data: bytes, signature: bytes, algorithm: str) -> bool:
-        """Return whether a signature over some bytes was made with its key."""
         try:
             self._key.verify(signature, data, padding.PKCS1v15(), _HASHES[algorithm])
         except InvalidSignature:

@@ -233,7 +233,6 @@ def decrypt_parts(message: SecuredMessage, parts: Iterable[EncryptedPart], ciphe
 
 
 def is_encrypted(message: SecuredMessage) -> bool:
-    """Return whether the Security header of a message has an EncryptedKey."""
     return message.security.element.find(_KEY) is not None
 
 
@@ -531,7 +530,6 @@ class Replacing:
         parent.replace(block, wrapper)
 
     def element(self, part: etree._Element, place: Literal["signature", "token"]) -> None:
-        """Replace a part of the Security header."""
         parent = part.getparent()
         assert parent is not None
         parent.replace(part, self._data_of(_written(part), place))

@@ -263,7 +263,6 @@ def read_security(context: MessageContext) -> AnySecurity | None:
 
 
 def remove_security(context: MessageContext, security: AnySecurity | None) -> None:
-    """Remove all Security headers from an inbound message, of which one was read."""
     if type(security) is PlainSecurity:
         headers = context.envelope.headers
         context.envelope.headers = tuple([one for one in headers if one is not security.block]) if headers[1:] else ()

@@ -45,9 +45,7 @@ class Nonces(Protocol):
     """Remembers nonces until they expire."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether there is no room for another nonce."""
-        ...
+    def is_full(self) -> bool: ...
 
     def is_new(self, at: float, digest: bytes, until: float, now: float) -> bool:
         """Remember a nonce; return False if it is known, or there is no room for it.
@@ -285,7 +283,6 @@ class RefusedSignatures:
         self._digests: dict[bytes, None] = {}
 
     def add(self, digest: bytes) -> None:
-        """Remember a signature."""
         self._digests[digest] = None
         if len(self._digests) > self._most:
             del self._digests[next(iter(self._digests))]

@@ -354,10 +354,8 @@ def algorithm(element: etree._Element, known: Mapping[str, _T]) -> _T:
 
 
 def decoded(element: etree._Element) -> bytes:
-    """Return the bytes that an element has in base64."""
     return read_base64(element.text or "", etree.QName(element).localname)
 
 
 def encoded(data: bytes) -> str:
-    """Return bytes in base64."""
     return base64.b64encode(data).decode()

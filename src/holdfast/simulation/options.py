@@ -441,7 +441,6 @@ class Options:
         )
 
     def with_loss(self, loss: float) -> Options:
-        """Return the same world with this loss of requests and of responses."""
         return replace(self, network=replace(self.network, lose_request=loss, lose_response=loss))
 
     def setups(self) -> tuple[Setup, ...]:

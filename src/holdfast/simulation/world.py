@@ -150,7 +150,6 @@ class World:
                 invariant.after(self, node)
 
     def note(self, line: Callable[[], str]) -> None:
-        """Write a line of the trace."""
         if self.trace is not None:
             self.trace(line())
 

@@ -93,7 +93,6 @@ def is_sql(location: object) -> bool:
 
 
 def is_kafka(location: object) -> bool:
-    """Whether a location is the URL of a log in Kafka."""
     return isinstance(location, str) and location[:8].lower() == "kafka://"
 
 

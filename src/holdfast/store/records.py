@@ -53,7 +53,6 @@ _two_numbers = struct.Struct(">QQ")
 
 
 def encode_record(record: Record) -> bytes:
-    """Encode a record; :func:`decode_record` returns an equal one."""
     if record.reference_parameters or record.fault_to is not None:
         return _encode((REFERENCES_FORMAT, *_values(record), record.reference_parameters, record.fault_to))
     if record.attachments:

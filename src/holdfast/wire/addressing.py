@@ -37,7 +37,6 @@ _EPR_FIELDS = {"ReplyTo": "reply_to", "FaultTo": "fault_to", "From": "from_"}
 
 
 def endpoint_reference(address: str, addressing: Addressing) -> EndpointReference:
-    """Return the reference to an address, in the form of that version."""
     special = SPECIAL_ADDRESSES[addressing].get(address)
     if special is None:
         return EndpointReference(address)

@@ -111,7 +111,6 @@ def _parts(node: Node) -> tuple[list[_Code], str, Node | None]:
 
 
 def _first(node: Node, local: str) -> Node | None:
-    """Return the first child with that local name."""
     return next((child for child in node.children if child.local == local), None)
 
 

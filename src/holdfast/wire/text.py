@@ -34,7 +34,6 @@ def storable(text: str) -> str:
 
 
 def escape_attribute(text: str) -> str:
-    """Return ``text`` as the content of a double-quoted attribute value."""
     return escape(text).replace('"', "&quot;").replace("\t", "&#9;").replace("\n", "&#10;")
 
 

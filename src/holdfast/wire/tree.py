@@ -117,7 +117,6 @@ class Node:
         return tag_end(data, self.stop)
 
     def child(self, name: str) -> Node | None:
-        """Return the first child with that name."""
         for node in self.children:
             if node.name == name:
                 return node

@@ -200,7 +200,6 @@ class Description:
         )
 
     def port_names(self) -> list[str]:
-        """Return the names of the ports for SOAP over HTTP, usable or not."""
         return [one.get("name", "") for one in self._all("service/port") if _soap_address(one) is not None]
 
     def operations(self) -> dict[str, str]:
@@ -305,7 +304,6 @@ class Description:
                 yield from kind.iterfind(f"{{{WSDL}}}operation")
 
     def _soap_actions(self, port_type: str) -> dict[str, str]:
-        """The soapAction of each operation in the bindings of a wsdl:portType."""
         found: dict[str, str] = {}
         for binding in self._all("binding"):
             if full_name(binding, binding.get("type", "")) != port_type:
@@ -431,7 +429,6 @@ class Description:
         return self._definitions[kind].get(full_name(user, qname))
 
     def _parts_of(self, message: etree._Element) -> dict[str | None, etree._Element]:
-        """Return the parts of a wsdl:message by their names."""
         if message not in self._parts:
             self._parts[message] = {one.get("name"): one for one in message.iterfind(f"{{{WSDL}}}part")}
         return self._parts[message]
@@ -577,7 +574,6 @@ def _soap(element: etree._Element) -> SOAP | None:
 
 
 def _soap_address(port: etree._Element) -> str | None:
-    """Return the URL of a port, if it has a SOAP address over HTTP."""
     for namespace in SOAP_BINDINGS:
         for one in port.iterfind(f"{{{namespace}}}address"):
             location = one.get("location", "").strip()

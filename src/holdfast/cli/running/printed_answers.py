@@ -42,7 +42,6 @@ class PrintedAnswers:
         reply.done()
 
     def fault(self, name: str, fault: PeerFault) -> None:
-        """Print the fault that answers a message."""
         declared = "" if self.values is None else self.values.fault(fault)
         told = PeerFault(
             f"the service answered {name} with a fault: {fault.message}{declared}",

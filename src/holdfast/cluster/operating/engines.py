@@ -54,7 +54,6 @@ def verifier_of(location: str) -> Verify:
 
 
 def engine_of(location: str) -> Engine:
-    """Return the engine of the cluster at a location."""
     if is_kafka(location):
         from holdfast.cluster.group import inspection as on_kafka
 

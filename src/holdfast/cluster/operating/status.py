@@ -267,7 +267,6 @@ def _state(node: SeenNode, reports: Mapping[str, Report]) -> str:
 
 
 def _partition_state(number: int, owner: NodeStatus | None, reports: Mapping[str, Report]) -> tuple[str, str]:
-    """Return the state of a partition, and why it is in that state."""
     whys: dict[str, list[str]] = {}
     for name, one in reports.items():
         if number in one.failed:
@@ -289,7 +288,6 @@ def _nodes(names: Iterable[str]) -> str:
 
 
 def partitions_text(numbers: Collection[int]) -> str:
-    """Return cluster partitions in words."""
     return f"cluster {'partition' if len(numbers) == 1 else 'partitions'} {', '.join(map(str, numbers))}"
 
 

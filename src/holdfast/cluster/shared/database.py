@@ -131,7 +131,6 @@ def _bounded(asked: Generator[Any, Any, T], until: float) -> Generator[Any, Any,
 
 
 def _transact(connection: _Bounded, statements: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
-    """Run statements in one transaction."""
     within = connection.transaction() if len(statements) > 1 else contextlib.nullcontext()
     rows: list[Row] = []
     with within:
@@ -146,7 +145,6 @@ _NAME: Final = re.compile(r"(?<!:):([a-z_][a-z_0-9]*)")
 
 @cache
 def _translated(statement: str) -> bytes:
-    """Return a statement with the driver's placeholders."""
     return _NAME.sub(r"%(\1)s", statement.replace("%", "%%")).encode()
 
 

@@ -82,8 +82,6 @@ class _Line:
 
 
 class HandlerSchedule:
-    """Scheduling of one queue's handlers."""
-
     def __init__(
         self,
         queue: Queue,

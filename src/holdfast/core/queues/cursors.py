@@ -70,7 +70,6 @@ class Cursor:
 
     @property
     def is_readers(self) -> bool:
-        """Whether it is the cursor of an external reader."""
         return self.name != HANDLER and not self.is_outbound
 
     @property

@@ -108,7 +108,6 @@ class DeadLetters(Queue):
         return 0 <= letter < self.partitions[0].durable_end and letter + 1 not in self._over
 
     def is_asked(self, letter: int) -> bool:
-        """Whether another delivery of the dead letter is requested."""
         return letter + 1 in self._asked
 
     @property

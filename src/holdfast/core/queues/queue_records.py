@@ -31,7 +31,6 @@ class QueueRecords:
 
     @property
     def firsts(self) -> list[int]:
-        """Return the first offset of each partition."""
         return [one.first for one in self.partitions]
 
     @property
@@ -77,7 +76,6 @@ class QueueRecords:
         return offset
 
     def drop_held(self, sequence: str, numbers: Iterable[int]) -> None:
-        """Delete held records with the open batch."""
         self.commit.batch.drops.extend((sequence, number) for number in numbers)
 
     def delete_below(self, partition: int, offset: int) -> None:
@@ -113,7 +111,6 @@ class QueueRecords:
         batch.queues[self.name] = describe()
 
     def keep_description(self, name: str, state: State) -> None:
-        """Keep an unreadable description under another name."""
         self.commit.batch.queues[name] = state
 
     # --- reads and effects ----------------------------------------------------------------------------------------

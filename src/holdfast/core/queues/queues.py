@@ -35,7 +35,6 @@ class Queues:
         return queue
 
     def get(self, name: str) -> Queue | None:
-        """Return the queue with that name, None without one."""
         return self._queues.get(name)
 
     def outbox(self, name: str) -> Queue:

@@ -42,8 +42,6 @@ def fault_fields(envelope: Envelope, fault: Fault) -> dict[str, str]:
 
 
 class AnswerSender:
-    """Sends answers to their targets."""
-
     def __init__(self, addresses: Addresses, commit: GroupCommit, effects: list[Effect], mailboxes: Mailboxes) -> None:
         self.addresses = addresses
         self._mailboxes = mailboxes

@@ -149,7 +149,6 @@ class ReplyOutboxes:
     # --- requesters that are gone ---------------------------------------------------------------------------------
 
     def _use(self, outbox: Outbox, now: float) -> None:
-        """Note a reply to an address."""
         if not outbox.is_for_address or now >= outbox.used_at + USE_SAVED_EVERY:
             outbox.is_for_address, outbox.used_at = True, now
             outbox.save()

@@ -26,13 +26,11 @@ class Shares:
         return self._of_party[party] if party else 0
 
     def opened(self, party: str) -> None:
-        """Count a Sequence as open."""
         self.open_count += 1
         if party:
             self._of_party[party] += 1
 
     def closed(self, party: str) -> None:
-        """Count an open Sequence as ended."""
         self.open_count -= 1
         if party:
             self._of_party[party] -= 1

@@ -44,7 +44,6 @@ class SequenceDoubt:
         return self.state is not DoubtState.NONE
 
     def handle(self, event: DoubtEvent) -> DoubtAction | None:
-        """Apply the state table to an event, and return the action of the cell."""
         action, self.state = step(DOUBT_TABLE, self.state, event, f"the doubt of the outbound Sequence {self._name}")
         return action
 

@@ -51,7 +51,6 @@ class MessageNumbers:
 
     @property
     def highest_sent(self) -> int:
-        """The highest number transmitted so far."""
         return self.next - 1
 
     @property

@@ -39,7 +39,6 @@ class SequenceRequests:
             self.before[number] = self.unreplied.pop(number)
 
     def unreplied_within(self, lower: int, upper: int) -> list[int]:
-        """Return the transmitted requests with a number in that range."""
         # The shorter of the two: a range may have any length, and so may the number of requests.
         if upper - lower < len(self.unreplied):
             return [number for number in range(lower, upper + 1) if number in self.unreplied]

@@ -63,7 +63,6 @@ class Circuit:
     held: dict[str, None] = field(default_factory=dict)
 
     def handle(self, event: CircuitEvent) -> CircuitAction | None:
-        """Move by the state table, and return the action of the cell."""
         action, self.state = step(CIRCUIT_TABLE, self.state, event, f"the circuit of {self.to}")
         return action
 

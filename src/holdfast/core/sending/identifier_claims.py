@@ -26,8 +26,6 @@ class ClaimResult(Enum):
 
 
 class GrantedIdentifier(NamedTuple):
-    """An Identifier that a peer granted."""
-
     local_id: str
     to: str
     identifier: str

@@ -75,7 +75,6 @@ class Parts:
         self._queues.delete(part.queue)
 
     def recover(self, name: str, state: State, snapshot: Snapshot, now: float) -> Part:
-        """Restore a part."""
         queue = self._queues.add(Queue(name, kind=STAGING))
         queue.recover(snapshot, now)
         part = Part(state["token"], state["query"], state["batch"], queue, state["at"], state["bytes"])

@@ -43,7 +43,6 @@ async def respond(route: Route, exchange: Exchange, query: str, names: dict[str,
 
 
 def refuse(exchange: Exchange, refused: Refused) -> None:
-    """Answer with the error."""
     told = {"error": refused.message, "remedy": refused.remedy, **refused.detail}
     json_answer(exchange, refused.status, told, refused.headers)
 

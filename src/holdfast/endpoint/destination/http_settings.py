@@ -52,7 +52,6 @@ class DestinationHTTP(HTTPSettings):
     policy_for: Callable[[str], SourcePolicy] | None = None
 
     def policy_of(self, address: str, _key: str) -> SourcePolicy:
-        """Return the policy of Sequences to an address."""
         return self.policy if self.policy_for is None else self.policy_for(address)
 
     def __post_init__(self) -> None:

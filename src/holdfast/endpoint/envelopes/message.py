@@ -154,7 +154,6 @@ class Message:
 
 
 def too_large_error(to: str, message_id: str, reason: str) -> DeliveryError:
-    """Return the error for a request with a reply that is too large for this side."""
     return DeliveryError(
         f"{to} has the request {message_id}, but its reply is too large: {clause(reason)}",
         remedy="The operation was executed and the request is done. Before you repeat it with a new MessageID, check "

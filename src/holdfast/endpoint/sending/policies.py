@@ -100,7 +100,6 @@ class SequencePolicies:
                 )
 
     def of(self, to: str, key: str) -> SourcePolicy:
-        """Return the policy of the Sequences to an address with that ``sequence_key``."""
         policy = self.usual
         for one in self._policies:
             if one.fits(to, key):

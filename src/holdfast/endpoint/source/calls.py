@@ -99,7 +99,6 @@ class Calls:
         """MessageID of each request of this process that has no reply yet -> where it went."""
 
     def take_up(self) -> None:
-        """Create the lanes of the outboxes in the store."""
         for outbox in list(self._engine.protocol.outbound.outboxes.values()):
             outbox.lifecycle.choices = self.choices
             lane = self.lanes[outbox.key] = Lane(outbox, self._engine)
@@ -184,7 +183,6 @@ class Calls:
                 lane.forget(offset, future)
 
     async def flush(self, lane: Lane) -> None:
-        """Wait until all messages of a lane are acknowledged."""
         if not lane.outbox.records.is_empty:
             await self.wait_acknowledged(lane, lane.outbox.records.end - 1, None)
         while not lane.outbox.records.is_empty:  # a later one may be acknowledged before an earlier one
@@ -233,7 +231,6 @@ class Calls:
     # --- what the protocol reports ---------------------------------------------------------------------------------
 
     def tell(self, effect: Effect) -> None:
-        """Inform the callers that wait for an effect."""
         if isinstance(effect, Submitted):
             self._submitted(effect)
         elif isinstance(effect, Acknowledged):
@@ -330,7 +327,6 @@ class Calls:
         return stored_error(error, shown(self._store), self.progress.outstanding)
 
     def store_failed(self, error: BaseException) -> None:
-        """Fail all waiting calls, because the store failed."""
         self.fail_all(self.safe_error(error), unstored_error(error, shown(self._store)))
 
     def fail_all(self, error: BaseException, unstored: BaseException) -> None:

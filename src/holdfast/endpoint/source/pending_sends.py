@@ -57,7 +57,6 @@ def note_progress(progress: Progress) -> None:
 
 
 def note_failure(progress: Progress, reason: str) -> None:
-    """Make a failure of the transport the problem."""
     progress.problem = progress._failure = reason
 
 
@@ -193,7 +192,6 @@ class Lane:
         fail([self.ended] if self.ended is not None else [], error)
 
     def fail_waiting(self, error: BaseException) -> None:
-        """Fail every caller that waits for an acknowledgement."""
         for waiting in self.acknowledged.values():
             fail(waiting, error)
         self.acknowledged.clear()

@@ -37,14 +37,12 @@ class Claim:
         self._room = room
 
     def grant(self) -> None:
-        """Grant the claim: the connection resumes reading."""
         self.is_granted = True
         if self.resume is not None:
             self.resume()
             self.resume = None
 
     def end(self) -> None:
-        """Release the room, or withdraw the claim."""
         if not self.is_ended:
             self.is_ended, self.resume = True, None
             self._room.end(self)

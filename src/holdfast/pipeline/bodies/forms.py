@@ -29,7 +29,6 @@ TYPE = f"{_XSI}type"
 
 
 def is_nil(element: Any) -> bool:
-    """Whether an element is nil."""
     return element.get(NIL, "").strip() in ("true", "1")
 
 

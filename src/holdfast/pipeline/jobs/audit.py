@@ -104,7 +104,6 @@ def audit_command(place: tuple[str | Path, ...], **arguments: Any) -> None:
 
 
 def workers_text(workers: list[int]) -> str:
-    """Return workers, which in a cluster are cluster partitions, in words."""
     which = ", ".join(map(str, workers[:SHOWN])) + (", …" if len(workers) > SHOWN else "")
     return f"worker or cluster partition {which}" if len(workers) == 1 else f"workers or cluster partitions {which}"
 

@@ -75,7 +75,6 @@ class DeltaTable:
         return "" if is_ours else "a Delta table"
 
     def newest(self) -> tuple[int, str] | None:
-        """Return the newest batch and its origin."""
         batch = self._table().transaction_version(APP) if self.there() else None
         return None if batch is None else (batch, self.origin(batch))
 
@@ -90,7 +89,6 @@ class DeltaTable:
         return LOG in files.names(self._spark, self._out)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the batches with rows."""
         return [row[0] for row in self.read().select(BATCH).distinct().orderBy(BATCH).collect()]
 
     def check(self, layout: Layout) -> None:
@@ -131,7 +129,6 @@ class DeltaTable:
         return [one for one in columns.fields if one.name not in known or adds(one.dataType, known[one.name])]
 
     def has(self, batch: int) -> bool:
-        """Whether the batch is in the table's log."""
         return self.there() and _is_in(self._table(), batch)
 
     def write(

@@ -48,12 +48,10 @@ class Layout:
     by: str | None = None
 
     def text(self) -> str:
-        """Return the layout as text, for ``parsed``."""
         return json.dumps({"by": self.by, "schema": self.schema.jsonValue()}, sort_keys=True)
 
     @classmethod
     def parsed(cls, text: str) -> Layout:
-        """Parse the result of ``text``."""
         told = json.loads(text)
         return cls(StructType.fromJson(told["schema"]), told["by"])
 

@@ -255,8 +255,6 @@ def _batch_writer(
     checkpoint: str,
     on_batch: Callable[[LandedBatch], None] | None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return the function that lands a batch."""
-
     def write(batch: DataFrame, batch_id: int) -> None:
         told = origin(batch.sparkSession, checkpoint, batch_id)
         messages = batch.select(*targets[0].parser.envelope.fieldNames())

@@ -63,7 +63,6 @@ def as_name(name: str, text: str) -> str:
 
 
 def as_boolean(name: str, text: str) -> bool:
-    """Parse ``true`` or ``false``."""
     if text.lower() not in ("true", "false"):
         raise ConfigurationError(f"option {name}={text!r} is neither true nor false", remedy="Write true or false")
     return text.lower() == "true"

@@ -209,7 +209,6 @@ class ReadOptions(ServerOptions):
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the columns in the result."""
         unwanted = {name for name in ("body", "headers") if not getattr(self, name)}
         return self.columns or frozenset(name for name, *_ in TABLES[self.read] if name not in unwanted)
 

@@ -270,7 +270,6 @@ def conflicting(messages: DataFrame, disputed: DataFrame) -> DataFrame:
 
 
 def as_parts(conflicts: DataFrame) -> DataFrame:
-    """Return conflicting messages as ``PARTS``."""
     from pyspark.sql import functions as F
 
     number = F.col("message_number")
@@ -281,7 +280,6 @@ def as_parts(conflicts: DataFrame) -> DataFrame:
 
 
 def as_unplaced(conflicts: DataFrame) -> DataFrame:
-    """Return conflicting messages as ``UNPLACED``."""
     from pyspark.sql import functions as F
 
     return conflicts.select(
@@ -343,7 +341,6 @@ def _judged(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
 
 
 def reported(sequence: str, rm: str, one: Reassembly, conflicts: list[int]) -> tuple[Any, ...]:
-    """Return a row of ``SEQUENCES``."""
     standing, heard = one.standing(), one.heard
     return (
         sequence,

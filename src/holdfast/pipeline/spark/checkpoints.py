@@ -42,9 +42,7 @@ class Table(Protocol):
         """Return the newest batch, and its origin."""
         ...
 
-    def has(self, batch: int) -> bool:
-        """Whether the table has the batch."""
-        ...
+    def has(self, batch: int) -> bool: ...
 
     def origin(self, batch: int) -> str:
         """Return the batch's origin, "" if unknown."""
@@ -171,7 +169,6 @@ def origin(spark: SparkSession, checkpoint: str, batch: int) -> str:
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id that Spark gave the query of a checkpoint."""
     return str(json.loads(files.read_text(spark, f"{checkpoint}/metadata"))["id"])
 
 

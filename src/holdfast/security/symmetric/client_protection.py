@@ -110,7 +110,6 @@ class _Requests:
         return known
 
     def find(self, message_id: str | None) -> tuple[_Sent, ...]:
-        """Return what is known of a request."""
         return self._attempts.get(message_id or "", ())
 
 

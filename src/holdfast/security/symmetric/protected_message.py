@@ -185,7 +185,6 @@ def _decrypt(sealed: Sealed) -> Decrypted:
 
 
 def is_body_encrypted(sealed: Sealed) -> bool:
-    """Return whether the Body of a message is encrypted."""
     return any(part.place == "body" for part in sealed.parts)
 
 

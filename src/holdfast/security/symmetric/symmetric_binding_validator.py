@@ -449,7 +449,6 @@ def _key(message: SignedMessage) -> tuple[float, bytes]:
 
 
 def _values(opened: Opened) -> tuple[bytes, ...]:
-    """Return the values of the signatures of a message."""
     if opened.endorsing is None:
         return (opened.message.value,)
     return opened.message.value, find_signature(opened.message, opened.endorsing)[0].value

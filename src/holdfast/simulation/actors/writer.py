@@ -54,7 +54,6 @@ def key_of(body: bytes) -> str:
 
 
 def all_rows(writer: int) -> list[bytes]:
-    """Return all rows of a writer, in order."""
     return [body for batch in range(BATCHES) for task in range(TASKS) for body in rows_of(batch, task, writer)]
 
 

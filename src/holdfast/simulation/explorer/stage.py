@@ -158,7 +158,6 @@ class Stage:
         return None if since is None or since > HORIZON else max(0.0, since)
 
     def form(self, index: int) -> Form:
-        """Return the endpoint's canonical form."""
         return form_of_endpoint(self.world, self.world.nodes[index], self.arrivals[index])
 
     @property

@@ -142,7 +142,6 @@ class DurableState:
         self.routed.apply(batch, self.records)
 
     def sent_under(self, key: str) -> Sequence[Record | Queued | Kept]:
-        """Return every record ever in the outbox with that key."""
         if key.startswith(FORWARD):
             queue, _, partition = key.removeprefix(FORWARD).rpartition("/")
             return self.routed.records[queue, int(partition)] if queue else self.queues[int(partition)]

@@ -484,5 +484,4 @@ class Node:
 
 
 def saved_sequences(batch: Batch, role: str) -> dict[str, dict[str, object]]:
-    """Return the states that a batch saves for Sequences of one role."""
     return {name: state for name, state in batch.sequences.items() if state is not None and state["role"] == role}

@@ -46,5 +46,4 @@ class SimStore:
         return self.durable.load()
 
     def read(self, queue: str, partition: int, start: int, end: int) -> list[tuple[int, Record]]:
-        """Return durable records."""
         return self.durable.read(queue, partition, start, end)

@@ -317,7 +317,6 @@ class DeadLettersOnce(Invariant):
 
 
 def letters_of(batch: Batch) -> list[Queued]:
-    """Return the messages that a batch makes dead letters."""
     return [
         Queued(one.sequence, one.message_number, one.body)
         for queue, _, _, one in batch.appends

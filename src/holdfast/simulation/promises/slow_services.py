@@ -18,8 +18,6 @@ ANSWER = "AnswerHasTheReply"
 
 
 class OpenRequests:
-    """The requests in open HTTP exchanges."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._open: dict[Key, Journey] = {}

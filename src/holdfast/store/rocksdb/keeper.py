@@ -71,7 +71,6 @@ class Keeper:
             self.trimmed += trimmed
 
     def wake(self) -> None:
-        """Wake the thread to check for work."""
         self._wanted.set()
         if self._thread is None and not self._closing.is_set():
             self._thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)

@@ -70,7 +70,6 @@ def _find_references(connection: Connection, space: int, parts: dict[Where | str
 
 
 def snapshot_of(connection: Connection, space: int, content: Content[int]) -> Snapshot:
-    """Return everything that is in the space."""
     snapshot = Snapshot(
         bounds={where: (one.first, one.end) for where, one in content.partitions.items()},
         held={sequence: sorted(numbers) for sequence, numbers in content.held.items()},

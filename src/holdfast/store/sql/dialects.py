@@ -425,5 +425,4 @@ def _take_away(connection: Connection, write: Write) -> None:
 
 
 def dialect_of(database: str) -> Dialect:
-    """Return the dialect of "postgresql", "mysql" or "mariadb"."""
     return PostgreSQL() if database == "postgresql" else MariaDB()

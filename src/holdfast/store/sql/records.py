@@ -119,7 +119,6 @@ def _until(connection: Connection, part: int, start: int, end: int, max_bytes: i
 
 
 def _records(connection: Connection, part: int, start: int, end: int) -> list[tuple[int, bytes]]:
-    """Return the stored records of a part, in order."""
     table = schema.records
     rows = connection.execute(
         select(table.c.position, table.c.size, table.c.data)

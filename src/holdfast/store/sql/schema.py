@@ -229,7 +229,6 @@ def columns(table: Table) -> list[str]:
 
 
 def keys(table: Table) -> list[str]:
-    """Return the names of the columns of its primary key."""
     return [column.name for column in table.primary_key]
 
 

@@ -359,7 +359,6 @@ def encrypted_header(name: str) -> Ability:
 
 
 def is_header_encryption(ability: Ability) -> bool:
-    """Whether it is an ability of :func:`encrypted_header`."""
     return ability.words.startswith(_ENCRYPTED_HEADER)
 
 

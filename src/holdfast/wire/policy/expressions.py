@@ -68,7 +68,6 @@ NO_DEMANDS: Policy = ((),)
 
 
 def size_of(policy: Policy) -> int:
-    """Return the number of assertions in all alternatives and nested policies."""
     return sum(assertion.size for alternative in policy for assertion in alternative)
 
 

@@ -173,7 +173,6 @@ class PortPolicies:
         return any({one.ability, other.ability} <= kind.abilities for kind in self._kinds)
 
     def _unequal(self, kind: Kind) -> ConfigurationError:
-        """Return the error that messages demand different protection."""
         try:
             check_excess(self.owner, self.messages, kind.abilities)
         except ConfigurationError as error:

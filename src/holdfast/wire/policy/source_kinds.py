@@ -211,7 +211,6 @@ def _signing(
 
 
 def _symmetric(name: str, call: str, proof: tuple[Ability, ...]) -> Iterator[Kind]:
-    """Yield the kinds with a symmetric key."""
     essential = frozenset({SYMMETRIC_KEY, SIGNATURES, ENCRYPTION, TIMESTAMP, *proof})
     others: dict[Ability, str] = {}
     if name == "SecureConversation":

@@ -54,7 +54,6 @@ class Withdrawal:
     state: WithdrawalState = WithdrawalState.NONE
 
     def handle(self, event: WithdrawalEvent) -> WithdrawalAction | None:
-        """Move by the state table, and return the action of the cell."""
         action, self.state = step(
             WITHDRAWAL_TABLE, self.state, event, f"a withdrawal from the outbound Sequence {self.source.identifier}"
         )

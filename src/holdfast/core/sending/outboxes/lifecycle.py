@@ -80,7 +80,6 @@ class OutboxLifecycle:
         """When the next Sequence may be asked for."""
 
     def handle(self, event: OutboxEvent) -> OutboxAction | None:
-        """Move by the state table, and return the action of the cell."""
         action, self.state = step(OUTBOX_TABLE, self.state, event, f"the outbox {self._key!r}")
         return action
 

@@ -59,7 +59,6 @@ class Poller:
         """``local_id`` of each one with a request whose exchange has ended."""
 
     def handle(self, event: PollerEvent) -> PollerAction | None:
-        """Move by the state table, and return the action of the cell."""
         action, self.state = step(POLLER_TABLE, self.state, event, f"the poller of {self.to}")
         return action
 

@@ -40,8 +40,6 @@ Search = Generator[Probe[Where], Mapping[Where, int], tuple[dict[Where, int], Gu
 
 
 class NextRoute:
-    """The route, for one destination."""
-
     def __init__(self, app: RunningDestination) -> None:
         self._app = app
         self._reading = asyncio.Semaphore(READING_AT_A_TIME)

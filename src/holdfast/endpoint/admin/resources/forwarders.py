@@ -51,7 +51,6 @@ def describe_refusal(outbox: Outbox, offset: int, refusal: Refusal) -> dict[str,
 
 
 def describe_forwarder(outbox: Outbox, now: float, circuit: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the report on one outbox, with the circuit of its address."""
     source = outbox.source
     return {
         "name": name_of(outbox.key),

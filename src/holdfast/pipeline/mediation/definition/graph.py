@@ -78,7 +78,6 @@ class Graph:
         return found
 
     def sources(self, name: str) -> list[str]:
-        """Return the sources of the rows."""
         ancestors = self.ancestors(name)
         return [one.name for one in self.plan.sources if one.name in ancestors]
 

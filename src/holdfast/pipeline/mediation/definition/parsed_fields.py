@@ -60,7 +60,6 @@ class Node:
             yield from _trees(value)
 
     def all(self) -> Iterator[Node]:
-        """Yield the node and all nodes below it."""
         yield self
         for one in (*self.held(), *self.children):
             yield from one.all()

@@ -349,7 +349,6 @@ class SinkPlan:
 
     @property
     def sends(self) -> bool:
-        """Whether the sink sends its rows as messages."""
         return self.queue is not None or self.to is not None
 
     @property
@@ -399,6 +398,5 @@ class PipelinePlan:
 
     @property
     def of_kafka(self) -> list[SourcePlan | SinkPlan]:
-        """Sources and sinks that use Kafka."""
         both: list[SourcePlan | SinkPlan] = [*self.sources, *self.sinks]
         return [one for one in both if one.kafka is not None]

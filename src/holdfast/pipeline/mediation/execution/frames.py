@@ -47,7 +47,6 @@ class Frames:
     _kept: list[DataFrame] = field(default_factory=list)
 
     def add(self, name: str, rows: DataFrame) -> DataFrame:
-        """Add rows that steps can read."""
         rows.createOrReplaceTempView(name)
         self.rows[name] = rows
         return rows

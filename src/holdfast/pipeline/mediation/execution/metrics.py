@@ -38,7 +38,6 @@ class PipelineCollector(Collector):
         self._lags: dict[str, Mapping[str, int]] = {}
 
     def add(self, batch: MediatedBatch) -> None:
-        """Count a finished batch."""
         with self._lock:
             counted = {"rows": batch.rows, "dead": batch.dead, "late": batch.late, "doubles": batch.doubles}
             self._sums[batch.query].update(counted)

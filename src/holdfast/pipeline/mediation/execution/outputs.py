@@ -22,7 +22,6 @@ SINK = "sink-"
 
 
 def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
-    """Return the name of a sink's output."""
     return SINK + sink_name(plan, sink)
 
 

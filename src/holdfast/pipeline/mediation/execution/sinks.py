@@ -95,7 +95,6 @@ def send(messages: DataFrame, sink: SinkPlan, plan: PipelinePlan, source: Source
 
 
 def sink_name(plan: PipelinePlan, sink: SinkPlan) -> str:
-    """Return the server's name for a sink of a pipeline."""
     return f"{plan.name}.{sink.name}"
 
 

@@ -206,8 +206,6 @@ class XMLWriter:
 
 
 class _FieldWriter:
-    """Writes one field into its parent element."""
-
     def __init__(self, field: T.StructField, inside: str, path: str, zone: tzinfo) -> None:
         metadata = field.metadata or {}
         self.name, self.place = field.name, metadata.get("xml") or "element"
@@ -268,8 +266,6 @@ class _FieldWriter:
 
 
 class _StructWriter:
-    """Writes the fields of a struct."""
-
     def __init__(self, fields: T.StructType, inside: str, path: str, zone: tzinfo) -> None:
         self._fields = [_FieldWriter(field, inside, f"{path}.{field.name}", zone) for field in fields.fields]
         self._form = next((field.name for field in self._fields if field.place == PLACE), None)
