@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 
 from holdfast.broker.config import BrokerConfig, SecurityConfig
 from holdfast.broker.signature_config import AssertionsConfig, MessageCredentialsConfig, SignatureConfig
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
     SentToken = UsernameToken | SecureConversation | SamlToken
 
+
+class _Remembers(Protocol):
+    """What remembers, as the broker runs, and may take that over when the configuration is read again."""
+
+    def remember_with(self, other: Self, /) -> None: ...
+
+
+_RemembersT = TypeVar("_RemembersT", bound=_Remembers)
 _HINT: Final = b"Security"
 _LISTENER: Final = ""
 """Key of the listener's protection among those of addresses."""
@@ -74,19 +82,18 @@ class MessageSecurity:
                 listener.with_saml(
                     config.security.assertions.processor(nonces=nonces, freshness=config.security.freshness)
                 )
-            self._hops[_LISTENER] = _remembering_signatures(listener, before.get(_LISTENER))
+            self._hops[_LISTENER] = _remembering(listener, before.get(_LISTENER))
         elif config.security.timestamp_alone:
             self._hops[_LISTENER] = HopTimestamp(freshness=config.security.freshness)
         self._senders: EndorsingCertificates | None = None
         symmetric = config.security.symmetric
         if symmetric is not None and symmetric.trusted:
-            self._senders = symmetric.senders(nonces=nonces, freshness=config.security.freshness)
-            if running is not None and running._senders is not None:
-                self._senders.remember_with(running._senders)
+            senders = symmetric.senders(nonces=nonces, freshness=config.security.freshness)
+            self._senders = _remembering(senders, None if running is None else running._senders)
         if symmetric is not None:
-            senders = self._senders or self._validator
-            assert senders is not None  # config_checks saw to it
-            self._hops[_LISTENER] = symmetric.processor(senders)
+            users = self._senders or self._validator
+            assert users is not None  # config_checks saw to it
+            self._hops[_LISTENER] = symmetric.processor(users)
         self._protection = HopProtection(self._hops, {one.to for one in config.forwarders}) if self._hops else None
         self._tokens = ForwarderTokens(self._sending) if self._sending else None
         self._checks_users = self._validator is not None and config.security.symmetric is None
@@ -272,7 +279,7 @@ def _of_hop(
         signer = _signer(config.signature, broker, nonces)
         if config.assertion is not None:
             signer.with_saml(_assertion(config.assertion, broker.security.freshness))
-        return _remembering_signatures(signer, before)
+        return _remembering(signer, before)
     if config.timestamp_alone:
         return HopTimestamp(freshness=broker.security.freshness)
     assert config.symmetric is not None
@@ -307,11 +314,12 @@ def _user(config: MessageCredentialsConfig) -> tuple[str, str]:
     return config.username, config.password.reveal()
 
 
-def _remembering(conversation: SecureConversation, before: Processor | None) -> SecureConversation:
-    """Return it with the tokens of the one before. Without a file, it would lose them, and the Sequences with them."""
-    if isinstance(before, SecureConversation):
-        conversation.remember_with(before)
-    return conversation
+def _remembering(found: _RemembersT, before: object) -> _RemembersT:
+    """Return a processor with what the one before remembers: tokens, nonces or signatures. Without a file, it would
+    lose them, and the Sequences with the tokens."""
+    if isinstance(before, type(found)):
+        found.remember_with(before)
+    return found
 
 
 def _assertion(file: str, freshness: Freshness) -> SamlToken:
@@ -324,19 +332,8 @@ def _signer(config: SignatureConfig, broker: BrokerConfig, nonces: str | Path | 
     return config.processor(nonces=nonces, freshness=broker.security.freshness)
 
 
-def _remembering_signatures(signer: X509, before: Processor | None) -> X509:
-    from holdfast.security.x509 import X509
-
-    if isinstance(before, X509):
-        signer.remember_with(before)
-    return signer
-
-
 def _assertions(
     config: AssertionsConfig, broker: BrokerConfig, nonces: str | Path | None, before: AssertionCheck | None
 ) -> AssertionCheck:
     """Return what checks the assertions of senders. It reads the certificates again, which may be others by now."""
-    checks = AssertionCheck(config.processor(nonces=nonces, freshness=broker.security.freshness))
-    if before is not None:
-        checks.remember_with(before)
-    return checks
+    return _remembering(AssertionCheck(config.processor(nonces=nonces, freshness=broker.security.freshness)), before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.security.header import Invalid, Timestamp
+from holdfast.security.header import AnySecurity, Invalid, Timestamp
 from holdfast.settings import Seconds, SecondsOrZero, check_settings
 
 
@@ -52,3 +52,9 @@ class Freshness:
     def until(self, created: float) -> float:
         """Return when a message is too old, so that it need no longer be remembered."""
         return created + self.life + self.skew
+
+
+def check_fresh(security: AnySecurity | None, freshness: Freshness, now: float) -> None:
+    """Check the Timestamp of a Security header, if it has one. Raises as :meth:`Freshness.check`."""
+    if security is not None and security.timestamp is not None:
+        freshness.check(security.timestamp, now)

@@ -7,6 +7,7 @@ another take its place. It knows no key: ``certificates`` does.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from collections import Counter
@@ -136,6 +137,13 @@ class SignedMessage(SecuredMessage):
     @property
     def value(self) -> bytes:
         return decoded(only(self.signature, DS, "SignatureValue"))
+
+    @property
+    def remembered_as(self) -> tuple[float, bytes]:
+        """When the signature was made, and its digest."""
+        timestamp = self.security.timestamp
+        assert timestamp is not None and timestamp.created is not None
+        return timestamp.created, hashlib.sha256(self.value).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.security.freshness import Freshness
 from holdfast.security.header import Invalid, add_security, read_security, remove_security, write_timestamp
-from holdfast.security.names import INVALID_SECURITY, INVALID_SECURITY_REASON, SECURITY
+from holdfast.security.names import SECURITY
 from holdfast.security.username_token import TIMESTAMPED, refused, transport_binding
 from holdfast.settings import check_arguments
 from holdfast.wire.policy.assertions import TIMESTAMP
@@ -56,7 +56,7 @@ class Timestamp(Processor):
             elif context.role == "destination" and not context.is_answer:
                 raise Invalid("no Timestamp")
         except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, error) from None
         if not context.is_answer:
             context.notes[TIMESTAMPED] = timestamp is not None
         remove_security(context, security)

@@ -20,7 +20,7 @@ from holdfast.http.retry_after import spread
 from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.sessions import SESSION, SecuritySessions, check_binding
 from holdfast.security.conversation.trust import read_request
-from holdfast.security.freshness import Freshness
+from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     AnySecurity,
@@ -45,7 +45,7 @@ from holdfast.security.names import (
     SECURITY,
     USES_SEQUENCE_STR,
 )
-from holdfast.security.nonces import open_nonces
+from holdfast.security.nonces import Nonces, open_nonces
 from holdfast.security.signature import check_cost
 from holdfast.security.times import write_time
 from holdfast.settings import Seconds, SecondsOrZero, check_arguments
@@ -173,11 +173,9 @@ class UsernameToken(Processor):
     def inbound(self, context: MessageContext) -> None:
         """Check the Timestamp of an answer, if it has one."""
         try:
-            security = read_security(context)
-            if security is not None and security.timestamp is not None:
-                self._freshness.check(security.timestamp, self._clock())
+            check_fresh(read_security(context), self._freshness, self._clock())
         except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, error) from None
 
 
 class UsernameTokenValidator(Processor):
@@ -294,15 +292,11 @@ class UsernameTokenValidator(Processor):
         security: AnySecurity | None = None
         try:
             security = read_security(context)
-            if security is not None and security.timestamp is not None:
-                self.freshness.check(security.timestamp, now)
+            check_fresh(security, self.freshness, now)
             if not context.is_answer:
                 self._check_request(context, security, now)
-        except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), _claimed(security)) from None
-        except Unproven as error:
-            code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
-            raise refused(context, code, reason, str(error), _claimed(security)) from None
+        except (Invalid, Unproven) as error:
+            raise refused(context, error, _claimed(security)) from None
         remove_security(context, security)
 
     def _check_request(self, context: MessageContext, security: AnySecurity | None, now: float) -> None:
@@ -441,14 +435,18 @@ def _claimed(security: AnySecurity | None) -> str:
     return security.token.name if security is not None and security.token is not None else ""
 
 
-def refused(context: MessageContext, code: str, reason: str, why: str, user: str = "") -> ProcessingError:
+def refused(context: MessageContext, error: Invalid | Unproven, user: str = "") -> ProcessingError:
     """Return the error that refuses a message, with a fault of SOAP Message Security 1.1, section 12.
 
     The fault does not tell the cause; the log does.
 
     The error that refuses an answer tells the cause: it stays in this endpoint.
     """
+    why = str(error)
     tell_refusal(context, why, user)
+    code, reason = INVALID_SECURITY, INVALID_SECURITY_REASON
+    if isinstance(error, Unproven):
+        code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
     return ProcessingError(why[:MAX_WHY] if context.is_answer else reason, code=code)
 
 
@@ -457,6 +455,13 @@ def tell_refusal(context: MessageContext, why: str, user: str) -> None:
     fault = context.envelope.fault
     why = why if fault is None else f"{clause(why)}. It is a fault: {fault.reason[:200]}"
     log.warning("security.refused", peer=context.peer or context.to, user=user[:100], why=why)
+
+
+def repeated(context: MessageContext, nonces: Nonces, user: str) -> MessageFlowError:
+    """Return the error for a signed message that was received before, and log it."""
+    full = "too many signatures are remembered" if nonces.is_full else "the message was received before"
+    tell_refusal(context, full, user)
+    return MessageFlowError("The message was received before. Sign it again.")
 
 
 def supporting(kind: str, token: str) -> str:

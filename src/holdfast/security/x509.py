@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from lxml import etree
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
 from holdfast.endpoint.logs import log
-from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.exceptions import ConfigurationError, ProcessingError
 from holdfast.security.certificates import (
     Certificate,
     Credential,
@@ -33,13 +32,11 @@ from holdfast.security.encryption import (
     read_encrypted,
     sign_and_encrypt,
 )
-from holdfast.security.freshness import Freshness
+from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import Invalid, Unproven, add_security, addresses_of, check_addressed, drop_comments
 from holdfast.security.names import (
     CIPHERS,
     ENCRYPTED_HEADER,
-    INVALID_SECURITY,
-    INVALID_SECURITY_REASON,
     SECURITY,
     USES_SEQUENCE_STR,
     CipherName,
@@ -75,7 +72,7 @@ from holdfast.security.signed_message import (
 from holdfast.security.token_references import read_key_reference, write_key_reference
 from holdfast.security.username_token import (
     refused,
-    tell_refusal,
+    repeated,
 )
 from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
@@ -422,7 +419,7 @@ class X509(Processor):
             signer = self._signer(context, message, now)
             check_value(message, signer[0], self._suite)
             check_part(message, message.timestamp, self._suite)  # by its time the signature is remembered
-            if self._nonces.knows(*_key(message)):
+            if self._nonces.knows(*message.remembered_as):
                 raise Invalid("the message was received before")  # 503 would tell that its signature is readable
             with self._remembering(message, now):
                 return self._proof(message, signer, encrypted, decrypted), decrypted.data
@@ -441,7 +438,7 @@ class X509(Processor):
             signed = check_signed(message, signer[0], self._suite), unsigned_headers(message)
             if ENCRYPTED_HEADER in signed[1]:
                 raise Invalid("an encrypted header is not signed")
-        if self._nonces.knows(*_key(message)):
+        if self._nonces.knows(*message.remembered_as):
             raise _Repeated(signer[1])
         with self._remembering(message, now):
             decrypted = encrypted.decrypt(secured, own)
@@ -487,7 +484,7 @@ class X509(Processor):
         found = context.notes.pop(_PROOF, None)
         try:
             if isinstance(found, _Repeated):
-                raise self._repeated(context, found.owner)
+                raise repeated(context, self._nonces, found.owner.subject)
             if isinstance(found, Exception):
                 raise found
             proof = found or self._check(context, now)
@@ -501,9 +498,9 @@ class X509(Processor):
                 names = partial(self._is_named, proof.certificate, proof.message)
                 check_named_token(proof.message.envelope, names, is_demanded=self.binds_sequences)
         except (Invalid, Unproven) as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, Invalid(str(error))) from None
         if not self._is_new(proof.message, now):
-            raise self._repeated(context, proof.owner)
+            raise repeated(context, self._nonces, proof.owner.subject)
         for name in proof.unsigned:
             context.remove_header(name)
         context.remove_header(SECURITY)
@@ -523,11 +520,6 @@ class X509(Processor):
             if self._is_warned:
                 remedy = "Give addresses=, or accept no WS-RM 2003/03."
                 log.warning("security.no_addresses", peer=context.peer, rm=rm.value, remedy=remedy)
-
-    def _repeated(self, context: MessageContext, owner: Owner) -> MessageFlowError:
-        full = "too many signatures are remembered" if self._nonces.is_full else "the message was received before"
-        tell_refusal(context, full, owner.subject)
-        return MessageFlowError("The message was received before. Sign it again.")
 
     def _check(self, context: MessageContext, now: float) -> _Proof:
         secured = read_secured(context.data, context.envelope.soap)
@@ -549,8 +541,7 @@ class X509(Processor):
 
     def _signer(self, context: MessageContext, message: CertifiedMessage, now: float) -> tuple[Certificate, Owner]:
         """Return the certificate that a message names, which is trusted, and its owner."""
-        assert message.security.timestamp is not None
-        self._freshness.check(message.security.timestamp, now)
+        check_fresh(message.security, self._freshness, now)
         certificate = self._trust.find(message.key)
         owner = self._trust.check(certificate, now)
         if self._subjects is not None and distinguished_name(owner.subject) not in self._subjects:
@@ -565,15 +556,8 @@ class X509(Processor):
 
     def _is_new(self, message: CertifiedMessage, now: float) -> bool:
         """Remember a valid signature. Return False if it is known. Only valid ones count: strangers fill nothing."""
-        at, digest = _key(message)
+        at, digest = message.remembered_as
         return self._nonces.is_new(at, digest, self._freshness.until(at), now)
-
-
-def _key(message: CertifiedMessage) -> tuple[float, bytes]:
-    """Return what is remembered of a signature: when it was made, and its digest."""
-    timestamp = message.security.timestamp
-    assert timestamp is not None and timestamp.created is not None
-    return timestamp.created, hashlib.sha256(message.value).digest()
 
 
 @contextmanager

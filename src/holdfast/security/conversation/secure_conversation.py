@@ -32,7 +32,7 @@ from holdfast.exceptions import MessageFlowError, ProcessingError
 from holdfast.security.conversation.source_tokens import SourceToken, SourceTokens
 from holdfast.security.conversation.token_requests import KEY_BYTES, read_granted, write_request
 from holdfast.security.conversation.trust import FORMS, Form, Kind, write_reference, write_token
-from holdfast.security.freshness import Freshness
+from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import (
     PLAIN_PASSWORD,
     Invalid,
@@ -46,8 +46,6 @@ from holdfast.security.header import (
 )
 from holdfast.security.header import write_token as write_username_token
 from holdfast.security.names import (
-    INVALID_SECURITY,
-    INVALID_SECURITY_REASON,
     SECURITY,
     CipherName,
     ConversationVersion,
@@ -313,14 +311,12 @@ class SecureConversation(Processor):
                 raise
         self._look_for_refusal(context)
         try:
-            security = read_security(context)
-            if security is not None and security.timestamp is not None:
-                self._freshness.check(security.timestamp, now)
+            check_fresh(read_security(context), self._freshness, now)
             asked = context.notes.get(_ASKED) if context.is_answer else None
             if asked is not None and envelope.fault is None:
                 self._take(asked, envelope, now)
         except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), self.name) from None
+            raise refused(context, error, self.name) from None
         if isinstance(envelope.control, CreateSequenceResponse):
             token = self._tokens.find(_creation(envelope.relates_to), now)
             if token is not None:

@@ -18,7 +18,7 @@ from holdfast.endpoint.failures import brief
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError, MessageFlowError
 from holdfast.security.certificates import Certificate, read_certificates
-from holdfast.security.freshness import Freshness
+from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import (
     PLAIN_ASSERTION,
     Invalid,
@@ -32,10 +32,6 @@ from holdfast.security.header import (
 )
 from holdfast.security.names import (
     ASSERTIONS,
-    FAILED_AUTHENTICATION,
-    FAILED_AUTHENTICATION_REASON,
-    INVALID_SECURITY,
-    INVALID_SECURITY_REASON,
     SECURITY,
     Confirmation,
     SuiteName,
@@ -184,11 +180,9 @@ class SamlToken(Processor):
     def inbound(self, context: MessageContext) -> None:
         """Check the Timestamp of an answer, if it has one."""
         try:
-            security = read_security_of(context.headers, context.envelope.soap)
-            if security is not None and security.timestamp is not None:
-                self._freshness.check(security.timestamp, self._clock())
+            check_fresh(read_security_of(context.headers, context.envelope.soap), self._freshness, self._clock())
         except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, error) from None
 
 
 class SamlTokenValidator(Processor):
@@ -295,11 +289,8 @@ class SamlTokenValidator(Processor):
             assertion = _assertion_in(security)
             subject = assertion.subject
             self._check(context, assertion, envelope, now)
-        except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error), subject) from None
-        except Unproven as error:
-            code, reason = FAILED_AUTHENTICATION, FAILED_AUTHENTICATION_REASON
-            raise refused(context, code, reason, str(error), subject) from None
+        except (Invalid, Unproven) as error:
+            raise refused(context, error, subject) from None
         self._take(context, assertion)
         context.remove_header(SECURITY)
         context.notes[_TIMESTAMPED] = security.timestamp is not None
@@ -345,8 +336,7 @@ class SamlTokenValidator(Processor):
         security = read_security_of(headers[0], soap) if len(headers) == 1 else None
         if security is None:
             raise Invalid("no Security header")
-        if security.timestamp is not None:
-            self._freshness.check(security.timestamp, now)
+        check_fresh(security, self._freshness, now)
         return envelope, security
 
     def _check(

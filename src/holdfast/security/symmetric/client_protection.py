@@ -14,12 +14,10 @@ from holdfast.endpoint.envelopes.processors import MessageContext
 from holdfast.exceptions import ConfigurationError
 from holdfast.security.certificates import Credential, read_certificates
 from holdfast.security.encryption import KEY_BYTES, key_in_message, write_encrypted_key
-from holdfast.security.freshness import Freshness
+from holdfast.security.freshness import Freshness, check_fresh
 from holdfast.security.header import Invalid, Token, Unproven, drop_comments
 from holdfast.security.names import (
     CIPHERS,
-    INVALID_SECURITY,
-    INVALID_SECURITY_REASON,
     SECURITY,
     SIGNATURE_CONFIRMATION,
     CipherName,
@@ -228,8 +226,7 @@ class ClientProtection:
         if context.notes.get(_POLLS):
             attempts += self._requests.find(context.envelope.relates_to)
         secured = read_secured(data, context.envelope.soap)
-        assert secured.security.timestamp is not None
-        self._freshness.check(secured.security.timestamp, self._clock())
+        check_fresh(secured.security, self._freshness, self._clock())
         ciphers = {self._cipher, SAFEST}
         names = {name: key for sent in attempts for name, key in sent.names.items()}
         sealed = check_sealed(secured, MessageKeys(names), self._suite, ciphers)
@@ -252,6 +249,6 @@ class ClientProtection:
                 raise Invalid("the attachments are not signed" if context.envelope.attachments else str(found))
             drop_comments(context, found.message.body)
         except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
+            raise refused(context, error) from None
         for name in (*found.unsigned, SECURITY):
             context.remove_header(name)

@@ -14,12 +14,13 @@ from lxml import etree
 
 from holdfast.core.messages import CreateSequence
 from holdfast.endpoint.envelopes.processors import MessageContext, Processor
-from holdfast.exceptions import ConfigurationError, MessageFlowError, ProcessingError
+from holdfast.exceptions import ConfigurationError, ProcessingError
 from holdfast.security.certificates import Credential
 from holdfast.security.conversation.contexts import SecurityContext
 from holdfast.security.conversation.sessions import named_token
 from holdfast.security.conversation.trust import FORMS, read_request, write_reference
 from holdfast.security.encryption import KEY_BYTES, read_encrypted_key
+from holdfast.security.freshness import check_fresh
 from holdfast.security.header import (
     USERNAME_TOKEN,
     ContextToken,
@@ -31,10 +32,6 @@ from holdfast.security.header import (
 )
 from holdfast.security.names import (
     CIPHERS,
-    FAILED_AUTHENTICATION,
-    FAILED_AUTHENTICATION_REASON,
-    INVALID_SECURITY,
-    INVALID_SECURITY_REASON,
     SECURITY,
     USES_SEQUENCE_STR,
     CipherName,
@@ -63,7 +60,7 @@ from holdfast.security.symmetric.protected_message import (
     protect,
 )
 from holdfast.security.token_references import read_key_reference
-from holdfast.security.username_token import UsernameTokenValidator, refused, supporting, tell_refusal
+from holdfast.security.username_token import UsernameTokenValidator, refused, repeated, supporting
 from holdfast.settings import Within, check_arguments
 
 _ANSWER: Final = "holdfast.security.symmetric.answer"
@@ -239,8 +236,7 @@ class SymmetricBindingValidator(Processor):
         """
         now, soap, clients = self._clients.clock(), context.envelope.soap, self._clients
         secured = read_secured(data, soap)
-        assert secured.security.timestamp is not None
-        clients.freshness.check(secured.security.timestamp, now)
+        check_fresh(secured.security, clients.freshness, now)
         keys, session, root, named = self._root(secured)
         try:
             sealed = check_sealed(secured, keys, self._suite, self._ciphers)
@@ -255,7 +251,7 @@ class SymmetricBindingValidator(Processor):
             raise Invalid("it confirms a signature, as only answers do")
         if not is_body_encrypted(sealed):
             raise Invalid("the Body is not encrypted")
-        at, digest = _key(sealed.message)
+        at, digest = sealed.message.remembered_as
         if digest in self._refused or clients.nonces.knows(at, digest):
             raise _Repeated
         derives_in = keys.derives_in
@@ -310,20 +306,15 @@ class SymmetricBindingValidator(Processor):
         proof = context.notes.pop(_PROOF, None)
         try:
             if isinstance(proof, _Repeated):
-                raise self._repeated(context)
+                raise repeated(context, self._clients.nonces, "")
             if context.envelope.attachments:  # then :meth:`received` is not called
                 raise Invalid("the attachments are not signed")
             if not isinstance(proof, _Proof):
                 raise proof or Invalid("no Security header")
             self._accept(context, proof, self._clients.clock())
-        except Invalid as error:
-            raise refused(context, INVALID_SECURITY, INVALID_SECURITY_REASON, str(error)) from None
-        except Unproven as error:
+        except (Invalid, Unproven) as error:
             # Only one who knows the key of the message learns that it is the password which is wrong.
-            is_known = _ANSWER in context.notes
-            code = FAILED_AUTHENTICATION if is_known else INVALID_SECURITY
-            reason = FAILED_AUTHENTICATION_REASON if is_known else INVALID_SECURITY_REASON
-            raise refused(context, code, reason, str(error)) from None
+            raise refused(context, error if _ANSWER in context.notes else Invalid(str(error))) from None
 
     def _accept(self, context: MessageContext, proof: _Proof, now: float) -> None:
         """Take the user of a message.
@@ -394,15 +385,8 @@ class SymmetricBindingValidator(Processor):
         Raises:
             MessageFlowError: It was received before.
         """
-        if not self._is_new(*_key(message), now):
-            raise self._repeated(context)
-
-    def _repeated(self, context: MessageContext) -> MessageFlowError:
-        full = (
-            "too many signatures are remembered" if self._clients.nonces.is_full else "the message was received before"
-        )
-        tell_refusal(context, full, "")
-        return MessageFlowError("The message was received before. Sign it again.")
+        if not self._is_new(*message.remembered_as, now):
+            raise repeated(context, self._clients.nonces, "")
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -439,13 +423,6 @@ def _to_token(token: ContextToken) -> str:
     namespace = etree.QName(token.element).namespace
     form = next(one for one in FORMS if one.conversation == namespace)
     return write_reference(form, token.identifier, token.instance)
-
-
-def _key(message: SignedMessage) -> tuple[float, bytes]:
-    """Return what is remembered of a signature: when it was made, and its digest."""
-    timestamp = message.security.timestamp
-    assert timestamp is not None and timestamp.created is not None
-    return timestamp.created, hashlib.sha256(message.value).digest()
 
 
 def _values(opened: Opened) -> tuple[bytes, ...]:
