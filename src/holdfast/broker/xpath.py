@@ -110,10 +110,6 @@ Condition = Path | Not | All | Some
 def parse_xpath(text: str, namespaces: Mapping[str, str]) -> Condition:
     """Parse an expression into a condition on a body.
 
-    Args:
-        text: The expression. Its context is the content of the Body.
-        namespaces: Prefix -> namespace.
-
     Raises:
         Unfit: The expression is not valid, or not supported; says where.
     """

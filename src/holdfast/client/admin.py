@@ -107,10 +107,6 @@ class AdminConnection:
     ) -> http.client.HTTPResponse:
         """Send a request and wait for the head of the response.
 
-        Args:
-            method, path, body: The request.
-            kind: The body's Content-Type.
-
         Raises:
             OSError, http.client.HTTPException: No response arrived.
         """

@@ -138,13 +138,7 @@ class AdminClient:
 
 
 class HTTPTransport:
-    """Requests to the admin listener of a running server, each on a separate connection.
-
-    Args:
-        url: The listener's URL.
-        access: What to prove and to trust there.
-        words: Rewrites the remedy if there is no answer.
-    """
+    """Requests to the admin listener of a running server, each on a separate connection."""
 
     is_running = True
 

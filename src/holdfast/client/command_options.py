@@ -70,11 +70,6 @@ NAMED = re.compile(rf"(?<!--)(?<!\.)\boptions? ({_NAME}(?:(?:, | and | or ){_NAM
 def have_answer(ask: Callable[[], T], away: float | None, stop: threading.Event | None = None) -> T:
     """Send a server a first request before Spark starts, which takes a while: check the server and the queue.
 
-    Args:
-        ask: Sends the request.
-        away: Seconds to wait for the server; None: the default.
-        stop: Set when the command must end.
-
     Returns:
         The result of ``ask``.
 

@@ -69,9 +69,6 @@ class Connection:
     def nodes(self, sink: str = "") -> Nodes | None:
         """Return which node of a cluster has which partition; None if the server is no node of a cluster.
 
-        Args:
-            sink: A sink; its node is wanted too.
-
         Raises:
             PipelineError: Several addresses are given, but the server is no node of a cluster.
         """

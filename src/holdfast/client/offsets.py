@@ -269,11 +269,6 @@ def ranges_between(start: Places, end: Places) -> list[QueueRange]:
 def check_epoch(queue: str, theirs: str, ours: str) -> None:
     """Check that a checkpoint belongs to the current queue.
 
-    Args:
-        queue: Its name.
-        theirs: The checkpoint's epoch.
-        ours: The queue's.
-
     Raises:
         OffsetRefused: It does not.
     """

@@ -35,12 +35,7 @@ class Seconds(Number):
 
 
 class Count(click.IntRange):
-    """A whole number within bounds.
-
-    Args:
-        least: The minimum.
-        most: The maximum.
-    """
+    """A whole number within bounds."""
 
     def __init__(self, least: int = 1, most: int = LARGEST) -> None:
         super().__init__(least, most)

@@ -56,11 +56,6 @@ Wrong = tuple[KeyPath, str, str]
 def read_file(path: Path, what: str, remedy: str) -> bytes:
     """Read a file, up to one byte more than allowed.
 
-    Args:
-        path: Its path.
-        what: Its name in errors.
-        remedy: What to do if it cannot be read.
-
     Raises:
         ConfigurationError: It cannot be read.
     """
@@ -257,13 +252,7 @@ class TableReading:
         return said if partly else self.made(cls, said, unread, path)
 
     def made(self, cls: type[Any], said: Table, unread: Collection[str], path: KeyPath) -> Any:
-        """Return a table as its class: complete, or partial if some of it is unreadable; None if the class rejects it.
-
-        Args:
-            cls: The class.
-            said, unread: From :meth:`read_table`.
-            path: Path of the table.
-        """
+        """Return a table as its class: complete, or partial if some is unreadable; None if the class rejects it."""
         needed = (one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING)
         checks_itself = hasattr(cls, "__post_init__")
         if not checks_itself and (unread or not said.keys() >= set(needed)):

@@ -40,13 +40,7 @@ def unread_table(cls: type[T], name: str) -> T:
 
 
 def partial_table(cls: type[T], said: Mapping[str, Any], given: Collection[str]) -> T:
-    """Return an instance of a table's class with the readable values, without the checks of the class itself.
-
-    Args:
-        cls: The table's class, a dataclass.
-        said: Field -> its value, for all readable fields.
-        given: Fields with an unreadable value in the file.
-    """
+    """Return an instance of a table's class with the readable values, without the checks of the class itself."""
     known = [one for one in fields(cls) if one.name not in given]  # type: ignore[arg-type] # a dataclass
     defaults = {one.name: one.default for one in known if one.default is not MISSING}
     defaults |= {one.name: one.default_factory() for one in known if one.default_factory is not MISSING}

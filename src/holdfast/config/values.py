@@ -38,12 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Unfit(Exception):
-    """A value that is not of its kind.
-
-    Args:
-        what: What is wrong with it.
-        remedy: What to write instead.
-    """
+    """A value that is not of its kind."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what)

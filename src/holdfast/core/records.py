@@ -210,13 +210,7 @@ class HeldAttachments(bytes):
 
 
 def with_content(hold: Hold, size: int, rest: bytes) -> HeldAttachments:
-    """Return attachments that name a content.
-
-    Args:
-        hold: Keeps the content.
-        size: Its bytes.
-        rest: The wire's own bytes, which say where the parts are.
-    """
+    """Return attachments that name a content."""
     return held(_HEAD.pack(_MARK, hold.name, size) + rest, hold)
 
 

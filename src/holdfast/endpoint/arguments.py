@@ -126,9 +126,6 @@ def check_url(name: str, url: object, longest: int = LONGEST_URL) -> None:
 def check_length(name: str, url: str, longest: int = LONGEST_URL) -> None:
     """Reject a URL that receivers would refuse for its length.
 
-    Args:
-        longest: Characters that receivers accept.
-
     Raises:
         ConfigurationError: The URL is longer.
     """
@@ -193,9 +190,6 @@ def check_listener(listen: object, address: str) -> None:
 
 def check_class(name: str, value: object, kind: type | tuple[type, ...], *, optional: bool = True) -> None:
     """Check the class of an argument.
-
-    Args:
-        optional: Whether None is valid too.
 
     Raises:
         ConfigurationError: The value has another class.

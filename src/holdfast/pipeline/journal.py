@@ -103,12 +103,7 @@ def _damage(segment: Segment) -> str:
 
 
 def damaged_event(file: str, why: str) -> dict[str, Any]:
-    """Return the event that names a damaged file.
-
-    Args:
-        file: Its path, or the server's name for it.
-        why: The damage.
-    """
+    """Return the event that names a damaged file."""
     stamp, _, rest = file.rpartition("/")[2].removeprefix(LIVE).removeprefix("_").rpartition(":")[2].partition("-")
     try:
         at = datetime.strptime(stamp, STAMP).replace(tzinfo=UTC)

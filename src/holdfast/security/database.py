@@ -108,12 +108,7 @@ class FileDatabase:
 
 
 class _ClusterDatabase:
-    """A database or topic that several hosts share.
-
-    Args:
-        tables: Its tables.
-        told: What a caller is told if they do not answer.
-    """
+    """A database or topic that several hosts share."""
 
     def __init__(self, tables: SharedTables, told: str = _UNCHECKED) -> None:
         # Every message needs it.

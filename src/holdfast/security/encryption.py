@@ -88,13 +88,7 @@ _MASKS: Final = {XENC11 + "mgf1sha1": SHA1, XENC11 + "mgf1sha256": SHA256}
 
 
 def encrypt(cipher: str, key: bytes, plain: bytes) -> bytes:
-    """Return bytes encrypted, with the initialization vector before them (XML Encryption 1.1, section 5.2).
-
-    Args:
-        cipher: URI of the cipher.
-        key: As many bytes as :data:`KEY_BYTES` says.
-        plain: The bytes.
-    """
+    """Return bytes encrypted, with the initialization vector before them (XML Encryption 1.1, section 5.2)."""
     if cipher in _AUTHENTICATED:
         nonce = secrets.token_bytes(NONCE)
         return nonce + AESGCM(key).encrypt(nonce, plain, None)
@@ -242,11 +236,6 @@ def read_encrypted(message: SecuredMessage, own: Certificate, ciphers: Collectio
     The EncryptedKey names the certificate in one of the four forms (X.509 Certificate Token Profile 1.1, section 3.4),
     and a ReferenceList names the parts, each in its place (SOAP Message Security 1.1, section 9.1). A token with our
     own certificate is removed: it signs nothing.
-
-    Args:
-        message: The message.
-        own: The endpoint's certificate.
-        ciphers: URIs of the ciphers to accept.
 
     Raises:
         Invalid: It is encrypted for another certificate, with another algorithm, in another place or shape.
@@ -494,14 +483,7 @@ def _encrypt_parts(
 
 
 class Replacing:
-    """Replaces parts of an envelope by their EncryptedData.
-
-    Args:
-        cipher: URI of the cipher.
-        key: The key.
-        named: The SecurityTokenReference to the key.
-        mark: With which Ids begin.
-    """
+    """Replaces parts of an envelope by their EncryptedData."""
 
     def __init__(self, cipher: str, key: bytes, named: str, mark: str) -> None:
         self._cipher = cipher

@@ -97,11 +97,7 @@ def addresses_of(given: str | Sequence[str] | None) -> frozenset[str] | None:
 
 
 class PlainTextWarning:
-    """Logs once, for a processor, that what should be secret travels without TLS.
-
-    Args:
-        event: The name of the log event.
-    """
+    """Logs once, for a processor, that what should be secret travels without TLS."""
 
     def __init__(self, event: str) -> None:
         self._event = event

@@ -83,12 +83,6 @@ def _ids_in(element: etree._Element) -> list[str]:
 def check_signature(security: etree._Element, timestamp: etree._Element, token: etree._Element, key: bytes) -> bool:
     """Return whether the Security header's signature over its Timestamp was made with a key.
 
-    Args:
-        security: The Security header.
-        timestamp: Its Timestamp.
-        token: Its SecurityContextToken, which the signature must name.
-        key: The token's key.
-
     Raises:
         Invalid: There is no such signature, or it has another shape.
     """
@@ -111,12 +105,6 @@ def sign_timestamp(created: float, expires: float, token: str, token_type: str, 
     Basic256 writes it.
 
     What is digested and signed is written in its canonical form, so that nothing has to be parsed.
-
-    Args:
-        created, expires: Seconds since 1970.
-        token: The SecurityContextToken.
-        token_type: Its URI.
-        key: Its key.
     """
     stamp = (
         f'<wsu:Timestamp xmlns:wsu="{WSU}" wsu:Id="{_TIMESTAMP_ID}"><wsu:Created>{write_time(created)}</wsu:Created>'

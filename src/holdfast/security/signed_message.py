@@ -160,10 +160,6 @@ class CertifiedMessage(SignedMessage):
 def read_secured(data: bytes, soap: SOAP) -> SecuredMessage:
     """Find the Security header of a message, before anything of it is checked.
 
-    Args:
-        data: The message as received.
-        soap: Its version of SOAP.
-
     Raises:
         Invalid: It has no Timestamp, or another shape.
     """
@@ -192,10 +188,6 @@ def find_signature(
 ) -> tuple[SignedMessage, etree._Element]:
     """Find the signature of a message, before it is checked, and the reference to the key that made it.
 
-    Args:
-        message: The message.
-        signature: Which signature of its Security header; None: the only one.
-
     Raises:
         Invalid: It has none, or another shape.
     """
@@ -208,10 +200,6 @@ def find_signature(
 
 def read_signature(message: SecuredMessage, assertion: CarriedAssertion | None = None) -> CertifiedMessage:
     """Find the signature of a message, before it is checked, and the certificate that it names.
-
-    Args:
-        message: The message.
-        assertion: The assertion that the signature must be over, and that may name the certificate.
 
     Raises:
         Invalid: It has none, or another shape.
@@ -278,10 +266,6 @@ def check_parts(message: SignedMessage, suite: SuiteName) -> str:
     A part is signed by its position (SOAP Message Security 1.1, section 8). The Body, the Timestamp, the assertion that
     the message may have, and each header block of SOAP, addressing or reliable messaging must be signed. Other header
     blocks need not be: :func:`unsigned_headers` names them.
-
-    Args:
-        message: The message, whose signature is right.
-        suite: What is accepted.
 
     Returns:
         The algorithm of the digests.
@@ -435,15 +419,7 @@ class Signing:
 
 
 def sign(data: bytes, soap: SOAP, signing: Signing, now: float, *, must_understand: bool) -> bytes:
-    """Return a message with a Security header: a Timestamp, and a signature over it, the Body and all header blocks.
-
-    Args:
-        data: The envelope in UTF-8.
-        soap: Its version of SOAP.
-        signing: How to sign.
-        now: Seconds since 1970.
-        must_understand: Whether the receiver must understand the header.
-    """
+    """Return a message with a Security header: a Timestamp, and a signature over it, the Body and all header blocks."""
     envelope = parsed_to_sign(data)
     sign_envelope(envelope, header_of(envelope, soap), soap, signing, now, must_understand=must_understand)
     return etree.tostring(envelope, encoding="utf-8", xml_declaration=False)

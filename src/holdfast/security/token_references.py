@@ -32,10 +32,6 @@ MAX_TOKEN: Final = 32 * 1024
 def read_key_reference(named: etree._Element, security: etree._Element) -> KeyReference:
     """Return the certificate that a SecurityTokenReference names (X.509 Certificate Token Profile 1.1, section 3.2).
 
-    Args:
-        named: The reference.
-        security: The Security header, which has the token.
-
     Raises:
         Invalid: It has none of the four forms, or names a token that is not in the header.
     """

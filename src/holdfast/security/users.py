@@ -22,9 +22,6 @@ class Users(Mapping[str, str]):
     Each line is ``NAME:PASSWORD``. The password may contain colons and blanks. Empty lines and lines that begin with #
     do not count. No error and no ``repr`` shows a password.
 
-    Args:
-        file: The path of the file.
-
     Raises:
         ConfigurationError: The file cannot be read, names no user, or a line is not valid.
     """

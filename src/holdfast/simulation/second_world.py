@@ -42,18 +42,7 @@ class Carrier:
 
 
 class SecondWorld:
-    """A world with one endpoint. It decides when packets travel and batches become durable.
-
-    Args:
-        number: The endpoint's number in a journey.
-        first: The world of the sender.
-        sender: The endpoint that sends here.
-        setups: The setups of the sender and of the endpoint.
-        options: Options of the first world.
-        carrier: Carries its packets and schedules its events.
-        invariants: Invariants of the endpoint.
-        build: Makes its protocol.
-    """
+    """A world with one endpoint. It decides when packets travel and batches become durable."""
 
     def __init__(
         self,

@@ -304,10 +304,5 @@ class _Run:
 
 
 def run(trial: Trial, seed: int) -> Outcome:
-    """Run one trial.
-
-    Args:
-        trial: The parameters.
-        seed: Determines all random numbers.
-    """
+    """Run one trial."""
     return _Run(trial, seed).run()

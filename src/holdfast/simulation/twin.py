@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 
 class Twin(SecondWorld):
-    """The second destination, and the source's messages to it.
-
-    Args:
-        options: Options of the source's world.
-        world: The source's world.
-        carrier: Carries its packets and schedules its events.
-        invariants: Invariants of the second destination.
-        build: Makes its protocol.
-    """
+    """The second destination, and the source's messages to it."""
 
     def __init__(
         self,

@@ -118,9 +118,6 @@ class CommitThread:
     def commit(self, batch: Batch, within: Transaction | None = None) -> bool:
         """Pass a batch to the thread, and wait briefly for it where that pays off. The caller must not change it later.
 
-        Args:
-            within: The transaction that the batch completes; None for a separate one.
-
         Returns:
             Whether it is durable. If not yet, or if it failed, one of the callbacks follows; until then pass no other
             batch.

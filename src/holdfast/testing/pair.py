@@ -116,13 +116,7 @@ class VirtualClock(Clock):
 
 
 class MemoryTransport:
-    """Carries requests to a destination in the same process, with the faults of the network.
-
-    Args:
-        app: The destination, started.
-        network: Decides the fate of each exchange.
-        clock: Virtual time.
-    """
+    """Carries requests to a destination in the same process, with the faults of the network."""
 
     def __init__(self, app: Destination, network: Network, clock: VirtualClock) -> None:
         self._app = app

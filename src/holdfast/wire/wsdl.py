@@ -127,9 +127,6 @@ class Description:
     def add(self, data: bytes, place: str) -> list[str]:
         """Add one document.
 
-        Args:
-            place: Its location, for errors.
-
         Returns:
             The locations of its imports, as written.
 

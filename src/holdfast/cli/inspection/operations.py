@@ -80,10 +80,6 @@ def reason_option(command: Any) -> Any:
 def confirm(what: str, yes: bool) -> None:
     """Ask for confirmation before an irreversible change.
 
-    Args:
-        what: What it would do: a sentence.
-        yes: Whether it is already confirmed.
-
     Raises:
         click.Abort: The answer is no.
         ConfigurationError: There is no terminal to ask.
@@ -178,17 +174,7 @@ def duration(text: str) -> float:
 def move(
     admin: AdminClient, path: str, name: str, where: dict[str, Any], verb: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Move a cursor or a forwarder. Without ``yes``, first show how many messages that would skip or repeat, and ask.
-
-    Args:
-        admin: The client.
-        path: The path of the object.
-        name: Its name in texts.
-        where: The new position, as the options give it.
-        verb: How messages are repeated: "send".
-        yes: Whether the operator has agreed.
-        as_json: Whether to print the answer itself.
-    """
+    """Move a cursor or a forwarder. Without ``yes``, first show how many messages it would skip or repeat, and ask."""
     if not yes:
         planned = planned_text(admin.steer(f"{path}/reset", **where, dry_run=True), verb)
         confirm(f"{name} would {planned}.", yes)

@@ -30,9 +30,6 @@ class Directory:
     """A file for each body, named ``<sequence>-<number>.xml``; it appears whole or not at all, after its attachments,
     ``<sequence>-<number>.1.png`` and so on.
 
-    Args:
-        path: The directory; made if it is missing.
-
     Raises:
         ConfigurationError: it cannot be made or written to.
     """

@@ -17,10 +17,6 @@ KEYS = ("content_id", "media_type", "base64", "file")
 def line_attachments(given: Any, unfit: Callable[[str], ConfigurationError]) -> tuple[Attachment, ...]:
     """Return the attachments in the value of ``attachments``. Their files are read when the message is stored.
 
-    Args:
-        given: The value.
-        unfit: Makes the error from the reason.
-
     Raises:
         ConfigurationError: It is not a list of attachments, or a file cannot be read.
     """

@@ -25,10 +25,6 @@ HEADERS = "@headers"
 def json_value(text: bytes, unfit: Callable[[str], ConfigurationError]) -> Any:
     """Return the value in a text of JSON.
 
-    Args:
-        text: The text.
-        unfit: Makes the error from the reason.
-
     Raises:
         ConfigurationError: The text is not JSON, or an object in it has a key twice.
     """
@@ -119,12 +115,6 @@ class OperationValues:
 
 def read_values(wsdl: str, port: str | None, operation: str, http: SourceHTTP) -> OperationValues:
     """Load the WSDL and return the values of an operation.
-
-    Args:
-        wsdl: The URL or the file.
-        port: The name of the wsdl:port, None for the only one.
-        operation: The name of the operation.
-        http: Its headers, TLS context and proxy apply to loading the WSDL.
 
     Raises:
         ConfigurationError: zeep is not installed, the WSDL cannot be used, or it has no such operation.

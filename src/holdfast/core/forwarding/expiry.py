@@ -56,11 +56,7 @@ class GivenUp(NamedTuple):
 
 
 class Expiry:
-    """Expiry of messages that are too old, and of requests without a waiting requester.
-
-    Args:
-        replies: Knows which requesters wait.
-    """
+    """Expiry of messages that are too old, and of requests without a waiting requester."""
 
     def __init__(self, registry: OutboxRegistry, replies: Replies) -> None:
         self._registry = registry

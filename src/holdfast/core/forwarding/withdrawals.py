@@ -38,10 +38,6 @@ def is_earlier_undecided(outbox: Outbox, offset: int, decided: Collection[int] =
     """Return whether an earlier message is refused, but not permanently yet.
 
     Dead letters keep the order of their Sequence, so that it is not lost when an operator requeues them.
-
-    Args:
-        offset: Of the message.
-        decided: The offsets of messages that are refused permanently.
     """
     earlier = (one for one, _ in outbox.refused_now() if one < offset and one not in decided)
     return outbox.policy.assurance.in_order and next(earlier, None) is not None

@@ -295,11 +295,7 @@ class HandlerSchedule:
         self._begin(now)
 
     def refused(self, handle: Handle, fault: Record | None, reason: str, now: float) -> None:
-        """Record that a request has an invalid body, so that its handler was not called.
-
-        Args:
-            fault: The reply for its requester.
-        """
+        """Record that a request has an invalid body, so that its handler was not called."""
         detail = {"code": "Sender", "reason": reason}
         self._tell(handle, Incident("message.refused", level="warning", detail=detail))
         self._finish(handle, fault, now)
@@ -307,9 +303,6 @@ class HandlerSchedule:
 
     def handled_alone(self, handle: Handle, reply: Record | None, now: float) -> tuple[Batch | None, Batch]:
         """Record that the handler succeeded, in a batch that holds nothing else.
-
-        Args:
-            reply: The reply, None for none.
 
         Returns:
             The batch open before, None if it was empty, and the batch of this handling alone. Both are taken: they

@@ -13,12 +13,7 @@ from holdfast.core.records import Batch, Snapshot
 
 
 class Queues:
-    """Every queue of one side, by name.
-
-    Args:
-        commit: Receives the changes of the queues.
-        effects: Receives their effects.
-    """
+    """Every queue of one side, by name."""
 
     def __init__(self, commit: GroupCommit, effects: list[Effect], read: ReadRecords) -> None:
         self._commit = commit

@@ -69,11 +69,7 @@ class MessageNumbers:
         return self.last or min(self.available, self.limit)
 
     def highest_new(self, *, may_tell_last: bool) -> int:
-        """Return the highest number that may leave now.
-
-        Args:
-            may_tell_last: Whether the last number may leave.
-        """
+        """Return the highest number that may leave now."""
         highest = self.available
         if self.last is not None:
             # The last number announces the end, so it waits until the end is durable.

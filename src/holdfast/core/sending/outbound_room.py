@@ -80,11 +80,7 @@ class OutboundRoom:
         self._is_blocked = self._has_claimed = False
 
     def claim(self, key: str, to: str, size: int) -> bool:
-        """Reserve room for a message, which then leaves. Without room, put its outbox into the line and return False.
-
-        Args:
-            size: Bytes of the message.
-        """
+        """Reserve room for a message, which then leaves. Without room, put its outbox in line and return False."""
         share = self._shares.get(to)
         if share is None:
             share = self._shares[to] = Share()

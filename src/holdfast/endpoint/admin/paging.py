@@ -17,9 +17,6 @@ Key = tuple[str, ...]
 def page_of(items: Collection[tuple[Key, Item]], asked: Page) -> tuple[list[Item], str | None]:
     """Return the requested page of a list.
 
-    Args:
-        asked: The key before the page, and its size.
-
     Returns:
         The items of the page, in the order of their keys; and the ``after`` of the next page, None after the last page.
     """

@@ -22,11 +22,6 @@ def asked_partitions(
 ) -> list[int]:
     """Return the requested ones of this worker's partitions, numbered from 0.
 
-    Args:
-        partition: The number of the requested partition; None: all.
-        numbers: The numbers of the queue's partitions.
-        among: The partitions that can be requested; None: all of the queue.
-
     Raises:
         Refused: 400 if the partition does not exist.
     """

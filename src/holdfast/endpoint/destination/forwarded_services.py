@@ -135,9 +135,6 @@ class ServiceWSDL:
     def load(self, fetch: Callable[[str], bytes]) -> None:
         """Read all documents. It may block.
 
-        Args:
-            fetch: Returns the content of a URL.
-
         Raises:
             ConfigurationError: As for the constructor.
             TransportError: A document cannot be fetched.
@@ -205,11 +202,7 @@ class ServiceWSDL:
 
 @dataclass(eq=False)
 class _Service:
-    """A service behind the broker.
-
-    Args:
-        queue: The queue of the messages that are forwarded to it.
-    """
+    """A service behind the broker."""
 
     queue: str
     wsdl: ServiceWSDL
@@ -242,12 +235,7 @@ class ForwardedServices:
         self._written: dict[tuple[str, int, frozenset[PortName], str, PolicyVersion], bytes] = {}
 
     def add(self, name: str, queue: str, wsdl: ServiceWSDL, fetcher: Fetcher) -> None:
-        """Add a service.
-
-        Args:
-            name: That of its forwarder.
-            queue: The queue of the messages that are forwarded to it.
-        """
+        """Add a service."""
         self._services[name] = _Service(queue, wsdl, fetcher)
 
     def give(self, exchange: Exchange, otherwise: Callable[[Exchange], None]) -> None:

@@ -133,12 +133,7 @@ class DestinationSettings:
 
 
 class RunningDestination:
-    """A destination's store, engine, queues, sender, dispatcher and journal, created by :meth:`open`.
-
-    Args:
-        store: Its open store.
-        incidents: Counts incidents by name.
-    """
+    """A destination's store, engine, queues, sender, dispatcher and journal, created by :meth:`open`."""
 
     def __init__(self, settings: DestinationSettings, store: Store, incidents: Counter[str]) -> None:
         http, self.worker = settings.http, settings.worker

@@ -31,9 +31,6 @@ async def open_off_loop(location: str | Path | Store, turn: Callable[[], bool] |
 
     Cancelled meanwhile, it leaves the store closed, so that it can be opened again.
 
-    Args:
-        location, turn: As those of ``open_store``.
-
     Raises:
         StoreError: as open_store does.
     """

@@ -422,11 +422,6 @@ def inline_package(root: bytes, attachments: bytes, limits: Limits) -> bytes | N
 
     A signature is over the base64 (XOP 1.0 section 3.2). WSS4J also moves values of the Security header.
 
-    Args:
-        root: The envelope, as received.
-        attachments: Its attachments, as it keeps them.
-        limits: Limits on the size of the result.
-
     Returns:
         The envelope in UTF-8; None if it does not contain each attachment.
 
@@ -467,11 +462,6 @@ def has_parts(attachments: bytes) -> bool:
 
 def check_inlined(content: bytes, attachments: bytes, most: int) -> list[Attachment]:
     """Check that a message can be signed, which puts its attachments into the body, and return them.
-
-    Args:
-        content: The header blocks and the body.
-        attachments: Its attachments, as a record stores them.
-        most: Maximum number of bytes of the result.
 
     Raises:
         EnvelopeError: An attachment has no ``xop:Include`` (SOAP with Attachments), or the result is too large.

@@ -476,9 +476,6 @@ class Envelopes(Spools):
         """Return the content of an HTTP request, encoded again for every attempt, the notes for its response, and the
         request that follows it.
 
-        Args:
-            given: The notes with which it passes the processors.
-
         Raises:
             RequestFirst: another request comes before it.
             MessageFlowError: it cannot be written now.

@@ -88,11 +88,6 @@ def replace_reply(
 
     The reply counts as received, so its source stops retransmitting it (WS-RM 3.9): it would be too large each time.
     Its requester receives the fault as the only answer to its request, so nothing is lost without an error.
-
-    Args:
-        envelope: What was read.
-        problem: The error of its size.
-        is_forwarded: Whether the requester is another endpoint.
     """
     if isinstance(envelope, HoldfastError) or envelope.relates_to is None:
         return False

@@ -256,10 +256,6 @@ def check_code(argument: str, name: str) -> None:
 def body_bytes(body: Body, around: int = AROUND) -> bytes:
     """A body as bytes, checked to be one well-formed element that receivers take, or nothing.
 
-    Args:
-        body: The element.
-        around: Elements that are written around it.
-
     Raises:
         EnvelopeError: it is not.
     """

@@ -28,9 +28,6 @@ class Spools:
     def spooling(self, create: Callable[[], ContentWriter]) -> Spooling:
         """Return what spools the large messages with attachments among requests. It keeps the headers of others that
         come to an address for replies.
-
-        Args:
-            create: Begins a content of the store.
         """
         return self.spooling_by(lambda _first: create())
 

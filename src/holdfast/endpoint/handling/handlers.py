@@ -188,10 +188,6 @@ def wants_connection(handler: Any) -> bool:
 def check_transactions(handlers: Mapping[str, Any], assurance: Assurance, *, are_there: bool) -> None:
     """Check that the store can give handlers the database transaction that they request.
 
-    Args:
-        handlers: All handlers, by action.
-        are_there: Whether the store has transactions to share.
-
     Raises:
         ConfigurationError: a handler requests the transaction, but the store is not in a database, or the assurance
             is at-most-once.

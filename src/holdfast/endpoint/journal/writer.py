@@ -139,11 +139,6 @@ class Journal:
     def start(self, snapshot: Snapshot, queues: Iterable[Queue], opening: int = 0) -> Collector | None:
         """Begin to write, in the running loop.
 
-        Args:
-            snapshot: The content of the store.
-            queues: The queues that receive messages.
-            opening: The number of this opening of the store, 0 if it has none.
-
         Returns:
             The collector to notify of events; None if the content of the store cannot be recorded.
         """

@@ -15,13 +15,7 @@ from holdfast.http.exchange import Exchange
 
 
 class Listener:
-    """Processes the requests that a source receives.
-
-    Args:
-        engine: Receives their content.
-        pauses: Records who sends requests.
-        on_reply: As :attr:`Sender.on_reply`.
-    """
+    """Processes the requests that a source receives."""
 
     def __init__(
         self, engine: Engine, envelopes: Envelopes, pauses: Pauses, on_reply: Callable[[Envelope], None]

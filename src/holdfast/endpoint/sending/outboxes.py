@@ -46,12 +46,7 @@ def state_of(outbox: Outbox) -> str:
 
 
 class Outboxes:
-    """The outboxes of a running endpoint, or of a store that no process has open.
-
-    Args:
-        read: Reads records back from the store.
-        replies: Takes the replies to requests that are discarded.
-    """
+    """The outboxes of a running endpoint, or of a store that no process has open."""
 
     def __init__(self, outbound: Outbound, read: ReadRecords, replies: Callable[[], Replies]) -> None:
         self._outbound = outbound

@@ -118,10 +118,6 @@ def to_policies(
 ) -> SequencePolicies:
     """Return the policies of an argument ``policy``.
 
-    Args:
-        given: The argument.
-        usual: The settings that it does not set; None: the defaults.
-
     Raises:
         ConfigurationError: It is something else.
     """

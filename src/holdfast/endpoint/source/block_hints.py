@@ -49,12 +49,7 @@ _BLOCKING = {"Source": "'with holdfast.sync.Source(…)'", "AsyncTransport": "'w
 
 
 class _NotAwaited(Coroutine[Any, Any, T]):
-    """A coroutine that returns what was to be entered.
-
-    Args:
-        coroutine: It.
-        called: How it was called, in an error text.
-    """
+    """A coroutine that returns what was to be entered."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], called: str) -> None:
         self._coroutine = coroutine
@@ -90,11 +85,7 @@ class _NotAwaited(Coroutine[Any, Any, T]):
 
 
 def awaited_first(called: str) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, Coroutine[Any, Any, T]]]:
-    """Return a decorator of an async function that returns a context manager: a missing ``await`` is named.
-
-    Args:
-        called: How it is called, in an error text.
-    """
+    """Return a decorator of an async function that returns a context manager: a missing ``await`` is named."""
 
     def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
         @functools.wraps(function)

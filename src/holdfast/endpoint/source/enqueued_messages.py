@@ -24,11 +24,7 @@ PAUSE_SECONDS = 0.2
 
 
 class EnqueuedMessages:
-    """The rounds of one source.
-
-    Args:
-        submit: Takes a record over into the outbox that it is for.
-    """
+    """The rounds of one source."""
 
     def __init__(self, engine: Engine, store: Transactional, submit: Callable[[Record], object]) -> None:
         self._engine = engine

@@ -191,10 +191,6 @@ def _misspelt_options(operation: Operation, values: Iterable[str]) -> str:
 def load_contract(documents: Documents, port: str | None) -> Contract:
     """Read the operations of a WSDL. Blocks.
 
-    Args:
-        documents: Of the WSDL.
-        port: As for :class:`holdfast.wsdl.contract.Contract`, which raises further errors.
-
     Raises:
         ConfigurationError: zeep is not installed, or the WSDL cannot be used.
         TransportError: A document cannot be fetched.

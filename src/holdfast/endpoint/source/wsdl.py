@@ -52,11 +52,6 @@ class SourceOptions(TypedDict, total=False):
 def check_options(where: str, options: Mapping[str, object], further: Iterable[str] = ()) -> None:
     """Check the names of the keyword arguments that are passed on to a source.
 
-    Args:
-        where: What takes them.
-        options: The arguments.
-        further: Names that the caller takes itself.
-
     Raises:
         ConfigurationError: A source has no such argument. The remedy names the most similar one.
     """

@@ -101,10 +101,6 @@ def is_of_several(summed: DataFrame) -> bool:
 def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
     """Return the missing ordinals of each run, each hole with the event after it.
 
-    Args:
-        journal: Journal of one server.
-        summed: Its :func:`summary`.
-
     Returns:
         ``run``, ``worker``, ``ordinal``, ``at``, ``event`` and ``detail`` of that event; ``after``: the ordinal before
         the hole, or -1 at the start of the run.
@@ -124,12 +120,7 @@ def holes(journal: DataFrame, summed: DataFrame) -> DataFrame:
 
 
 def found(journal: DataFrame, summed: DataFrame) -> DataFrame:
-    """Return everything found in a journal: one row each, with one column of :data:`KINDS` that is not null.
-
-    Args:
-        journal: Journal of one server.
-        summed: Its :func:`summary`.
-    """
+    """Return everything found in a journal: one row each, with one column of :data:`KINDS` that is not null."""
     from pyspark.sql import functions as F
 
     known = _known(journal, summed)

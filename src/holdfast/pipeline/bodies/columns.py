@@ -122,14 +122,7 @@ class BodyColumns:
 
 
 class Bodies:
-    """Parses the columns of bodies by a schema, most of them together, in a task.
-
-    Args:
-        fields: Fields of the body's element.
-        lenient: Deviations to ignore instead of reporting them.
-        max_elements: A body with more elements is not parsed.
-        element: The name of the body's element; "": any.
-    """
+    """Parses the columns of bodies by a schema, most of them together, in a task."""
 
     def __init__(self, fields: StructType, lenient: Collection[str], max_elements: int, element: str = "") -> None:
         self._fields = fields

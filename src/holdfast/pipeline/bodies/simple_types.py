@@ -42,11 +42,6 @@ class Misfit(ValueError):
 def converter(name: str, kind: T.DataType, lenient: frozenset[str] = frozenset()) -> Convert:
     """Return the function that converts texts to values of a type.
 
-    Args:
-        name: The field's name, for messages.
-        kind: The type.
-        lenient: From ``leniencies.LENIENCIES``.
-
     Raises:
         ConfigurationError: The type has no text form.
     """

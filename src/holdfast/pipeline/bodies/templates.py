@@ -66,12 +66,7 @@ class _Unlike(Exception):
 
 
 class AlikeReader:
-    """Parses the bodies of a batch that share their shape with others in it.
-
-    Args:
-        reader: The reader of single bodies, with its schema, leniencies and limits.
-        schema: Its schema.
-    """
+    """Parses the bodies of a batch that share their shape with others in it."""
 
     def __init__(self, reader: BodyReader, schema: T.StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_type

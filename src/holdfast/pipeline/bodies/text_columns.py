@@ -32,13 +32,7 @@ _BITS = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 
 
 def column_converter(kind: T.DataType, arrow: pa.DataType, lenient: frozenset[str]) -> ColumnConvert:
-    """Return the function that converts a column of texts to values of a type.
-
-    Args:
-        kind: The type, one that ``simple_types.converter`` supports.
-        arrow: The same type in Arrow.
-        lenient: From ``leniencies.LENIENCIES``.
-    """
+    """Return the function that converts a column of texts to values of a type."""
     if isinstance(kind, T.StringType):
         return _as_it_is
     if type(kind) in _BITS:

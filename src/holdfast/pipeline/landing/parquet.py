@@ -37,13 +37,7 @@ _ORIGIN = "_origin"
 
 @dataclass(frozen=True)
 class Unit:
-    """A complete directory of landed rows.
-
-    Args:
-        first, last: First and last batch with rows in the directory.
-        name: Name of the directory.
-        layout: Layout of the rows.
-    """
+    """A complete directory of landed rows."""
 
     first: int
     last: int

@@ -46,12 +46,7 @@ def asked(columns: list[T.StructField]) -> list[Column]:
 
 
 def told(columns: list[T.StructField], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file's statistics in the form of the log.
-
-    Args:
-        columns: The result of ``described``.
-        row: The results of ``asked`` for the file.
-    """
+    """Return a file's statistics in the form of the log."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

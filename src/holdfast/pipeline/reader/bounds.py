@@ -89,11 +89,6 @@ def ranges_text(ranges: Sequence[QueueRange]) -> str:
 def refuse_or_tell(lost: Sequence[QueueRange], options: ReadOptions, why: str) -> int:
     """Handle deleted records: end the read, or report them as skipped; return their number.
 
-    Args:
-        lost: The deleted ranges.
-        options: Whether the query tolerates that.
-        why: The request for them.
-
     Raises:
         RecordsTrimmed: The query does not tolerate it.
     """

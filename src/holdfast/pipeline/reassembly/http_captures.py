@@ -205,13 +205,7 @@ def _unchunked(data: bytes, at: int) -> tuple[bytes | None, int]:
 
 
 def inflated(data: bytes, limit: int, window: int = _GZIP) -> tuple[bytes, str]:
-    """Unpack gzip with one or more members; return the bytes and the problem; with a problem, the packed bytes.
-
-    Args:
-        data: The packed bytes.
-        limit: Maximum of unpacked bytes.
-        window: zlib's number of the format.
-    """
+    """Unpack gzip with one or more members; return the bytes and the problem; with a problem, the packed bytes."""
     parts: list[bytes] = []
     left, at, rest = limit, 0, b""
     member = zlib.decompressobj(window)

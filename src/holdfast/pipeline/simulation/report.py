@@ -107,13 +107,7 @@ def _told(seconds: float | None) -> str:
 
 
 def parts(grid: Grid, rows: Sequence[Row], seconds: float) -> list[Part]:
-    """Return the page: the best policies, the plots, the table.
-
-    Args:
-        grid: The simulated grid.
-        rows: The summary.
-        seconds: Duration of the simulation.
-    """
+    """Return the page: the best policies, the plots, the table."""
     about = (
         f"{grid.total:,} Sequences of {grid.messages} messages, {grid.sequences:,} for each of {len(grid.cells)} "
         f"combinations, seeds from {grid.seed}, in {seconds:,.0f} s. The network delivers at most "

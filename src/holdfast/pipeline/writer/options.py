@@ -103,10 +103,6 @@ class WriteOptions(ServerOptions):
     def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
         """Parse the options as Spark passes them: text values under case-insensitive names.
 
-        Args:
-            options: The options given.
-            stream: Whether the write is a streaming query rather than a batch.
-
         Raises:
             ConfigurationError: An option name is unknown (the error suggests the nearest one), a value is invalid, the
                 broker is missing, or options contradict each other.

@@ -163,12 +163,7 @@ class Part:
         self.rows = 0
 
     def begin(self, batch: pa.RecordBatch, position: int) -> list[int]:
-        """Return the list of the positions in a batch of rows added from now on; the caller appends to it.
-
-        Args:
-            batch: The Arrow batch.
-            position: Position of its first row among the rows of its task.
-        """
+        """Return the list of the positions in a batch of rows added from now on; the caller appends to it."""
         places: list[int] = []
         self._slices.append((batch, position, places))
         return places

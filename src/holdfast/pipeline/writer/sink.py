@@ -224,14 +224,7 @@ def streaming_batch(context: TaskContext) -> tuple[str, int]:
 
 
 class TaskWriter:
-    """Stages one task's rows on the server.
-
-    Args:
-        options: The write's.
-        plan: Its columns.
-        batch: The batch of the rows.
-        partition: The task's number, for messages.
-    """
+    """Stages one task's rows on the server."""
 
     def __init__(self, options: WriteOptions, plan: RowPlan, batch: Batch, partition: int) -> None:
         self._options = options

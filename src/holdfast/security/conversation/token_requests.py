@@ -69,11 +69,6 @@ def read_granted(body: bytes, form: Form, entropy: bytes) -> Granted:
     The key comes from both sides' parts, or it is the issuer's part alone (WS-Trust 1.3, section 4.4.6). A key that
     this client alone would determine is refused.
 
-    Args:
-        body: The answer.
-        form: The version of the request.
-        entropy: This client's part of the key.
-
     Raises:
         Invalid: It grants no token, or is malformed.
     """

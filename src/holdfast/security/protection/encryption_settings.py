@@ -79,9 +79,6 @@ def _is_url(name: str) -> bool:
 class PeerCertificates:
     """The certificates of peers for encryption.
 
-    Args:
-        files: As :class:`Encryption` has them.
-
     Raises:
         ConfigurationError: A file has no usable certificate, or a name is not a distinguished name.
     """

@@ -29,12 +29,6 @@ def check_issuer_signature(
 
     The assertion is of no use afterwards.
 
-    Args:
-        assertion: The assertion.
-        envelope: The message that contains it.
-        issuers: The certificates of its issuer.
-        suite: The algorithms that are accepted.
-
     Raises:
         Invalid: It is not signed, or the signature has another shape or another algorithm.
         Unproven: None of the keys made the signature, or the assertion was changed.

@@ -309,11 +309,6 @@ class SamlTokenValidator(Processor):
     def _take(self, context: MessageContext, assertion: Assertion, signer: str = "") -> None:
         """Take the subject of a valid assertion for the user of a request.
 
-        Args:
-            context: The request.
-            assertion: The assertion.
-            signer: What identifies the signer of the message; "" without a signature.
-
         Raises:
             MessageFlowError: It is for one use, and was used before.
         """

@@ -161,14 +161,7 @@ class ClientProtection:
         self._endorsing = Endorsing(own, self._suite)
 
     def protect(self, context: MessageContext, data: bytes, user: Token | None, shared: SharedKey | None) -> bytes:
-        """Return a request signed and encrypted: with a new key, or with a shared one.
-
-        Args:
-            context: The request.
-            data: The envelope in UTF-8.
-            user: The user name that it has.
-            shared: The key of a token; None: a new key.
-        """
+        """Return a request signed and encrypted: with a new key, or with a shared one."""
         if shared is None:
             protecting, names = self._with_new_key(user)
         else:

@@ -136,11 +136,6 @@ def _method(signature: etree._Element) -> str:
 class EndorsementCheck:
     """Checks the endorsing signatures of messages.
 
-    Args:
-        clients: Whom it accepts.
-        own: The certificate of the destination, which no client has.
-        suite: Algorithms.
-
     Raises:
         ConfigurationError: A file has no usable certificate.
     """
@@ -191,12 +186,7 @@ class EndorsementCheck:
 
 @dataclass(frozen=True, slots=True)
 class Endorsing:
-    """How a client endorses its messages.
-
-    Args:
-        credential: Its certificate and key.
-        suite: Algorithms.
-    """
+    """How a client endorses its messages."""
 
     credential: Credential
     suite: SuiteName
@@ -207,10 +197,6 @@ class Endorsing:
 
     def add(self, security: etree._Element, mark: str) -> bytes:
         """Endorse the last part of a Security header, which is its signature (SecurityPolicy 1.2, 8.3).
-
-        Args:
-            security: The header, which has the token.
-            mark: As for :meth:`token`.
 
         Returns:
             The value of the endorsing signature.

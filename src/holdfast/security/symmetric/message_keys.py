@@ -155,15 +155,7 @@ def to_encrypted_key(wrapped: bytes) -> str:
 
 
 def write_derived(key: bytes, named: str, namespace: str, name: str, length: int) -> tuple[bytes, str, str]:
-    """Return a derived key, its token, and a SecurityTokenReference to that.
-
-    Args:
-        key: The key of the token.
-        named: The SecurityTokenReference to it.
-        namespace: Of WS-SecureConversation.
-        name: The Id of the derived key.
-        length: Its bytes.
-    """
+    """Return a derived key, its token, and a SecurityTokenReference to that."""
     nonce = secrets.token_bytes(_NONCE)
     token = (
         f'<c:DerivedKeyToken xmlns:c="{namespace}" xmlns:ds="{DS}" wsu:Id="{name}">{named}<c:Offset>0</c:Offset>'

@@ -108,12 +108,6 @@ def check_sealed(
     """Check the signature of a message, and that it is over the Timestamp, before anything is decrypted
     (SecurityPolicy 1.2, section 7.4).
 
-    Args:
-        secured: The message.
-        keys: Its keys. Those that are derived from them are added.
-        suite: Its digests are accepted.
-        ciphers: URIs of the ciphers to accept.
-
     Raises:
         Invalid: It has another shape, another algorithm, or parts in other places.
         Unproven: The signature was made with another key.
@@ -149,12 +143,6 @@ def _is_encrypted(secured: SecuredMessage) -> bool:
 
 def open_sealed(sealed: Sealed, data: bytes, soap: SOAP, suite: SymmetricSuiteName) -> Opened:
     """Decrypt a message, and check each part that counts.
-
-    Args:
-        sealed: The message, of no use afterwards.
-        data: The same, as received.
-        soap: Its version of SOAP.
-        suite: Its digests are accepted.
 
     Raises:
         Invalid: A part is not signed.
@@ -232,13 +220,6 @@ def protect(
 
     The receiver processes the Security header from its beginning (SOAP Message Security 1.1, section 5), so the keys
     precede the list of encrypted parts, and that precedes the signature.
-
-    Args:
-        data: The envelope in UTF-8.
-        soap: Its version of SOAP.
-        protecting: How.
-        now: Seconds since 1970.
-        must_understand: Whether the receiver must understand the header.
     """
     envelope = parsed_to_sign(data)
     header = header_of(envelope, soap)

@@ -152,14 +152,7 @@ class RoutedReader(QueueReader):
 
 
 class RoutedReaders:
-    """Every reader of every further queue of one endpoint, and the final check of the queues.
-
-    Args:
-        world: The world they belong to.
-        node: The endpoint.
-        at: Schedules a call.
-        chance: Decides for all of them.
-    """
+    """Every reader of every further queue of one endpoint, and the final check of the queues."""
 
     def __init__(self, world: World, node: Node, at: At, chance: random.Random) -> None:
         self._world = world

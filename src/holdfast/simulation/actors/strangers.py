@@ -71,12 +71,7 @@ class Stranger:
         self._is_certified = is_certified
 
     def begin(self, times: int, storm: float) -> None:
-        """Schedule forged messages during the storm.
-
-        Args:
-            times: Number of messages.
-            storm: Length of the storm in seconds.
-        """
+        """Schedule forged messages during the storm."""
         for _ in range(times):
             self._at(storm * self._chance.random(), self._forge)
 

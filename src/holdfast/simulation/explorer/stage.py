@@ -25,13 +25,7 @@ def no_jitter() -> float:
 
 
 class Stage:
-    """A world in which nothing happens except the steps that a search requests.
-
-    Args:
-        bounds: Of the search.
-        invariants: Invariants to check.
-        trace: Called with a line for each event.
-    """
+    """A world in which nothing happens except the steps that a search requests."""
 
     def __init__(
         self,

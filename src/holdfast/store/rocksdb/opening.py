@@ -246,9 +246,6 @@ def damaged_tables(store: Path, names: Iterable[str]) -> list[str]:
 def require_whole(store: Path, *, by_note: bool = True) -> None:
     """Reject a store if opening it would read only some of its durable batches. Changes nothing.
 
-    Args:
-        by_note: Whether to read the note of durable batches, too.
-
     Raises:
         StoreDamaged: Some are missing, or cannot be read.
         StoreFailed: The files cannot be read.

@@ -41,19 +41,11 @@ class Reserve:
                 self.is_in_use = True
 
     def least_free(self, needed: int) -> int:
-        """Return the bytes that must be free before the reserve is filled. The engine's space must stay free.
-
-        Args:
-            needed: Bytes that the engine may need.
-        """
+        """Return the bytes that must be free before the reserve is filled. The engine's space must stay free."""
         return RESERVE_BYTES + max(RESERVE_BYTES, needed)
 
     def fill(self, needed: int) -> None:
-        """Fill the reserve if there is enough space.
-
-        Args:
-            needed: Bytes that the engine may need.
-        """
+        """Fill the reserve if there is enough space."""
         if self.is_there:
             return
         draft = self._file.with_suffix(".new")

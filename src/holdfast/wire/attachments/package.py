@@ -163,11 +163,6 @@ def split_root(
 ) -> tuple[Envelope, bytes, list[Range], bool]:
     """Decode the root part of a message, and check its references to the others.
 
-    Args:
-        parameters: Those of the Content-Type.
-        limits: Limits on the envelope.
-        read: Returns the content of a part.
-
     Returns:
         The envelope without attachments, its bytes, the other parts, and whether the message is MTOM.
 

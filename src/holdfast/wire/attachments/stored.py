@@ -37,12 +37,7 @@ PIECE = 256 << 10
 
 
 class ArrivingPackage:
-    """A message with attachments that arrives in pieces. Use it in one thread at a time.
-
-    Args:
-        given: The Content-Type of the HTTP message.
-        limits: Limits on the envelope, and on the parts.
-    """
+    """A message with attachments that arrives in pieces. Use it in one thread at a time."""
 
     def __init__(self, given: str, writer: ContentWriter, limits: Limits) -> None:
         self._given = given
@@ -147,10 +142,6 @@ def store_package(
 ) -> bytes:
     """Write parts to the store, and return the attachments that a record stores.
 
-    Args:
-        parts: The headers and the content of each.
-        is_mtom: Whether the message is MTOM, rather than SOAP with Attachments.
-
     Raises:
         OSError: A file cannot be read or written.
         StoreError: The database does not store it.
@@ -226,9 +217,6 @@ class _Section(PositionedFile):
 
 def open_part(part: Part, hold: Hold | None) -> BinaryIO:
     """Return the content of a part as a file, in its Content-Transfer-Encoding.
-
-    Args:
-        hold: Keeps the content that has it; None for a part in memory.
 
     Raises:
         OSError: It cannot be read.

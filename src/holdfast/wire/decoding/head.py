@@ -18,10 +18,6 @@ class _Found(Exception):
 def head_of(data: bytes, limits: Limits = DEFAULT) -> bytes:
     """Return the beginning of an envelope as a complete one, with an empty Body. :func:`decode` checks the rest of it.
 
-    Args:
-        data: The first bytes of an envelope in UTF-8.
-        limits: Limits of one envelope.
-
     Raises:
         LimitExceeded: The Body does not begin within the limit of the headers.
         EnvelopeError: The bytes do not begin an envelope in UTF-8.

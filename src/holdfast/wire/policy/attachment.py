@@ -16,11 +16,7 @@ IDS = (
 
 
 class Attachments:
-    """The policies of the documents of one description.
-
-    Args:
-        documents: Root element -> the location of its document.
-    """
+    """The policies of the documents of one description."""
 
     def __init__(self, documents: Mapping[etree._Element, str]) -> None:
         self._documents = dict(documents)

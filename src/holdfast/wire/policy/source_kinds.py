@@ -85,12 +85,7 @@ class Kind:
     settings: Mapping[Ability, str] = field(default_factory=dict)
 
     def remedies(self, lacking: Collection[Ability], abilities: Collection[Ability]) -> list[str]:
-        """Return how a source becomes one of this kind.
-
-        Args:
-            lacking: What it lacks.
-            abilities: What it does now.
-        """
+        """Return how a source becomes one of this kind."""
         excess = [one for one in abilities if one.excess and one not in self.abilities]
         in_messages = [one for one in lacking if one not in _OF_CONNECTIONS]
         is_other = SYMMETRIC_KEY in excess or (bool(in_messages) and not self.essential.issubset(abilities))
@@ -110,12 +105,7 @@ class Kind:
 
 
 def suite_abilities(suite: str, cipher: str | None) -> tuple[Ability, ...]:
-    """Return the suites of algorithms that a source meets. Without encryption, their ciphers do not count.
-
-    Args:
-        suite: The algorithms of its signatures.
-        cipher: How it encrypts messages; None: not at all.
-    """
+    """Return the suites of algorithms that a source meets. Without encryption, their ciphers do not count."""
     is_sha_1 = suite == "Basic256"
     of_256, of_128 = (BASIC_256, BASIC_128) if is_sha_1 else (BASIC_256_SHA_256, BASIC_128_SHA_256)
     if cipher is None:
@@ -125,11 +115,7 @@ def suite_abilities(suite: str, cipher: str | None) -> tuple[Ability, ...]:
 
 
 def kinds_for(mentioned: Collection[Ability]) -> list[Kind]:
-    """Return the kinds that differ in what policies mention, the simplest first.
-
-    Args:
-        mentioned: The abilities that the policies may demand.
-    """
+    """Return the kinds that differ in what policies mention, the simplest first."""
     headers = [one for one in mentioned if is_header_encryption(one)]
     # What a service does not expect makes a source unfit for it.
     expected = {*mentioned}

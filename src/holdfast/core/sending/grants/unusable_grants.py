@@ -14,11 +14,7 @@ LEAST_LIFE = 1.0
 def why_unusable(
     response: CreateSequenceResponse, source: RMSource, outbox: Outbox, named: list[Outbox], offered: Offered
 ) -> str:
-    """Return why a granted Sequence cannot be used, "" if it can.
-
-    Args:
-        named: The outboxes with Sequences of that Identifier.
-    """
+    """Return why a granted Sequence cannot be used, "" if it can."""
     # WS-RM 3.4: an Identifier is unique. Two peers may choose one, as the peer distinguishes acknowledgements.
     identifier = response.identifier
     is_inbound = identifier == source.offer or offered.acknowledgement(identifier) is not None

@@ -37,11 +37,7 @@ class Unwelcome:
 
 
 class OutboxLifecycle:
-    """The state of an outbox, and what it knows about asking for a Sequence.
-
-    Args:
-        key: The sequence key, for errors.
-    """
+    """The state of an outbox, and what it knows about asking for a Sequence."""
 
     def __init__(self, key: str):
         self._key = key

@@ -165,10 +165,6 @@ def refused(outbox: Outbox, source: RMSource, number: int, now: float, reason: s
 
     It has no authority over the Sequence. But a destination that gives no other answer to the end of the Sequence would
     be notified of it without end, and one that gives no other answer to CreateSequence asked without end.
-
-    Args:
-        number: The number of the message that it answers; 0 for none.
-        reason: Why it is not accepted.
     """
     if number and number == source.numbers.last:
         _last_message_refused(outbox, source, now)

@@ -43,11 +43,7 @@ _REFUSALS = frozenset({"Sender", "Client", MUST_UNDERSTAND, ACTION_NOT_SUPPORTED
 
 
 class Posted:
-    """The back-channel of a request that came in the answer to a poll: the answer is posted to its sender.
-
-    Args:
-        to: The destination that was polled.
-    """
+    """The back-channel of a request that came in the answer to a poll: the answer is posted to its sender."""
 
     __slots__ = ("to",)
 

@@ -30,11 +30,7 @@ class Poll:
 
 
 class WaitingPolls:
-    """Polls that wait for an answer, bounded in number.
-
-    Args:
-        effects: The list that collects the answers to further polls.
-    """
+    """Polls that wait for an answer, bounded in number."""
 
     def __init__(self, effects: list[Effect]) -> None:
         self._effects = effects

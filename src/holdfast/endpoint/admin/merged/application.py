@@ -115,12 +115,7 @@ class _Answer:
 
 
 class JoinedAdmin:
-    """Admin interface of all workers.
-
-    Args:
-        neighbours: The workers, or their stores.
-        url: The URL of this listener for clients on other machines.
-    """
+    """Admin interface of all workers."""
 
     def __init__(self, neighbours: Neighbours | StoppedNeighbours, numbers: Numbering, url: str = "") -> None:
         self.url = url

@@ -28,13 +28,7 @@ Merge = Callable[[list[Any]], Any]
 
 
 class NextOfAll:
-    """One request to all workers.
-
-    Args:
-        fetch: Asks a worker.
-        merge: Makes one answer of several.
-        content: What the reader says, checked.
-    """
+    """One request to all workers."""
 
     def __init__(self, fetch: Fetch, merge: Merge, numbers: Numbering, content: Mapping[str, Any]) -> None:
         self._fetch, self._merge = fetch, merge

@@ -18,12 +18,7 @@ Look = tuple[float, dict[str, int], dict[tuple[str, str], int]]
 
 
 class Rates:
-    """Rates of the queues of one endpoint.
-
-    Args:
-        queues: Returns the queues.
-        clock: Returns the time in seconds.
-    """
+    """Rates of the queues of one endpoint."""
 
     def __init__(self, queues: Callable[[], Iterable[Queue]], clock: Callable[[], float]) -> None:
         self._queues = queues

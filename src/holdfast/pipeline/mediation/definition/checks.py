@@ -313,13 +313,7 @@ def _of_written(xml: XmlPlan, path: KeyPath) -> Iterator[Wrong]:
 
 
 def of_written_columns(xml: XmlPlan, names: Collection[str], path: KeyPath) -> Iterator[Wrong]:
-    """Yield what is missing for columns to form the element in the XSD.
-
-    Args:
-        xml: A plan with a usable XSD.
-        names: The columns' names, "" for an unknown one, which may be any field.
-        path: The path of ``xml``.
-    """
+    """Yield what is missing for columns to form the element in the XSD."""
     assert xml.xsd is not None
     xsd = XSD.read(xml.xsd)
     known = xsd.columns(xml.element).fieldNames()

@@ -69,14 +69,6 @@ def late_letters(
 
     Spark drops such a row if its window has ended, and counts it if its window is still open. The result includes both
     kinds, because only Spark's operator knows the difference.
-
-    Args:
-        spark: The batch's session.
-        plan: The pipeline.
-        query: The query; its last step in the stream has state.
-        inferred: Step -> its inferred fields.
-        checkpoint: The query's.
-        batch: The batch's number.
     """
     from pyspark.sql import functions as F
 

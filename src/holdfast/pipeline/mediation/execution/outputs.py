@@ -28,11 +28,6 @@ def output_of(plan: PipelinePlan, sink: SinkPlan) -> str:
 def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dict[str, DataFrame]:
     """Return the rows for each sink, and the dead letters.
 
-    Args:
-        frames: The rows of all steps.
-        query: The query with the routes.
-        late: Dead letters of rows that none of these steps has processed.
-
     Raises:
         ConfigurationError: The rows lack what a route or a sink needs; names it.
     """
@@ -59,10 +54,6 @@ def outputs(frames: Frames, query: Query, late: Sequence[DataFrame] = ()) -> dic
 
 def check_tables(plan: PipelinePlan, query: Query, made: Mapping[str, DataFrame]) -> None:
     """Compare the outputs for tables with the tables that exist; change nothing.
-
-    Args:
-        plan, query: Their definitions.
-        made: As ``outputs`` returns them.
 
     Raises:
         ConfigurationError: A table cannot take the columns of its rows; names the sink.

@@ -21,10 +21,6 @@ MOST = 8
 def side_by_side(spark: SparkSession, jobs: Sequence[Callable[[], R]]) -> list[R]:
     """Run jobs in threads with the caller's Spark properties: the query's id, the batch, the job group.
 
-    Args:
-        spark: A classic session.
-        jobs: Functions; each may start Spark jobs.
-
     Returns:
         Their results, in the order of ``jobs``.
 

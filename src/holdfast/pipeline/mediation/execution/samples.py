@@ -69,15 +69,7 @@ def infer_all(spark: SparkSession, plan: PipelinePlan, read: Read | None = None)
 def sample(
     spark: SparkSession, plan: PipelinePlan, below: str | None, read: Read, inferred: Mapping[str, T.StructType]
 ) -> Frames:
-    """Compute the steps over a sample of each source.
-
-    Args:
-        spark: A session.
-        plan: The pipeline.
-        below: The first step to leave out; None: compute all steps.
-        read: Returns the sample.
-        inferred: Step -> its inferred fields.
-    """
+    """Compute the steps over a sample of each source."""
     frames = Frames(plan, own_session(spark), inferred)
     for source in plan.sources:
         frames.add(source.name, frames.keep(read(frames.spark, source)))
@@ -95,11 +87,6 @@ def made_of(spark: SparkSession, plan: PipelinePlan, read: Read) -> dict[str, li
 
     A row has the values that ``json`` reads, with Decimal for numbers with a point. A step with state processes all
     rows at once, as one batch.
-
-    Args:
-        spark: A classic session.
-        plan: The pipeline.
-        read: Returns the rows of each source.
 
     Raises:
         ConfigurationError: A step or a route cannot be computed; names it.
@@ -140,11 +127,6 @@ def analyse(spark: SparkSession, plan: PipelinePlan, inferred: Mapping[str, T.St
 def try_out(spark: SparkSession, plan: PipelinePlan, rows: int) -> dict[str, dict[str, Any]]:
     """Return each step's columns, first rows and failures over a sample of the queues; nothing is sent, stored or
     marked.
-
-    Args:
-        spark: A classic session.
-        plan: The pipeline.
-        rows: Number of messages of each source.
 
     Raises:
         ConfigurationError: A step or a route cannot be computed; names it.

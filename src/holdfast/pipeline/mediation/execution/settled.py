@@ -33,13 +33,7 @@ _SCHEMAS = "schemas"
 
 @dataclass(frozen=True)
 class Settled:
-    """The results of one batch, in the checkpoint.
-
-    Args:
-        spark: The batch's session.
-        directory: Directory of the query's batches.
-        batch: Number of the batch.
-    """
+    """The results of one batch, in the checkpoint."""
 
     spark: SparkSession
     directory: str

@@ -229,10 +229,6 @@ def refusals(letters: DataFrame) -> tuple[int, str]:
 def read_dead_letters(spark: SparkSession, table: str) -> DataFrame:
     """Return the dead letters of all queries of a pipeline, with the column ``query``.
 
-    Args:
-        spark: A classic session.
-        table: Directory that ``[dead_letters]`` names.
-
     Raises:
         ConfigurationError: There is no dead letter yet.
     """

@@ -58,12 +58,7 @@ def read_batch(spark: SparkSession, source: SourcePlan, checkpoint: str, batch: 
 
 
 def range_options(source: SourcePlan, ranges: Sequence[QueueRange]) -> dict[str, str]:
-    """Return the options for a batch read of some ranges of a source.
-
-    Args:
-        source: The source.
-        ranges: One for each partition of each queue; a range may be empty.
-    """
+    """Return the options for a batch read of some ranges of a source."""
     kept = {
         name: value
         for name, value in source_options(source).items()

@@ -44,11 +44,6 @@ def look_at_sink(sink: SinkPlan, plan: PipelinePlan, source: SourcePlan) -> None
 
     Otherwise, the server would refuse every row of the sink.
 
-    Args:
-        sink: A sink that sends messages.
-        plan: The pipeline.
-        source: The source of its rows.
-
     Raises:
         UnknownQueue: There is no such queue, and no such forwarder; the error suggests the nearest name.
         ServerAway: The server does not answer.

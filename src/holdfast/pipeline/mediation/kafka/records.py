@@ -130,14 +130,7 @@ def _headers_of(rows: DataFrame, sink: SinkPlan) -> Column:
 
 
 def send_records(records: DataFrame, sink: SinkPlan, writer: str, batch: int) -> None:
-    """Send a batch to Kafka: every record at each call; records of one key stay in order.
-
-    Args:
-        records: The result of ``identified``, read back from the checkpoint.
-        sink: The sink.
-        writer: Identifies the sink and its checkpoint.
-        batch: The batch's number.
-    """
+    """Send a batch to Kafka: every record at each call; records of one key stay in order."""
     from pyspark.sql import functions as F
 
     order = [name for name in records.columns if name.startswith(_ORDER)]

@@ -126,11 +126,6 @@ _PARSER = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=Tru
 def shaped(fields: T.StructType, shape: T.StructType, name: str) -> T.StructType:
     """Give fields the place, namespace and order of an XSD.
 
-    Args:
-        fields: The existing fields.
-        shape: The XSD's form of the element.
-        name: Its name in errors.
-
     Raises:
         ConfigurationError: The XSD has no such field, or a different kind of content there.
     """
