@@ -483,7 +483,7 @@ class _Forms:
         """Remember the form of a header that was read, if it occurs the second time and has only the parts of one."""
         if len(block) > _MAX_FORM or not block.isascii() or not _is_plain(security):
             return
-        pattern = block_pattern(block.decode(), groups=True)
+        pattern = block_pattern(block.decode())
         if pattern is None:
             return
         if (soap, pattern) not in self._once:

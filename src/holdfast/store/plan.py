@@ -92,19 +92,9 @@ class Plan:
     """
 
     __slots__ = (
-        "_ahead",
-        "_known",
-        "batch",
-        "begins",
-        "bounds",
-        "cursors",
-        "deletes",
-        "held",
-        "homes",
-        "leaves",
-        "moves",
+        "_ahead", "_known", "batch", "begins", "bounds", "cursors", "deletes", "held", "homes", "leaves", "moves",
         "trims",
-    )
+    )  # fmt: skip
 
     def __init__(self, known: Known, batch: Batch) -> None:
         self.batch = batch

@@ -101,15 +101,14 @@ _QUOTED_WITHOUT_PREFIX = f"{_QUOTED_WORDS}(?::(?![A-Za-z_]){_QUOTED_WORDS})*+"
 _ENDS_IN_ID = re.compile(r"\s(?!xmlns:)(?:[\w.\-]+:)?Id\s*=\s*\Z").search
 
 
-def block_pattern(block: str, *, groups: bool = False, prefixes: bool = True) -> str | None:
+def block_pattern(block: str, *, prefixes: bool = True) -> str | None:
     """Return a pattern of the elements that differ from one only in texts and in attributes called Id.
 
-    What it matches is as well-formed as the element, and has the same names and namespaces. Its texts contain nothing
-    to resolve or to normalize.
+    The text after each start tag is a group; of an empty element, it is "". What the pattern matches is as well-formed
+    as the element, and has the same names and namespaces. Its texts contain nothing to resolve or to normalize.
 
     Args:
         block: A well-formed element, with nothing around it.
-        groups: Whether the text after each start tag is a group; of an empty element, it is "".
         prefixes: Whether the texts and Ids may contain what may be the prefix of a name.
 
     Returns:
@@ -125,9 +124,7 @@ def block_pattern(block: str, *, groups: bool = False, prefixes: bool = True) ->
         if tag[:1] in ("!", "?") or "'" in tag or tag.count('"') % 2:
             return None
         literals = [tag] if number == 0 else _without_ids(tag)
-        is_start = tag[:1] != "/"
-        is_empty = tag[-1:] == "/"
-        text = (f"(){value}" if is_empty else f"({value})") if groups and is_start else value
+        text = value if tag[:1] == "/" else f"(){value}" if tag[-1:] == "/" else f"({value})"
         parts += ["<", quoted.join(map(re.escape, literals)), ">", text]
     return "".join(parts[:-1])
 

@@ -15,17 +15,8 @@ class MessageNumbers:
     """
 
     __slots__ = (
-        "available",
-        "durable_mark",
-        "is_cut",
-        "is_restored",
-        "last",
-        "limit",
-        "mark",
-        "next",
-        "sent_before",
-        "start",
-    )
+        "available", "durable_mark", "is_cut", "is_restored", "last", "limit", "mark", "next", "sent_before", "start",
+    )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
         self.start = 0

@@ -33,34 +33,10 @@ class OutboundSequence:
     """
 
     __slots__ = (
-        "acknowledged",
-        "address",
-        "behavior",
-        "control",
-        "created_at",
-        "doubt",
-        "end",
-        "flight",
-        "history",
-        "identifier",
-        "key",
-        "last_fault",
-        "life",
-        "local_id",
-        "numbers",
-        "offer",
-        "pace",
-        "policy",
-        "polled",
-        "requester",
-        "saved",
-        "secret",
-        "state",
-        "to",
-        "transmissions",
-        "versions",
-        "waiting",
-    )
+        "acknowledged", "address", "behavior", "control", "created_at", "doubt", "end", "flight", "history",
+        "identifier", "key", "last_fault", "life", "local_id", "numbers", "offer", "pace", "policy", "polled",
+        "requester", "saved", "secret", "state", "to", "transmissions", "versions", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, local_id: str, key: str, versions: Versions, policy: SourcePolicy, now: float, *, polled: bool = False

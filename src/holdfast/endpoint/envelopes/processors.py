@@ -183,23 +183,9 @@ class MessageContext:
     """
 
     __slots__ = (
-        "_answer",
-        "_elements",
-        "_elements_of",
-        "_headers",
-        "_request",
-        "attempt",
-        "data",
-        "direction",
-        "envelope",
-        "following",
-        "is_answer",
-        "is_answered",
-        "notes",
-        "preceding",
-        "role",
-        "to",
-    )
+        "_answer", "_elements", "_elements_of", "_headers", "_request", "attempt", "data", "direction", "envelope",
+        "following", "is_answer", "is_answered", "notes", "preceding", "role", "to",
+    )  # fmt: skip
 
     def __init__(
         self,

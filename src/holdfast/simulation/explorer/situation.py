@@ -108,17 +108,8 @@ class Packet:
     """
 
     __slots__ = (
-        "_answers",
-        "_form",
-        "_kinds",
-        "envelope",
-        "is_response",
-        "kind",
-        "number",
-        "receiver",
-        "sender",
-        "transmit",
-    )
+        "_answers", "_form", "_kinds", "envelope", "is_response", "kind", "number", "receiver", "sender", "transmit",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -68,22 +68,9 @@ class Shape:
     """The meaning of one start tag, in the context of the tags around it."""
 
     __slots__ = (
-        "addressing",
-        "body_close",
-        "body_open",
-        "declarations",
-        "foot",
-        "is_for_receiver",
-        "kids",
-        "kind",
-        "not_understood",
-        "references",
-        "rm",
-        "scope",
-        "slot",
-        "soap",
-        "written",
-    )
+        "addressing", "body_close", "body_open", "declarations", "foot", "is_for_receiver", "kids", "kind",
+        "not_understood", "references", "rm", "scope", "slot", "soap", "written",
+    )  # fmt: skip
 
     def __init__(self, kind: int, scope: dict[str, str], soap: SOAP) -> None:
         self.kind = kind

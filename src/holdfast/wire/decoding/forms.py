@@ -106,18 +106,8 @@ class Form:
     """
 
     __slots__ = (
-        "addressing",
-        "all_tags",
-        "blocks",
-        "empty",
-        "match",
-        "order",
-        "references",
-        "rm",
-        "root",
-        "shortest",
-        "tags",
-    )
+        "addressing", "all_tags", "blocks", "empty", "match", "order", "references", "rm", "root", "shortest", "tags",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -372,10 +362,10 @@ def _form(root: fast.Shape, head: str, end: int, rest: bytes, usual: Envelope) -
             continue
         if shape.kind == fast.FOREIGN:
             block, after, at = _block_at(tokens, at - 1)
-            of_block = block_pattern(block, groups=True, prefixes=False)
+            of_block = block_pattern(block, prefixes=False)
             has_prefixes = of_block is not None and re.fullmatch(of_block, block) is None
             if has_prefixes:
-                of_block = block_pattern(block, groups=True)
+                of_block = block_pattern(block)
             if of_block is None:
                 return None
             written.append(f"{re.escape(before)}({of_block})")

@@ -22,19 +22,9 @@ class Poller:
     """
 
     __slots__ = (
-        "address",
-        "asked",
-        "awaiting",
-        "due",
-        "has_more",
-        "listening",
-        "pause",
-        "policy",
-        "polled_at",
-        "sources",
-        "state",
-        "to",
-    )
+        "address", "asked", "awaiting", "due", "has_more", "listening", "pause", "policy", "polled_at", "sources",
+        "state", "to",
+    )  # fmt: skip
 
     def __init__(self, to: str, address: str) -> None:
         self.to = to
