@@ -1,14 +1,18 @@
-"""The numbers of a command line: the one reader of seconds, shares and counts for every option of every command."""
+"""The numbers of a command line: the one reader of seconds, shares and counts for every option of every command. And
+options that several commands have.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from holdfast.settings import MOST_SECONDS
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 LARGEST = 2**53
 """The largest whole number that every reader of JSON keeps."""
 
@@ -39,3 +43,14 @@ class Count(click.IntRange):
 
     def __init__(self, least: int = 1, most: int = LARGEST) -> None:
         super().__init__(least, most)
+
+
+def with_options(*added: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return a decorator that adds options to a command, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return decorate

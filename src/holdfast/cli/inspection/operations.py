@@ -17,7 +17,7 @@ from urllib.parse import quote
 import click
 
 from holdfast.cli.tables import ADMIN_VARIABLE, DEFAULT_ADMIN, access_options, admin_client, json_option
-from holdfast.client.option_types import Count
+from holdfast.client.option_types import Count, with_options
 from holdfast.client.terminal_text import few
 from holdfast.exceptions import ConfigurationError, counted
 from holdfast.settings import MOST_SECONDS, seconds_of
@@ -119,22 +119,20 @@ def place_options(command: Any) -> Any:
     ) -> Any:
         return command(*args, where={"partition": partition} | place(to, offset, moment, ago), **options)
 
-    for option in (
-        click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]"),
-        click.option(
-            "--ago", metavar="DURATION", help="To the first record received within this time: 90s, 15m, 2h, 3d."
-        ),
+    return with_options(
+        click.option("--to", type=click.Choice(["earliest", "latest"]), help="To the oldest record or to the end."),
+        click.option("--offset", type=OFFSET, help="To this offset of one partition."),
         click.option(
             "--time",
             "moment",
             metavar="TIME",
             help="To the first record received at or after this time: 2026-01-31T08:00 (UTC).",
         ),
-        click.option("--offset", type=OFFSET, help="To this offset of one partition."),
-        click.option("--to", type=click.Choice(["earliest", "latest"]), help="To the oldest record or to the end."),
-    ):
-        placed = option(placed)
-    return placed
+        click.option(
+            "--ago", metavar="DURATION", help="To the first record received within this time: 90s, 15m, 2h, 3d."
+        ),
+        click.option("--partition", type=OFFSET, help="Only this partition.  [default: all]"),
+    )(placed)
 
 
 def place(to: str | None, offset: int | None, moment: str | None, ago: str | None) -> dict[str, Any]:

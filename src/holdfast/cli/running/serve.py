@@ -30,6 +30,7 @@ from holdfast.cli.program import (
     wrong_usage,
 )
 from holdfast.cli.running.workers import become_worker, tell_ready, worker_options
+from holdfast.client.option_types import with_options
 from holdfast.endpoint.listener_settings import AdminAddress, AdminListener, Listeners, MessageAddress
 from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.http.exchange import HTTPLimits
@@ -48,43 +49,39 @@ if TYPE_CHECKING:
 FILE = click.Path(exists=True, dir_okay=False)
 
 
-def listen_options(command: Any) -> Any:
-    """Add the options of the listeners and the limits for peers."""
-    for option in reversed(
-        [
-            setting_option(MessageAddress, "host", "--host"),
-            setting_option(MessageAddress, "port", "--port"),
-            click.option(
-                "--admin",
-                metavar="[HOST:]PORT",
-                help="Open the admin listener, for Spark, operators and metrics. Keep it private.  [default: off]",
-            ),
-            trace_option,
-            *tls_options("--tls", "Serve https. "),
-            click.option(
-                "--users",
-                type=FILE,
-                help="Refuse messages without a user name and password of this file, with a line NAME:PASSWORD for "
-                "each user (WS-Security UsernameToken).",
-            ),
-            click.option(
-                "--admin-token-file",
-                type=FILE,
-                help="Token that clients of --admin must send.  [env: HOLDFAST_ADMIN_TOKEN]",
-            ),
-            click.option(
-                "--admin-metrics-token-file",
-                type=FILE,
-                help="Another token, with which Prometheus may read the metrics of --admin, and nothing else.",
-            ),
-            *tls_options("--admin-tls", "Serve --admin by https. "),
-            setting_option(AdminAddress, "names", "--admin-name", "admin_names", multiple=True, metavar="HOST"),
-            setting_option(HTTPLimits, "max_body", "--max-body"),
-            setting_option(HTTPLimits, "max_connections", "--max-connections"),
-        ]
-    ):
-        command = option(command)
-    return peer_options(command)
+listen_options = with_options(
+    peer_options,
+    setting_option(MessageAddress, "host", "--host"),
+    setting_option(MessageAddress, "port", "--port"),
+    click.option(
+        "--admin",
+        metavar="[HOST:]PORT",
+        help="Open the admin listener, for Spark, operators and metrics. Keep it private.  [default: off]",
+    ),
+    trace_option,
+    *tls_options("--tls", "Serve https. "),
+    click.option(
+        "--users",
+        type=FILE,
+        help="Refuse messages without a user name and password of this file, with a line NAME:PASSWORD for "
+        "each user (WS-Security UsernameToken).",
+    ),
+    click.option(
+        "--admin-token-file",
+        type=FILE,
+        help="Token that clients of --admin must send.  [env: HOLDFAST_ADMIN_TOKEN]",
+    ),
+    click.option(
+        "--admin-metrics-token-file",
+        type=FILE,
+        help="Another token, with which Prometheus may read the metrics of --admin, and nothing else.",
+    ),
+    *tls_options("--admin-tls", "Serve --admin by https. "),
+    setting_option(AdminAddress, "names", "--admin-name", "admin_names", multiple=True, metavar="HOST"),
+    setting_option(HTTPLimits, "max_body", "--max-body"),
+    setting_option(HTTPLimits, "max_connections", "--max-connections"),
+)
+"""Decorator: the options of the listeners and the limits for peers."""
 
 
 journal_option = click.option(
@@ -108,20 +105,15 @@ def to_journal(given: str | None) -> bool | JournalPolicy | None:
     return given if given is None else False if given == "off" else JournalPolicy(given)
 
 
-def queue_options(command: Any) -> Any:
-    for option in reversed(
-        [
-            click.option(
-                "--retention",
-                metavar="WORDS",
-                help='How long the queue keeps messages: "7d", "12h 10GB", "none", "7d readers 30d".',
-            ),
-            restored_option,
-            journal_option,
-        ]
-    ):
-        command = option(command)
-    return command
+queue_options = with_options(
+    click.option(
+        "--retention",
+        metavar="WORDS",
+        help='How long the queue keeps messages: "7d", "12h 10GB", "none", "7d readers 30d".',
+    ),
+    restored_option,
+    journal_option,
+)
 
 
 @click.command()

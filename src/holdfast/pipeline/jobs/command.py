@@ -18,7 +18,7 @@ import click
 
 from holdfast.client.command_options import flag_of
 from holdfast.client.data_plane import DataPlane
-from holdfast.client.option_types import Count
+from holdfast.client.option_types import Count, with_options
 from holdfast.client.terminal_text import few
 from holdfast.exceptions import HoldfastError, counted
 from holdfast.pipeline.bodies.leniencies import ALSO, LENIENCIES, MAX_ELEMENTS
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.pipeline.reader.options import ReadOptions
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 T = TypeVar("T")
 
@@ -52,18 +50,17 @@ _ENDED = re.compile(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception
 _OFFSETS = re.compile(r"^Current (?:Committed|Available) Offsets: \{(?:[^{}]*: (\{.*\}))?\}$", re.M)
 
 
-def spark_options(command: Command) -> Command:
-    """Decorator: the options for Spark's master and its own errors; see ``command_session``."""
-    master = click.option("--master", help="Spark master.  [default: the one given to spark-submit, else local[*]]")
-    verbose = click.option("--verbose", is_flag=True, help="Show Spark's own errors with their tracebacks.")
-    return verbose(master(command))
+spark_options = with_options(
+    click.option("--verbose", is_flag=True, help="Show Spark's own errors with their tracebacks."),
+    click.option("--master", help="Spark master.  [default: the one given to spark-submit, else local[*]]"),
+)
+"""Decorator: the options for Spark's master and its own errors; see ``command_session``."""
 
-
-def jar_options(command: Command) -> Command:
-    """Decorator: the options for additional packages of Spark; see ``jars_of``."""
-    packages = click.option("--packages", help="Maven coordinates for Spark to fetch, separated by commas.")
-    jars = click.option("--jars", help="Jar files for Spark, separated by commas.")
-    return packages(jars(command))
+jar_options = with_options(
+    click.option("--packages", help="Maven coordinates for Spark to fetch, separated by commas."),
+    click.option("--jars", help="Jar files for Spark, separated by commas."),
+)
+"""Decorator: the options for additional packages of Spark; see ``jars_of``."""
 
 
 def jars_of(arguments: dict[str, Any]) -> dict[str, str]:
@@ -72,47 +69,42 @@ def jars_of(arguments: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, value in told.items() if value}
 
 
-def reading_options(command: Command) -> Command:
-    """Decorator: the options for parsing bodies; see ``reading``."""
-    for option in reversed(
-        (
-            click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
-            click.option(
-                "--schema-file",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="File with the fields, or with Spark's JSON of them.",
-            ),
-            click.option(
-                "--xsd",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                help="XML Schema that declares the body's element, and so the fields. If it declares several "
-                "elements, add --element.",
-            ),
-            click.option("--element", default="", help="The body's element. A body with another element is flagged."),
-            click.option("--prefix", default="", help="Prefix for the names of the parsed columns."),
-            click.option(
-                "--lenient",
-                multiple=True,
-                type=click.Choice(list(LENIENCIES)),
-                help="Accept without a flag: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
-            ),
-            click.option(
-                "--max-elements",
-                type=Count(),
-                default=MAX_ELEMENTS,
-                show_default=True,
-                help="Maximum number of elements of a body; a larger one is flagged and not read.",
-            ),
-            click.option(
-                "--also",
-                multiple=True,
-                type=click.Choice(ALSO),
-                help="Another column of the messages. Can be repeated.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+reading_options = with_options(
+    click.option("--schema", help='Fields of the body\'s element: "carrier STRING, flight INT".'),
+    click.option(
+        "--schema-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="File with the fields, or with Spark's JSON of them.",
+    ),
+    click.option(
+        "--xsd",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="XML Schema that declares the body's element, and so the fields. If it declares several "
+        "elements, add --element.",
+    ),
+    click.option("--element", default="", help="The body's element. A body with another element is flagged."),
+    click.option("--prefix", default="", help="Prefix for the names of the parsed columns."),
+    click.option(
+        "--lenient",
+        multiple=True,
+        type=click.Choice(list(LENIENCIES)),
+        help="Accept without a flag: " + " ".join(f"{name}: {what}" for name, what in LENIENCIES.items()),
+    ),
+    click.option(
+        "--max-elements",
+        type=Count(),
+        default=MAX_ELEMENTS,
+        show_default=True,
+        help="Maximum number of elements of a body; a larger one is flagged and not read.",
+    ),
+    click.option(
+        "--also",
+        multiple=True,
+        type=click.Choice(ALSO),
+        help="Another column of the messages. Can be repeated.",
+    ),
+)
+"""Decorator: the options for parsing bodies; see ``reading``."""
 
 
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
@@ -128,21 +120,14 @@ _ACCESS = {
 """Argument of a command -> option of the source."""
 
 
-def access_options(command: Command) -> Command:
-    """Decorator: the options for access to a server's admin listener; see ``source_access``."""
-    for option in reversed(
-        (
-            click.option("--token-file", type=FILE, help="Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
-            click.option(
-                "--ca", type=FILE, help="PEM file of the certificate authorities to trust instead of the system's."
-            ),
-            click.option("--cert", type=FILE, help="PEM file of the client certificate for the admin listener."),
-            click.option("--cert-key", type=FILE, help="Private key, unless the certificate's file has it."),
-            click.option("--proxy", metavar="URL", help="HTTP proxy to the admin listener: http://HOST:PORT."),
-        )
-    ):
-        command = option(command)
-    return command
+access_options = with_options(
+    click.option("--token-file", type=FILE, help="Token of the admin listener.  [env: HOLDFAST_ADMIN_TOKEN]"),
+    click.option("--ca", type=FILE, help="PEM file of the certificate authorities to trust instead of the system's."),
+    click.option("--cert", type=FILE, help="PEM file of the client certificate for the admin listener."),
+    click.option("--cert-key", type=FILE, help="Private key, unless the certificate's file has it."),
+    click.option("--proxy", metavar="URL", help="HTTP proxy to the admin listener: http://HOST:PORT."),
+)
+"""Decorator: the options for access to a server's admin listener; see ``source_access``."""
 
 
 def named_values(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -188,23 +173,20 @@ def source_access(arguments: dict[str, Any]) -> dict[str, str]:
     return {option: str(arguments[name]) for name, option in _ACCESS.items() if arguments.get(name) is not None}
 
 
-def table_options(command: Command) -> Command:
-    """Decorator: the options for the kind of the landed table; see ``table``."""
-    for option in (
-        click.option(
-            "--by-day",
-            type=click.Choice(["delivered", "received"]),
-            help="Partition by the UTC day on which messages were put into the queue, or received.",
-        ),
-        click.option(
-            "--format",
-            "table",
-            type=click.Choice(["delta", "parquet"]),
-            help="Format of a new table. An existing table keeps its format.  [default: delta]",
-        ),
-    ):
-        command = option(command)
-    return command
+table_options = with_options(
+    click.option(
+        "--format",
+        "table",
+        type=click.Choice(["delta", "parquet"]),
+        help="Format of a new table. An existing table keeps its format.  [default: delta]",
+    ),
+    click.option(
+        "--by-day",
+        type=click.Choice(["delivered", "received"]),
+        help="Partition by the UTC day on which messages were put into the queue, or received.",
+    ),
+)
+"""Decorator: the options for the kind of the landed table; see ``table``."""
 
 
 def table(arguments: dict[str, Any]) -> dict[str, Any]:
