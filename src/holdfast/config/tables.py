@@ -104,13 +104,7 @@ def load_toml(content: bytes, name: str) -> tuple[str, Table]:
 
 
 class TableReading:
-    """Reads one file.
-
-    Args:
-        file: Its name in mistakes.
-        lines: The lines of its keys.
-        base: The directory that relative paths start at.
-    """
+    """Reads one file."""
 
     def __init__(self, file: str, lines: KeyLines, base: Path) -> None:
         self._file = file

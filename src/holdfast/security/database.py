@@ -70,11 +70,6 @@ def open_database(place: str | Path | None, setting: str = "nonces", away: str =
 class FileDatabase:
     """A file of SQLite.
 
-    Args:
-        path: The file; None: memory.
-        setting: The argument that names it, for errors.
-        told: What a caller is told if the file is locked for long, or its disk is full.
-
     Raises:
         ConfigurationError: It cannot be opened.
     """

@@ -21,16 +21,7 @@ FIRST = -3
 
 
 class ForwardedService(SecondWorld):
-    """The service that gets the messages of one further queue.
-
-    Args:
-        index: The queue's position among the broker's further queues.
-        options: Options of the broker's world.
-        world: The broker's world.
-        carrier: Carries its packets and schedules its events.
-        invariants: Invariants of the service.
-        build: Makes its protocol.
-    """
+    """The service that gets the messages of one further queue."""
 
     def __init__(
         self,

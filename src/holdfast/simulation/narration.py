@@ -92,11 +92,6 @@ def simulate(
 def explore(bounds: Bounds, *, say: Say = print, progress: Callable[[int, int], None] | None = None) -> Exploration:
     """Search every interleaving within the bounds and print the results.
 
-    Args:
-        bounds: Limits of the search.
-        say: Called with each line.
-        progress: Called at intervals with the states and transitions so far.
-
     Returns:
         The result; ``violation`` is None if no invariant broke.
     """

@@ -55,11 +55,6 @@ _Code = tuple[str, str]
 def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -> tuple[Fault, RM | None]:
     """Decode the Fault in a Body, with its SequenceFault or FaultDetail header.
 
-    Args:
-        headers: The message's header blocks.
-        soap: The envelope's version.
-        max_ranges: Limit for an acknowledgement in the detail.
-
     Returns:
         The fault, and the WS-RM version of its code; None if the code is not WS-RM's. A fault without a code is a
         Receiver fault: it is an answer all the same, and blames no message.

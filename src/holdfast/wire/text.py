@@ -238,11 +238,6 @@ def needed_from(scope: Scope, raw: bytes, tops: list[int], end: int) -> Iterator
 
     The result is that of :meth:`Declaration.needed_by` for each, in the same order, in one pass over ``raw``.
 
-    Args:
-        scope: The namespaces declared above them.
-        raw: The text that contains them.
-        tops: Offsets of their start tags, ascending.
-
     Yields:
         The offset of each element that needs any, and those declarations.
     """
@@ -327,11 +322,6 @@ def declare(raw: bytes, top: int, needed: Iterable[bytes], done: int, parts: lis
 
 def self_contained(raw: bytes, top: int, in_scope: Declarations) -> bytes:
     """Make a slice of a well-formed document with one element self-contained.
-
-    Args:
-        raw: The slice: the element, and white space around it.
-        top: Offset in ``raw`` of its start tag.
-        in_scope: The namespaces declared above it.
 
     Returns:
         ``raw`` itself if it needs none of them; otherwise with the needed declarations added to its start tag, except

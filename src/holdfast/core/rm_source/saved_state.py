@@ -119,13 +119,7 @@ class OutboundSequence:
 
     @classmethod
     def from_state(cls, state: State, policy: SourcePolicy, available: int, now: float) -> Self:
-        """Restore a saved Sequence. It retransmits every message that is not known to be acknowledged.
-
-        Args:
-            state: The state that :meth:`to_state` returned.
-            policy: Its limits and timers from now on.
-            available: The highest number with a durable message.
-        """
+        """Restore a saved Sequence. It retransmits every message that is not known to be acknowledged."""
         versions = Versions(*state["versions"])
         source = cls(state["local_id"], state["outbox"], versions, policy, now, polled=state["polled"])
         source.restore(state, available, now)

@@ -21,15 +21,7 @@ MOST_ADDRESSES = 10_000
 
 
 class Accounts:
-    """The credentials of this side at each address.
-
-    Args:
-        outboxes: The outboxes, by key.
-        deadlines: Wakes an outbox that waits.
-        ready: Keys of the outboxes with a turn.
-        effects: Where the core puts its effects.
-        has_credentials: Whether messages to an address have credentials.
-    """
+    """The credentials of this side at each address."""
 
     def __init__(
         self,

@@ -68,15 +68,7 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of all destination addresses.
-
-    Args:
-        outboxes: The outboxes, by key.
-        deadlines: Wakes an outbox that waits for its address.
-        ready: Keys of the outboxes with a turn.
-        effects: The list that collects reports of opening and closing.
-        jitter: Returns a number in [0, 1), another at each call.
-    """
+    """The circuits of all destination addresses."""
 
     def __init__(
         self,

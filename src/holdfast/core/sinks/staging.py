@@ -48,13 +48,7 @@ RESTORED = "own/restored"
 
 
 class Sinks:
-    """All sinks of an endpoint.
-
-    Args:
-        policy: Limits.
-        inbound: The inbound half, which owns the queues that rows move into.
-        new_identifier: Makes a URI never used before.
-    """
+    """All sinks of an endpoint."""
 
     def __init__(
         self,

@@ -215,13 +215,7 @@ class _Service:
 
 
 class ForwardedServices:
-    """The services behind a broker.
-
-    Args:
-        policy: Returns the broker's policy for an address.
-        routes: Those of the broker.
-        clock: Returns a time in seconds.
-    """
+    """The services behind a broker."""
 
     def __init__(self, policy: Policy, routes: Routes, clock: Callable[[], float] = time.monotonic) -> None:
         self._policy, self._routes, self._clock = policy, routes, clock

@@ -42,16 +42,7 @@ class Router(Protocol):
 
 
 class Reception:
-    """The requests of a running destination.
-
-    Args:
-        engine: Receives the decoded envelopes.
-        sender: Records who sends requests.
-        unanswered: Records the exchanges without an answer.
-        keeper: Chooses the facts to store about a message's transport.
-        wsdl: Answers requests for the service's description.
-        router: Returns the route of an application message; None: all messages go to the first queue.
-    """
+    """The requests of a running destination."""
 
     sort_out: Callable[[Envelope, Origin], None] | None = None
     """Removes from an envelope, among several processes, the headers about Sequences that other processes own."""

@@ -24,13 +24,7 @@ MOST_AT_A_TIME = 4
 
 
 class StoreReads:
-    """The reads of one store, for a shell on one asyncio loop.
-
-    Args:
-        loop: The loop that calls the two callbacks.
-        on_read: Called with each request and its records.
-        on_failed: Called with the error if the store cannot be read: the request is not answered.
-    """
+    """The reads of one store, for a shell on one asyncio loop."""
 
     def __init__(
         self,

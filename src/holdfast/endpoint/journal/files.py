@@ -48,13 +48,7 @@ Entries = Sequence[tuple[Any, ...]]
 
 
 def frames_of(run: str, worker: int | None, ordinal: int, entries: Entries) -> tuple[bytes, int]:
-    """Entries as bytes to be appended to a segment, and how many events they are.
-
-    Args:
-        worker: Its number among several; None if there is one.
-        ordinal: Of the first event.
-        entries: As the collector gives them.
-    """
+    """Entries as bytes to be appended to a segment, and how many events they are."""
     frames: list[bytes] = []
     together: list[tuple[Any, ...]] = []
     first, count = ordinal, 0
@@ -348,11 +342,6 @@ def made_parquet(directory: Path, file: str) -> Segment | None:
 
 def prune(directory: Path, age: float | None, size: int | None, now: float, keep: Path | None) -> int:
     """Delete the oldest segments beyond the retention limits.
-
-    Args:
-        age: Maximum seconds since they were written; None: no limit.
-        size: Maximum bytes of all segments together; None: no limit.
-        keep: A segment that stays.
 
     Returns:
         The bytes of the remaining segments.

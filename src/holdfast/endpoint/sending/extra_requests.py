@@ -23,14 +23,7 @@ Read = Envelope | EnvelopeError | ProcessorError
 
 
 class ExtraRequests:
-    """Sends the requests of processors, and keeps the messages that wait for one. Each Sequence's window bounds these.
-
-    Args:
-        envelopes: Writes the requests, and reads the answers.
-        again: Writes and posts a message that has waited.
-        came: Receives the failures.
-        unread: Receives the answers that are no SOAP message: an error page of a web server, for example.
-    """
+    """Sends the requests of processors, and keeps the messages that wait for one: a Sequence has at most a window."""
 
     def __init__(
         self, envelopes: Envelopes, post: Post, again: Callable[[Transmit], None], came: Came, unread: Unread

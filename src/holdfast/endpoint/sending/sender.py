@@ -451,13 +451,7 @@ class Sender:
     def _unread(
         self, sent: Transmit, response: Response, wait: float, error: EnvelopeError, *, has_left: bool = True
     ) -> None:
-        """Report an answer that is no SOAP message, to a message or to the request before it.
-
-        Args:
-            wait: Seconds for which the destination asks to wait.
-            error: Why the answer cannot be read.
-            has_left: Whether the message itself was transmitted.
-        """
+        """Report an answer that is no SOAP message, to a message or to the request before it."""
         reason = words_of(response) or error.message
         if wait:
             reason += f"; the next attempt follows in {wait:.0f} s"

@@ -57,14 +57,7 @@ REPLY_SECONDS = 60.0
 
 
 class Calls:
-    """Pending calls of a running source.
-
-    Args:
-        owner: The loop in which they wait.
-        progress: Counts the outcomes of messages.
-        store: Location of the store, for errors.
-        choices: Versions to try for each new outbox, with or without an offer.
-    """
+    """Pending calls of a running source."""
 
     to = ""
     """The destination's URL, once the store has been read."""

@@ -85,14 +85,7 @@ class SourceSettings:
 
 
 class RunningSource:
-    """A source's store, engine, sender, listener and journal, created by :meth:`open`.
-
-    Args:
-        store: Its open store.
-        progress: Counts the outcomes of messages.
-        incidents: Counts incidents by name.
-        tell_progress: Called after each change of ``progress``.
-    """
+    """A source's store, engine, sender, listener and journal, created by :meth:`open`."""
 
     def __init__(
         self,

@@ -13,13 +13,7 @@ from holdfast.http.server.refusals import (
 
 
 def refusal_of(headers: dict[bytes, bytes], *, is_old: bool, max_body: int) -> Refusal | None:
-    """Return why a request with these headers is refused, None if it is not.
-
-    Args:
-        headers: The headers, names in lower case.
-        is_old: Whether it is HTTP/1.0.
-        max_body: Largest content.
-    """
+    """Return why a request with these headers is refused, None if it is not."""
     # RFC 9112 section 3.2
     if b"host" not in headers and not is_old:
         return NO_HOST

@@ -177,13 +177,7 @@ def _told_damaged(file: JournalFile, damage: list[str]) -> Iterator[pa.RecordBat
 
 
 def shared_out(files: Sequence[JournalFile], most: int | None, least: int) -> list[tuple[JournalFile, ...]]:
-    """Distribute files among tasks, with about equal numbers of bytes.
-
-    Args:
-        files: All files.
-        most: Maximum number of tasks; None: chosen by size.
-        least: Minimum number of tasks, if there are enough files.
-    """
+    """Distribute files among tasks, with about equal numbers of bytes."""
     usual = max(FEW, ceil(sum(file.size for file in files) / TASK_BYTES), least)
     shares: list[list[JournalFile]] = [[] for _ in range(min(len(files), usual if most is None else most))]
     sizes = [(0, number) for number in range(len(shares))]

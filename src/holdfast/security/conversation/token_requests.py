@@ -40,14 +40,7 @@ class Granted:
 
 
 def write_request(form: Form, kind: Kind, target: str, entropy: bytes) -> str:
-    """Return a RequestSecurityToken.
-
-    Args:
-        form: Its version.
-        kind: What it asks for.
-        target: Identifier of the token to renew or cancel.
-        entropy: This client's part of the key; not for Cancel.
-    """
+    """Return a RequestSecurityToken."""
     names = f'xmlns:t="{form.trust}" xmlns:wsse="{WSSE}"'
     content = f"<t:RequestType>{form.trust}/{kind}</t:RequestType>"
     if kind != "Issue":

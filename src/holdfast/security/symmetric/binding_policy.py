@@ -70,14 +70,7 @@ def symmetric_abilities(
     derived_keys: bool = False,
     proof: tuple[Ability, ...] = (PASSWORD, PROTECTED_TOKENS, SIGNED_TOKENS),
 ) -> tuple[Ability, ...]:
-    """Return the demands of a policy that a source with these settings meets.
-
-    Args:
-        suite: Algorithms.
-        cipher: How messages are encrypted.
-        derived_keys: Whether keys are derived from the key of a message.
-        proof: What proves the client: by default, a user name in the message.
-    """
+    """Return the demands of a policy that a source with these settings meets."""
     derives = (DERIVED_KEYS,) if derived_keys else ()
     found = suites(suite, Encryption(cipher=cipher))
     return (SYMMETRIC_KEY, SIGNATURES, ENCRYPTION, TIMESTAMP, *found, *proof, *derives)

@@ -44,13 +44,7 @@ class Exploration:
 
 
 class Explorer:
-    """A breadth-first search of all events within the bounds.
-
-    Args:
-        bounds: Limits of the search.
-        invariants: Invariants of each state.
-        progress: Called at intervals with the number of states and transitions so far.
-    """
+    """A breadth-first search of all events within the bounds."""
 
     def __init__(
         self,

@@ -322,11 +322,6 @@ def check_iri(what: str, text: str, *, may_be_relative: bool = False) -> None:
 
     A fragment is allowed, because actions of existing services have one.
 
-    Args:
-        what: Its name in the error.
-        text: The value.
-        may_be_relative: Whether it may lack a scheme.
-
     Raises:
         EnvelopeError: it is no such IRI, or too long.
     """

@@ -151,11 +151,6 @@ def choose(
 ) -> list[Alternative]:
     """Return the alternatives that the Source meets.
 
-    Args:
-        abilities: What the Source does; None: whatever a Source can do.
-        owner: What the policy belongs to, for the error: "the port Orders".
-        is_transport: Whether the policy of its endpoint has a TransportBinding.
-
     Raises:
         ConfigurationError: The Source meets no alternative. The error names each unmet assertion of the nearest one,
             with its line.
