@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
 
-from holdfast.http.exchange import Exchange, Request
+from holdfast.http.exchange import Exchange, Headers, Request
 from holdfast.http.outcome import Response
 
 
@@ -18,24 +17,16 @@ class WholeExchange(Exchange):
         self._is_answered = False
 
     @abstractmethod
-    def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def answer(self, status: int, body: bytes, content_type: bytes, headers: Headers) -> None:
         """Process the whole answer."""
 
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def respond(self, status: int, body: bytes = b"", content_type: bytes | None = None, headers: Headers = ()) -> None:
         # A handler that answers after its caller has gone on must not raise.
         if not self._is_answered:
             self._is_answered = True
             self.answer(status, body, content_type or b"", headers)
 
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def start(self, status: int, content_type: bytes | None = None, headers: Headers = ()) -> None:
         self._begun = (status, content_type, headers)
         self._pieces: list[bytes] = []
 
@@ -69,13 +60,13 @@ class DirectExchange(WholeExchange):
         super().__init__(request)
         self.response: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
-    def answer(self, status: int, body: bytes, content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def answer(self, status: int, body: bytes, content_type: bytes, headers: Headers) -> None:
         """Make the answer the future's result."""
         if not self.response.done():  # its task may have given up
             self.response.set_result(Response(status, response_headers(content_type, headers), body))
 
 
-def response_headers(content_type: bytes, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+def response_headers(content_type: bytes, headers: Headers) -> dict[str, str]:
     """Return the headers of an answer as a client gets them, with names in lower case."""
     told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
     if content_type:

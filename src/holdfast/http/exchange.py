@@ -17,6 +17,9 @@ from holdfast.exceptions import ConfigurationError
 from holdfast.http.tls import PeerCertificate
 from holdfast.settings import Bytes, Seconds, check_settings
 
+Headers = Sequence[tuple[bytes, bytes]]
+"""Headers of an answer: names and values."""
+
 
 class Spool(Protocol):
     """Takes the content of a message that is too large for memory, piece by piece.
@@ -141,13 +144,7 @@ class Exchange(ABC):
         return not self.closed and self.request.method != "HEAD"
 
     @abstractmethod
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def respond(self, status: int, body: bytes = b"", content_type: bytes | None = None, headers: Headers = ()) -> None:
         """Answer whole.
 
         Args:
@@ -162,9 +159,7 @@ class Exchange(ABC):
         """
 
     @abstractmethod
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def start(self, status: int, content_type: bytes | None = None, headers: Headers = ()) -> None:
         """Begin an answer of unknown length; arguments and errors as for ``respond``."""
 
     @abstractmethod
@@ -248,7 +243,7 @@ class HTTPLimits:
             )
 
 
-def check_headers(content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+def check_headers(content_type: bytes | None, headers: Headers) -> None:
     """Refuse header names and values that would end their line early (RFC 9110 section 5.5).
 
     Raises:

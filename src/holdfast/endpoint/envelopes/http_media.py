@@ -13,14 +13,13 @@ import asyncio
 import codecs
 import math
 import re
-from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.failures import brief, reason_of
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import MessageFlowError, ProcessorError
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Headers
 from holdfast.http.outcome import Streamed
 from holdfast.wire import content_type
 
@@ -127,7 +126,7 @@ async def stream_answer(
     status: int,
     content: Streamed,
     media: bytes,
-    headers: Sequence[tuple[bytes, bytes]] = (),
+    headers: Headers = (),
 ) -> None:
     """Answer an exchange with a content that is too large for memory, as fast as the peer reads it."""
     pieces, loop = iter(content), asyncio.get_running_loop()

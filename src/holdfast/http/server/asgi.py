@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import quote
 
 from holdfast.http.content_spool import ContentSpool
-from holdfast.http.exchange import Exchange, Handler, HTTPLimits, Request, Spooling, check_headers
+from holdfast.http.exchange import Exchange, Handler, Headers, HTTPLimits, Request, Spooling, check_headers
 from holdfast.http.server.refusals import (
     BODY_TIMEOUT,
     BODY_TOO_LARGE,
@@ -136,22 +136,14 @@ class ASGIExchange(Exchange):
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
 
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def respond(self, status: int, body: bytes = b"", content_type: bytes | None = None, headers: Headers = ()) -> None:
         if self.closed:
             return
         length = (b"content-length", b"%d" % len(body))
         self._begin(status, content_type, (*headers, length) if status not in (204, 304) else headers)
         self._put(b"" if self.request.method == "HEAD" else body, last=True)
 
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def start(self, status: int, content_type: bytes | None = None, headers: Headers = ()) -> None:
         if self.closed:
             return
         self._begin(status, content_type, headers)
@@ -181,7 +173,7 @@ class ASGIExchange(Exchange):
     def answered(self) -> bool:
         return self._answered
 
-    def _begin(self, status: int, content_type: bytes | None, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    def _begin(self, status: int, content_type: bytes | None, headers: Headers) -> None:
         if self._answered:
             raise RuntimeError("this exchange has already been answered")
         check_headers(content_type, headers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from holdfast.http.exchange import Exchange, Request, check_headers
+from holdfast.http.exchange import Exchange, Headers, Request, check_headers
 from holdfast.http.server.open_connections import OpenConnections
 
 LARGE_BODY: Final = 64 * 1024
@@ -84,13 +84,7 @@ class ServerExchange(Exchange):
         protocol.connection_made(transport)
         return True
 
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def respond(self, status: int, body: bytes = b"", content_type: bytes | None = None, headers: Headers = ()) -> None:
         if self.closed:
             return
         if self.state != WAITING:
@@ -118,9 +112,7 @@ class ServerExchange(Exchange):
             connection.transport.write(body)
         connection.answered(self, close)
 
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def start(self, status: int, content_type: bytes | None = None, headers: Headers = ()) -> None:
         if self.closed:
             return
         if self.state != WAITING:
@@ -179,6 +171,6 @@ class ServerExchange(Exchange):
             callback()
 
 
-def _lines(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _lines(headers: Headers) -> bytes:
     check_headers(None, headers)
     return b"".join([b"%b: %b\r\n" % header for header in headers])

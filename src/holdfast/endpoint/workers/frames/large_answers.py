@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
 from typing import Final
 
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, Headers
 
 LARGE: Final = 209
 """Status of an answer that has the ticket of a large answer as its content. Only nodes use it."""
@@ -63,18 +62,10 @@ class TicketExchange(Exchange):
         self._is_finished = False
         asked.on_close = self._lose
 
-    def respond(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes | None = None,
-        headers: Sequence[tuple[bytes, bytes]] = (),
-    ) -> None:
+    def respond(self, status: int, body: bytes = b"", content_type: bytes | None = None, headers: Headers = ()) -> None:
         self._asked.respond(status, body, content_type, headers)
 
-    def start(
-        self, status: int, content_type: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
-    ) -> None:
+    def start(self, status: int, content_type: bytes | None = None, headers: Headers = ()) -> None:
         self._head = (status, content_type, headers)
         # Its connection has its answer, the ticket; the large answer comes on another one.
         self._asked.on_close = None
