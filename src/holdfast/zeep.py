@@ -14,7 +14,6 @@ import threading
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from lxml import etree
@@ -429,9 +428,7 @@ class Transport(NoAsyncWith, _Reliable[sync.Sent]):
         self._check_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(10.0 if kind is None else 0.0)
 
     def post_xml(self, address: str, envelope: etree._Element, headers: dict[str, str]) -> requests.Response:
@@ -506,9 +503,7 @@ class AsyncTransport(NoWith, _Reliable[Sent]):
             await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.aclose(10.0 if kind is None else 0.0)
 
     def post_xml(

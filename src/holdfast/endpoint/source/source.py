@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from holdfast.core.handling.handler_cursor import HandlingPolicy
@@ -267,9 +266,7 @@ class Source(NoWith, OperationCalls):
         await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._leave(kind is None)
         await self.close(timeout=10.0 if kind is None else 0.0)
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from holdfast.core.handling.handler_cursor import HandlingPolicy
@@ -260,9 +259,7 @@ class Source(NoAsyncWith):
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._thread is not None:
             self._run(self._leave(kind is None))
         self.close(10.0 if kind is None else 0.0)

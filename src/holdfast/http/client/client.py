@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
-from types import TracebackType
 from typing import Self
 
 from holdfast.exceptions import ConfigurationError
@@ -77,9 +76,7 @@ class HTTPClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def request(

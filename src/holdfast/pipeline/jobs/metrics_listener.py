@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import TracebackType
 from typing import Self
 
 from prometheus_client import CollectorRegistry
@@ -51,9 +50,7 @@ class MetricsListener:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._runner.get_loop().call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._runner.close()
