@@ -31,11 +31,7 @@ class DestinationCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         app = self._app
         commits = app.engine.commits
-        yield _counter(
-            "holdfast_messages_accepted",
-            "Messages accepted into queues, each counted once.",
-            app.accepted,
-        )
+        yield _counter("holdfast_messages_accepted", "Messages accepted into queues, each counted once.", app.accepted)
         yield _counter("holdfast_commits", "Batches committed to the store.", commits.batches)
         yield _counter(
             "holdfast_commits_waited",
@@ -43,12 +39,11 @@ class DestinationCollector(Collector):
             commits.waited,
         )
         yield _histogram("holdfast_commit_seconds", "Duration of a commit in seconds.", commits.durations)
-        pending = GaugeMetricFamily(
+        yield GaugeMetricFamily(
             "holdfast_commit_pending_seconds",
             "Seconds since the commit in progress started.",
             value=commits.pending_seconds,
         )
-        yield pending
         yield _counter("holdfast_transmissions", "Messages sent, including retransmissions.", app.sender.transmissions)
         again = CounterMetricFamily(
             "holdfast_retransmissions", "Retransmitted messages by forwarder.", labels=["forwarder"]
@@ -82,21 +77,16 @@ class DestinationCollector(Collector):
         yield _counter(
             "holdfast_dead_letters", "Messages that became dead letters.", app.incidents["dead_letter.added"]
         )
-        kept = app.dead_letters.count
-        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Current dead letters.", value=kept)
+        yield GaugeMetricFamily("holdfast_dead_letters_kept", "Current dead letters.", value=app.dead_letters.count)
 
     def _sequences(self) -> Metric:
         sequences = GaugeMetricFamily("holdfast_sequences", "Sequences by role and state.", labels=["role", "state"])
-        states: dict[tuple[str, str], int] = {}
-        for destination in self._app.engine.protocol.inbound.destinations.values():
-            key = ("destination", destination.state.value)
-            states[key] = states.get(key, 0) + 1
-        for outbox in self._app.engine.protocol.outbound.outboxes.values():
-            if outbox.source is not None:
-                key = ("source", outbox.source.state.value)
-                states[key] = states.get(key, 0) + 1
-        for (role, state), count in states.items():
-            sequences.add_metric([role, state], count)
+        protocol = self._app.engine.protocol
+        states = Counter(("destination", one.state.value) for one in protocol.inbound.destinations.values())
+        sources = (outbox.source for outbox in protocol.outbound.outboxes.values())
+        states.update(("source", one.state.value) for one in sources if one is not None)
+        for labels, count in states.items():
+            sequences.add_metric(labels, count)
         return sequences
 
     def begin(self) -> None:
