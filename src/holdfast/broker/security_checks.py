@@ -29,7 +29,6 @@ def one_secret(path: KeyPath, keys: list[str], told: str) -> Iterator[Wrong]:
 
 
 def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
-    """Check ``[security]``."""
     security = config.security
     given = [key for key in ("users", "signature", "assertions", "timestamp_alone") if is_given(security, key)]
     symmetric = security.symmetric

@@ -250,5 +250,4 @@ def hold_of(attachments: bytes) -> Hold:
 
 
 def own_bytes(attachments: bytes) -> bytes:
-    """Return the wire's own bytes of attachments."""
     return attachments[_HEAD.size :] if attachments[:1] == _MARK else attachments

@@ -39,7 +39,6 @@ class WsrmDataSource(DataSource):
         return _schema(ReadOptions.parse(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
         spare_collections()
         options = self._checked(schema)
         options.check_batch()
@@ -55,12 +54,10 @@ class WsrmDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> WsrmWriter:
-        """A batch write."""
         spare_collections()
         return WsrmWriter(*planned(self.options, schema, overwrite, stream=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> WsrmStreamWriter:
-        """A streaming query's writes."""
         spare_collections()
         return WsrmStreamWriter(*planned(self.options, schema, overwrite, stream=True))
 

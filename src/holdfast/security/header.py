@@ -104,7 +104,6 @@ class PlainTextWarning:
         self._is_given = False
 
     def check(self, context: MessageContext, user: str = "") -> None:
-        """Log the warning for a message without TLS, if it is the first one."""
         if not (self._is_given or context.is_secure):
             self._is_given = True
             log.warning(self._event, peer=context.peer or context.to, user=user, remedy="Use https.")

@@ -170,7 +170,6 @@ def name_in_creation(data: bytes, reference: str) -> bytes:
 
 
 def token_reference(content: str) -> str:
-    """Return a SecurityTokenReference for a message's body."""
     spaces = f'xmlns:wsse="{WSSE}" xmlns:ds="{DS}"'
     return f"<wsse:SecurityTokenReference {spaces}>{content}</wsse:SecurityTokenReference>"
 

@@ -488,7 +488,6 @@ def parts_to_sign(envelope: etree._Element, header: etree._Element, soap: SOAP, 
 
 
 def add_header(header: etree._Element, soap: SOAP, *, must_understand: bool) -> etree._Element:
-    """Add an empty Security header, and return it."""
     security = etree.SubElement(header, SECURITY, nsmap={"wsse": WSSE, "wsu": WSU})
     if must_understand:
         security.set(f"{{{SOAP_NS[soap]}}}mustUnderstand", "1")

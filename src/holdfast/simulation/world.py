@@ -297,5 +297,4 @@ class World:
 
 
 def overrides(invariant: Invariant, hook: str) -> bool:
-    """Whether an invariant overrides the hook."""
     return getattr(type(invariant), hook) is not getattr(Invariant, hook)

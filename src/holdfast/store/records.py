@@ -233,7 +233,6 @@ def piece_key(name: bytes, piece: int) -> bytes:
 
 
 def piece_of(key: bytes) -> tuple[bytes, int]:
-    """Return the name of a content, and the number of the piece."""
     return key[1:-8], last_number(key)
 
 
@@ -248,7 +247,6 @@ def reference_key(where: tuple[str, int] | str, number: int) -> bytes:
 
 
 def split_reference_key(key: bytes) -> tuple[tuple[str, int] | str, int]:
-    """Return what was passed to :func:`reference_key`."""
     where, number = _decode(key[1:])
     return where if isinstance(where, str) else tuple(where), number
 
@@ -269,7 +267,6 @@ def retag(key: bytes, tag: bytes) -> bytes:
 
 
 def split_partition_key(key: bytes) -> tuple[str, int, bytes]:
-    """Return a key's queue, its partition, and the bytes after them."""
     start = 5 + int.from_bytes(key[1:5], "big")
     return key[5:start].decode(), int.from_bytes(key[start : start + 8], "big"), key[start + 8 :]
 

@@ -117,7 +117,6 @@ def decode_header(node: Node, envelope: Envelope, addressing: Addressing, seen: 
 
 
 def written_address(address: str, addressing: Addressing) -> str:
-    """Return an address in the form of that version, escaped."""
     if address == ANONYMOUS:
         return _ANONYMOUS_2005_08 if addressing is _V2005_08 else ANONYMOUS_URI[addressing]
     return NONE_URI if address == NONE else escape(address)

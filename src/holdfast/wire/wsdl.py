@@ -475,7 +475,6 @@ class Description:
 
 
 def _demanded_versions(alternative: Alternative, binding: etree._Element) -> tuple[set[RM], set[Addressing]]:
-    """Return the versions that an alternative, or a binding itself, states."""
     names = [*(one.name for one in alternative), *(str(one.tag) for one in binding.iterfind("*"))]
     rm = {RM_ASSERTIONS[one] for one in names if one in RM_ASSERTIONS}
     return rm, {ADDRESSING_ASSERTIONS[one] for one in names if one in ADDRESSING_ASSERTIONS}

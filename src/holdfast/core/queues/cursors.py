@@ -130,7 +130,6 @@ class Cursors(dict[str, Cursor]):
             self.are_followed = any(one.is_outbound for one in self.values())
 
     def save(self, cursor: Cursor, partition: int) -> None:
-        """Save the position of a cursor, and its other state."""
         state: State = {**cursor.about, "offset": cursor.offsets[partition]}
         if cursor.moved_at is not None:
             state["at"] = cursor.moved_at

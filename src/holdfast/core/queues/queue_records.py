@@ -103,7 +103,6 @@ class QueueRecords:
         self.commit.batch.cursors[self.name, partition, name] = state
 
     def save_description(self, describe: Callable[[], State]) -> None:
-        """Save the description of the queue as it is when the batch is committed."""
         # As it is then: several changes in one batch cost one write.
         self.commit.at_last(self.name, partial(self._describe, describe))
 

@@ -184,7 +184,6 @@ class Acknowledgements:
         self._due.forget(identifier)
 
     def pump(self, now: float) -> None:
-        """Send the acknowledgements that are due."""
         for identifier in self._due.due(now):
             self._send(identifier)
 

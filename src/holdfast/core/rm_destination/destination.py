@@ -90,7 +90,6 @@ class RMDestination(InboundSequence):
         return action
 
     def moves_at(self, event: DestinationEvent) -> bool:
-        """Return whether the event would change its state."""
         cell = DESTINATION_TABLES[self.versions.rm].get((self.state, event))
         return cell is not None and cell[1] is not self.state
 

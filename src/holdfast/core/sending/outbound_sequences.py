@@ -25,7 +25,6 @@ class OutboundSequences:
             self.by_offer[source.offer] = outbox
 
     def name(self, source: RMSource, identifier: str) -> None:
-        """Register a Sequence under its Identifier."""
         self._by_identifier.setdefault(identifier, []).append(source.local_id)
 
     def named(self, identifier: str) -> list[Outbox]:

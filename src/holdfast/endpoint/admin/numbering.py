@@ -101,7 +101,6 @@ class Numbering:
         return _number(text, self, status) // self.size
 
     def bounds(self, queue: Queue) -> dict[str, dict[str, int]]:
-        """Return the first offset and the end of each of this worker's partitions of a queue."""
         return self.numbered(
             {own: {"first": one.first, "end": one.durable_end} for own, one in enumerate(queue.partitions)}
         )

@@ -41,12 +41,10 @@ class Progress:
 
 
 def note_stopped(progress: Progress, key: str, reason: str) -> None:
-    """Make a stopped key the problem, until it is resumed."""
     progress.problem = progress._stopped[key] = reason
 
 
 def note_resumed(progress: Progress, key: str) -> None:
-    """End the problem of a stopped key."""
     if progress._stopped.pop(key, "") == progress.problem:
         note_progress(progress)
 

@@ -124,7 +124,6 @@ _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, AnswerRoom] = WeakKeyDictio
 
 
 def room_of(loop: asyncio.AbstractEventLoop) -> AnswerRoom:
-    """Return the room that all clients of the loop share."""
     found = _rooms.get(loop)
     if found is None:
         found = _rooms[loop] = AnswerRoom(loop)

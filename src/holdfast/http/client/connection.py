@@ -341,7 +341,6 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _declared(self) -> int | None:
-        """The length of the content that the answer's head declares."""
         declared = self._fields.get("content-length", "")
         return int(declared) if declared.isdigit() else None
 

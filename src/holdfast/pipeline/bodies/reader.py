@@ -309,7 +309,6 @@ class Struct:
         return None if is_default and UNHELD not in words else " ".join(words)
 
     def takes_something(self, element: Any) -> bool:
-        """Whether a field takes the text or an attribute of an element without children."""
         return self.has_text or any(
             attributes(element, field)
             for field in self.fields

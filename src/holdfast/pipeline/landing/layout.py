@@ -66,7 +66,6 @@ class Layout:
 
 
 def day_of(day: str) -> Column:
-    """Return the UTC day of the time that belongs to a column of ``DAYS``."""
     from pyspark.sql import functions as F
 
     return F.expr(f"date_from_unix_date(CAST(floor(unix_micros({day[:-4]}_at) / 86400000000) AS INT))")

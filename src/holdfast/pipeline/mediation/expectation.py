@@ -127,7 +127,6 @@ def _frozen(value: Any) -> Hashable:
 
 
 def as_json(found: Rows, differing: list[Difference]) -> str:
-    """Return the differences as one JSON object, for programs."""
     rows = {sink or "dead_letters": len(made) for sink, made in found.items()}
     told = [{"sink": one.sink or None, "expected": one.expected, "found": one.found} for one in differing]
     return exact_text({"rows": rows, "differences": told})

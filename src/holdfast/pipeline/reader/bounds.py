@@ -18,7 +18,6 @@ log = logging.getLogger("holdfast.pipeline")
 
 
 def is_read(options: ReadOptions, queue: str) -> bool:
-    """Whether the options select that queue."""
     return queue in options.queues or bool(options.pattern and re.fullmatch(options.pattern, queue))
 
 
@@ -39,7 +38,6 @@ def queues_there(plane: DataPlane, options: ReadOptions) -> dict[str, Ends]:
 
 
 def no_match(options: ReadOptions) -> UnknownQueue:
-    """Return the error for a pattern that matches no queue."""
     return UnknownQueue(
         f"the server at {options.broker} has no queue with a full name that matches option queuePattern "
         f"{options.pattern!r}",

@@ -55,7 +55,6 @@ POSITION = ("queue", "partition", "offset")
 
 
 def chosen(table: Iterable[Typed], names: Collection[str]) -> list[Typed]:
-    """Return the columns with these names, in the table's order."""
     return [column for column in table if column[0] in names]
 
 

@@ -222,7 +222,6 @@ class ReadOptions(ServerOptions):
 
     @property
     def needs_records(self) -> bool:
-        """Whether a read needs the records, not only their positions."""
         return not self.needed.issubset(POSITION)
 
     @property

@@ -121,7 +121,6 @@ def as_queues(name: str, text: str) -> tuple[str, ...]:
 
 
 def as_pattern(name: str, text: str) -> str:
-    """Parse a regular expression."""
     try:
         re.compile(text)
     except re.error as error:

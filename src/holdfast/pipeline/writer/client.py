@@ -134,7 +134,6 @@ class SinkPlane(Connection):
         self._taken(*self._request("POST", f"{_path(sink)}/discard", body=json.dumps({"tokens": tokens})))
 
     def bind(self, sink: str, query: str) -> None:
-        """Bind a sink to this query: it then accepts batches of no other query."""
         self._taken(*self._request("POST", f"{_path(sink)}/bind", body=json.dumps({"query": query})))
 
     def forget(self, sink: str) -> None:

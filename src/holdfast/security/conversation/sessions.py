@@ -66,7 +66,6 @@ class SecuritySessions:
         return self.check_valid(found, now, is_signature_right=is_right)
 
     def find(self, token: ContextToken) -> SecurityContext | None:
-        """Return the security context that a token names, None if it is unknown."""
         return self._contexts.find(token.identifier, token.instance)
 
     def check_valid(self, found: SecurityContext | None, now: float, *, is_signature_right: bool) -> SecurityContext:
@@ -168,6 +167,5 @@ def check_binding(context: MessageContext, proven: str) -> None:
 
 
 def named_token(reference: etree._Element) -> str:
-    """Return the URI of the token that a SecurityTokenReference names."""
     # Joined: a reference that names two tokens equals neither.
     return "".join(one.get("URI", "") for one in reference.iter(f"{{{WSSE}}}Reference"))

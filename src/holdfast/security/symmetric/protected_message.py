@@ -177,7 +177,6 @@ def is_body_encrypted(sealed: Sealed) -> bool:
 
 
 def confirmations_in(message: SecuredMessage) -> list[str]:
-    """Return the values of the signatures that an answer confirms."""
     return [one.get("Value", "") for one in message.security.element.findall(SIGNATURE_CONFIRMATION)]
 
 

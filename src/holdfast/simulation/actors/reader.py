@@ -82,7 +82,6 @@ class QueueReader(ABC):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the queue has records that the reader has not landed."""
         if self.is_gone or self.landed is None:
             return not self.is_gone
         return any(at < len(self._truth(partition)) for partition, at in enumerate(self.landed))

@@ -133,7 +133,6 @@ class Packet:
         self._answers: dict[int, Packet] = {}
 
     def of_kind(self, kind: Kind) -> Packet:
-        """Return the same packet with another kind, made once."""
         known = self._kinds.get(kind)
         if known is None:
             known = Packet(self.sender, self.receiver, self.transmit, kind, False, None, self.number)

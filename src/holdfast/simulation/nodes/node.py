@@ -380,7 +380,6 @@ class Node:
         self.protocol.pump(self.now)
 
     def durable(self) -> None:
-        """Make its oldest batch durable and notify the core."""
         self.store.make_durable()
         self.protocol.batch_durable(self.now)
 

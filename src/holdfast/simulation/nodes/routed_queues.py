@@ -105,6 +105,5 @@ class RoutedQueues:
                 self.firsts[place] = max(first, self.firsts.get(place, 0))
 
     def held(self, queue: str) -> int:
-        """Return the bytes of the records that are in the queue."""
         places = [place for place in self.records if place[0] == queue]
         return sum(one.size for place in places for one in self.records[place][self.firsts.get(place, 0) :])

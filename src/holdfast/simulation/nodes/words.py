@@ -6,7 +6,6 @@ from holdfast.core.messages import CreateSequence, CreateSequenceResponse, Envel
 
 
 def describe(envelope: Envelope | None) -> str:
-    """Describe an envelope on one line."""
     if envelope is None:
         return "with nothing (202)"
     words = []

@@ -36,7 +36,6 @@ _POLYNOMIAL = 0x82F63B78
 
 @contextlib.contextmanager
 def mapped(path: Path) -> Iterator[Bytes]:
-    """Map the bytes of a file into memory."""
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
             yield b""  # an empty file cannot be mapped

@@ -54,7 +54,6 @@ def _mark(connection: Connection, space: int, state: dict[str, float]) -> None:
 
 
 def forget(connection: Connection, space: int) -> None:
-    """Delete the mark."""
     table = schema.queues
     connection.execute(delete(table).where(table.c.space == space, table.c.name_key == schema.key_of(WENT_BACK)))
 

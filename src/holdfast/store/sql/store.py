@@ -496,7 +496,6 @@ class SQLStore(Reads):
         return found
 
     def _read_dense(self, where: Where, start: int, end: int, max_bytes: int) -> list[tuple[int, bytes]] | None:
-        """Return the records; None if one of them is missing."""
         one = self.content.partitions.get(where)
         return [] if one is None else self._records.dense(one, start, end, max_bytes)
 

@@ -102,7 +102,6 @@ class MissingPart(EnvelopeError):
 
 
 def missing_part(name: str) -> MissingPart:
-    """Return the error about an ``xop:Include`` that names no part of its message."""
     return MissingPart(
         f"an xop:Include element refers to the MIME part <{name[:200]}>, which is missing",
         remedy=f"Send the message in MTOM with an attachment that has the Content-ID {name[:200]}, or write the value "

@@ -216,7 +216,6 @@ OPEN = Row(is_open=True)
 
 
 def rows(namespaces: str | Iterable[str], **named: Row) -> dict[str, Row]:
-    """Return rows by qualified name, for each of the namespaces."""
     spaces = (namespaces,) if isinstance(namespaces, str) else tuple(namespaces)
     return {f"{{{space}}}{name}": row for space in spaces for name, row in named.items()}
 

@@ -33,7 +33,6 @@ class Attachments:
                         self._named.setdefault(("", policy.get("Name", "")), policy)
 
     def place(self, element: etree._Element) -> str:
-        """Return the line of an element and its document, for errors."""
         return f"line {element.sourceline} of {self._document(element)}"
 
     def of(self, *subjects: etree._Element) -> Policy:

@@ -109,7 +109,6 @@ class PortPolicies:
 
     @cached_property
     def _possible(self) -> list[Kind]:
-        """The kinds of sources that meet all policies."""
         return [kind for kind in self._kinds if self._is_met_by(kind)]
 
     def _is_met_by(self, kind: Kind) -> bool:
@@ -138,7 +137,6 @@ class PortPolicies:
         return len(lacking) + sum(one not in kind.abilities for one in abilities if one.excess)
 
     def _lacking(self, kind: Kind, abilities: Collection[Ability]) -> ConfigurationError | None:
-        """Return the error of the first policy of which a source lacks something."""
         for policy in self._distinct:
             _, lacking = self._needs(policy, kind, abilities)
             if lacking:

@@ -153,7 +153,6 @@ class Pollers:
         return self._deadlines.next()
 
     def pump(self, now: float) -> None:
-        """Poll the destinations that are due."""
         for address in self._deadlines.due(now):
             poller = self._pollers[address]
             # A destination that asks for a pause (Retry-After) is not polled either.
@@ -217,7 +216,6 @@ class Pollers:
             self.see(outbox, now)
 
     def outboxes(self, sent: Transmit) -> list[Outbox]:
-        """Return the outboxes that share the address of a poll."""
         poller = self._pollers.get(_address(sent))
         return [] if poller is None else [self._sequences.by_local_id[name] for name in poller.sources]
 

@@ -68,7 +68,6 @@ def of_a_sink(sink: SinkPlan, path: KeyPath) -> Iterator[Wrong]:
 
 
 def only_of_kafka(one: SourcePlan | SinkPlan, keys: Collection[str], path: KeyPath) -> Iterator[Wrong]:
-    """Yield keys that have no effect without ``kafka``."""
     for key in keys:
         if is_given(one, key):
             yield (*path, key), f"'{key}' is for Kafka, but 'kafka' is missing", "Add kafka = …, or remove it."

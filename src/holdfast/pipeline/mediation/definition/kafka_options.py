@@ -113,13 +113,11 @@ def batch_options(source: SourcePlan) -> dict[str, str]:
 
 
 def ends_of(source: SourcePlan | SinkPlan) -> list[tuple[str, int]]:
-    """Return the host and port of each bootstrap server."""
     parts = [server.rpartition(":") for server in str(source.kafka).split(",")]
     return [(host.strip("[]"), int(port)) for host, _, port in parts]
 
 
 def redacted(text: str, plan: PipelinePlan) -> str:
-    """Return a text without the secrets of a pipeline's Kafka clients."""
     for one in plan.of_kafka:
         for name, value in _known(one).items():
             for secret in (value, *_QUOTED.findall(value)) if is_secret(name) else ():
