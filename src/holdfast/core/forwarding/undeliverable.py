@@ -25,7 +25,6 @@ from holdfast.core.records import Record
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.outbox_registry import OutboxRegistry
 from holdfast.core.sending.outboxes.forwarder_state import Doubt, Refusal
-from holdfast.core.sending.outboxes.lifecycle import Unwelcome
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import DISCARDED
 from holdfast.core.versions import Addressing
@@ -95,8 +94,6 @@ class UndeliverableMessages:
             return False
         if outbox.withdrawal is not None:
             self._withdrawals.turn(outbox, outbox.withdrawal, now)
-        if outbox.lifecycle.unwelcome is not None:
-            self._ask_when_due(outbox, outbox.lifecycle.unwelcome, now)
         if now >= outbox.next_unanswered and outbox.source is not None:
             self._see_unanswered(outbox, outbox.source, now)
         if outbox.records.has_requests and outbox.source is not None:
@@ -126,36 +123,6 @@ class UndeliverableMessages:
         outbox.next_unanswered = min([now, *left]) + patience
         if source.waiting.unreplied:
             outbox.wake(outbox.next_unanswered)
-
-    # --- a destination that grants no Sequence --------------------------------------------------------------------
-
-    def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
-        """Return whether to retry later, after the destination refused every choice.
-
-        Retries last as long as a message's patience: a proxy in front of a service that is being replaced may answer in
-        its name.
-        """
-        policy, unwelcome = outbox.forwarding, outbox.lifecycle.unwelcome or Unwelcome(now)
-        assert policy is not None, outbox.key
-        unwelcome.reason = reason
-        unwelcome.times += 1
-        # Both limits: a proxy that answers in the service's name does so many times a second.
-        if unwelcome.times >= policy.refusals and now - unwelcome.first_at >= policy.patience:
-            outbox.lifecycle.unwelcome = None  # an operator who resumes it starts a new period of patience
-            return False
-        outbox.lifecycle.unwelcome = unwelcome
-        unwelcome.again_at = now + self._registry.circuits.pause_after(policy.circuit, unwelcome.times - 1)
-        outbox.wake(unwelcome.again_at)
-        return True
-
-    def _ask_when_due(self, outbox: Outbox, unwelcome: Unwelcome, now: float) -> None:
-        if unwelcome.again_at is None:
-            return
-        if now < unwelcome.again_at:
-            outbox.wake(unwelcome.again_at)
-        else:
-            unwelcome.again_at = None
-            outbox.lifecycle.refused.clear()
 
     # --- what the destination refuses -----------------------------------------------------------------------------
 

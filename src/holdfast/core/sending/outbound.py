@@ -145,9 +145,7 @@ class Outbound:
 
     def hurry(self, outbox: Outbox, now: float) -> None:
         """Send what waits in an outbox for its next attempt now, because an operator says that the cause is gone."""
-        unwelcome, source = outbox.lifecycle.unwelcome, outbox.source
-        if unwelcome is not None and unwelcome.again_at is not None:
-            unwelcome.again_at = now
+        source = outbox.source
         outbox.lifecycle.begins_at = min(outbox.lifecycle.begins_at, now)
         if source is not None:
             source.control.hurry(now)

@@ -12,7 +12,7 @@ from holdfast.core.messages import MC_ANONYMOUS, CreateSequenceResponse, is_poll
 from holdfast.core.rm_source.source import RMSource
 from holdfast.core.sending.grants.unusable_grants import why_unusable
 from holdfast.core.sending.identifier_claims import ClaimResult, claim_grant
-from holdfast.core.sending.outboxes.lifecycle import Choice
+from holdfast.core.sending.outboxes.lifecycle import Choice, Unwelcome
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.reasons import NO_REASON, NOT_ACCEPTED, Why
 from holdfast.core.states.outbound import Request, SourceEvent, SourceState
@@ -205,10 +205,27 @@ class OutboundCreation:
         outbox.ready()
 
     def _asks_again(self, outbox: Outbox, why: Why, now: float) -> bool:
-        """Return whether the destination, which refused every choice, is asked again without an operator."""
+        """Return whether the destination, which refused every choice, is asked again without an operator.
+
+        A forwarder asks for as long as a message's patience: a proxy in front of a service that is being replaced may
+        answer in its name. A source asks until its own patience is over, if any choice was refused for a cause that may
+        pass.
+        """
+        unwelcome, policy, forwarding = outbox.lifecycle.unwelcome, outbox.policy.retransmission, outbox.forwarding
+        first_at, times = (now, 0) if unwelcome is None else (unwelcome.first_at, unwelcome.times)
         if why.code in REFUSES_ACCOUNT:
             return False
+        if forwarding is not None:
+            # Both limits: a proxy that answers in the service's name does so many times a second.
+            if times + 1 >= forwarding.refusals and now - first_at >= forwarding.patience:
+                outbox.lifecycle.unwelcome = None
+                return False
+            pause = self._context.circuits.pause_after(forwarding.circuit, times)
+        else:
+            patience = policy.give_up_after
+            if not outbox.lifecycle.put_off or (patience is not None and now - first_at >= patience):
+                return False
+            pause = min(policy.cap, policy.initial * 2.0 ** min(times, 30))
         said = f"{why.code}: {why.reason}" if why.code.startswith("HTTP ") else why.reason
-        if outbox.forwarding is not None:
-            return outbox.hooks.forwarders.giving_up.asks_again(outbox, said, now)
-        return outbox.lifecycle.ask_later(said, outbox.policy.retransmission, now)
+        outbox.lifecycle.ask_later(Unwelcome(first_at, said, times + 1), now + pause)
+        return True

@@ -16,10 +16,6 @@ class UndeliverableHooks(Protocol):
 
     def turn(self, outbox: Outbox, now: float) -> bool: ...
 
-    def asks_again(self, outbox: Outbox, reason: str, now: float) -> bool:
-        """Whether to retry later, after the destination refused every choice of a Sequence."""
-        ...
-
     def refused(self, outbox: Outbox, number: int, fault: Fault, now: float, *, is_final: bool = False) -> None:
         """Handle a refusal of message ``number`` by the destination; ``is_final``: permanently."""
         ...

@@ -19,7 +19,7 @@ Choice = tuple[Versions, bool]
 _ENDING = (OutboxState.ENDING, OutboxState.SUSPENDED_ENDING, OutboxState.STOPPED_ENDING)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Unwelcome:
     """A destination that grants no Sequence, in whatever way it is asked.
 
@@ -27,13 +27,11 @@ class Unwelcome:
         first_at: When it had refused every way first.
         reason: What was said last.
         times: How often it has refused every way.
-        again_at: When it is asked again; None while it is.
     """
 
     first_at: float
     reason: str = ""
     times: int = 0
-    again_at: float | None = None
 
 
 class OutboxLifecycle:
@@ -140,19 +138,10 @@ class OutboxLifecycle:
             self.choices.remove(choice)
             self.choices.append(choice)
 
-    def ask_later(self, reason: str, policy: RetransmissionPolicy, now: float) -> bool:
-        """Return whether a source tries every variant again, after a pause.
-
-        It does if any of them was refused for a cause that may pass, until the policy's patience is over.
-        """
-        unwelcome, patience = self.unwelcome or Unwelcome(now), policy.give_up_after
-        if not self.put_off or (patience is not None and now - unwelcome.first_at >= patience):
-            return False
-        self.begins_at = now + min(policy.cap, policy.initial * 2.0 ** min(unwelcome.times, 30))
-        unwelcome.reason, unwelcome.times = reason, unwelcome.times + 1
-        self.put_off, self.unwelcome = False, unwelcome
+    def ask_later(self, unwelcome: Unwelcome, at: float) -> None:
+        """Try every variant again, from a time on."""
+        self.unwelcome, self.begins_at, self.put_off = unwelcome, at, False
         self.refused.clear()
-        return True
 
     def pause_after(self, source: RMSource, policy: RetransmissionPolicy, now: float) -> float:
         """Return the seconds until the next Sequence may be asked for, after one that is over. A destination that ends
