@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from holdfast.endpoint.arguments import check_class
@@ -227,11 +226,9 @@ class Pair:
         self._running = self._run()
         return await self._running.__aenter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    async def __aexit__(self, *raised: Any) -> bool | None:
         assert self._running is not None
-        return await self._running.__aexit__(kind, error, trace)
+        return await self._running.__aexit__(*raised)
 
     def __enter__(self) -> sync.Source:
         self._thread = sync.LoopThread("holdfast-pair")
@@ -241,12 +238,10 @@ class Pair:
             self._thread.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, *raised: Any) -> bool | None:
         assert self._thread is not None
         try:
-            return self._thread.run(self.__aexit__(kind, error, trace))
+            return self._thread.run(self.__aexit__(*raised))
         finally:
             self._thread.stop()
 
