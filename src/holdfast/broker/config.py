@@ -552,8 +552,6 @@ def actions_of(queue: str, routes: Iterable[RouteConfig], default: str | None) -
     """Return the actions that routes send to a queue, as patterns; none if a message of any action may get there.
 
     Args:
-        queue: The queue.
-        routes: All routes.
         default: The queue of messages without a route; None: such messages are refused.
     """
     mine = [one for one in routes if queue in one.queues]

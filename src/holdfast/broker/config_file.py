@@ -55,7 +55,6 @@ def parse_config(
     """Parse the content of a configuration file.
 
     Args:
-        content: The content.
         name: The file's name in mistakes.
         base: The directory that relative paths start at.
         running, instead: As in :func:`read_config`.

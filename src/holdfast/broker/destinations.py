@@ -49,7 +49,6 @@ def nearness(pattern: str, address: str, name: str = "", actions: Collection[str
     a host, and all. None: it does not match.
 
     Args:
-        pattern: The pattern.
         address: The address of the destination.
         name: The name of the forwarder; "" without one.
         actions: The actions of the messages in its queue, as patterns; empty if the queue has messages of any action.

@@ -46,7 +46,6 @@ class MessageSecurity:
     """The processors that a configuration asks for.
 
     Args:
-        config: The configuration.
         running: Those of the running broker, which remember nonces; None: it starts.
 
     Raises:

@@ -129,7 +129,6 @@ class Router:
     """Assign messages to queues.
 
     Args:
-        routes: The routes.
         namespaces: Prefix -> namespace, for headers and XPaths.
         default: The queue of messages without a matching route; None: they are refused.
         max_body: Largest body that is searched, in bytes, and the number of steps for it.

@@ -60,7 +60,6 @@ class Step:
     Args:
         is_below: Whether it may be at any depth below the previous element; else it is a child of it.
         name: ``namespace}local``, ``local``, ``namespace}*`` or ``*``.
-        conditions: Its conditions.
     """
 
     is_below: bool

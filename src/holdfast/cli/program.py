@@ -49,7 +49,6 @@ def setting_option(cls: type[Any], field: str, *option: str, before: str = "", *
     """Return an option for a field of a settings class, which has its default, its bounds and its meaning.
 
     Args:
-        cls: The settings class.
         field: The field: a text, a whole number or a file.
         option: How the option is written, and the name of its argument if it has another.
         before: The beginning of the help, before the field's meaning.
@@ -208,7 +207,6 @@ def remembered_options(command: F, options: dict[str, tuple[str, str, str]], pla
     """Add options that do not become arguments: ``context.meta[place]`` keeps their values for other functions.
 
     Args:
-        command: The command.
         options: Name -> the option, its value ("FILE": an existing one) and its help.
         place: A name in the context, such as the module's.
     """

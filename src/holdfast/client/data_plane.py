@@ -227,8 +227,6 @@ class DataPlane(Connection):
         """The first record of some partitions that was delivered at a time or later, or the end of the partition.
 
         Args:
-            queue: The queue.
-            epoch: Its epoch.
             times: Partition -> microseconds since 1970.
 
         Raises:

@@ -13,7 +13,6 @@ class RemoteContent:
     """A content in the store of a server; see :class:`~holdfast.core.records.Hold`. It keeps nothing there.
 
     Args:
-        name: The content's name.
         read: Returns the next bytes from a position, b"" at the end.
     """
 
@@ -45,7 +44,6 @@ def with_remote_content(record: Record, read: Callable[[int], bytes]) -> Record:
     """Let the attachments of a record from the data plane be read, if they are in the server's store.
 
     Args:
-        record: The record.
         read: Returns the next bytes of its content from a position, b"" at the end.
     """
     if name := content_name(record.attachments):

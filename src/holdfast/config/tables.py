@@ -146,8 +146,6 @@ class TableReading:
 
         Args:
             cls: The class: its fields are the keys.
-            table: The table.
-            path: Its path.
             special: Field -> its reader, where no annotation describes it.
             partly: Whether nested tables stay as plain values, to be combined with others.
             called: Whether the class' ``name`` is the name of the table.

@@ -63,7 +63,6 @@ class Secret:
     """A password or a token, which only :meth:`reveal` returns.
 
     Args:
-        value: The secret.
         origin: Its source, which may be shown.
     """
 

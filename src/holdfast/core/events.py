@@ -188,7 +188,6 @@ class Unanswered:
     """The destination has the request with that MessageID, of the outbox ``key``, and no reply will arrive.
 
     Args:
-        key: The outbox.
         message_id: Of the request.
         too_large: Why the reply cannot be received; "" if the destination sends none.
     """

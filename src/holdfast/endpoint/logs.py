@@ -120,9 +120,7 @@ def warn_of_validity(file: str, since: float, until: float, now: float, refused:
     """Log that a certificate is not valid now, or expires soon.
 
     Args:
-        file: Its file.
         since, until: When it is valid, in seconds since 1970.
-        now: The time.
         refused: What peers do with an invalid one, as a sentence.
     """
     remedy = f"Renew it, or correct this machine's clock. {refused}"

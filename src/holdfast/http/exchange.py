@@ -100,7 +100,6 @@ class Exchange(ABC):
     nothing, so a handler need not check first.
 
     Attributes:
-        request: The request.
         closed: The peer has gone; no answer can reach it.
         on_close: Called once, without arguments, if the peer goes before the answer was given whole.
         notes: The handler's own data, kept until the exchange is answered.

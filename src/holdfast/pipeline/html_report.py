@@ -116,7 +116,6 @@ class Table:
     """Rows under their columns. A column without any value is omitted.
 
     Args:
-        columns: Their names.
         rows: The cells of each: text, numbers, :class:`Link`, or None for an empty cell.
         left_out: Number of further rows that the page omits.
         ids: Ids of the rows, for links to them; "" or an empty sequence: no links.

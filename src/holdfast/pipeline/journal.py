@@ -55,7 +55,6 @@ def read_journal(spark: SparkSession, *places: str | Path, **options: str) -> Da
     """Return the events of the journals, of all runs and workers.
 
     Args:
-        spark: The session.
         places: Directories, as for :func:`journal_directories`; the executors need the same paths as the driver. Or
             URLs of servers' admin listeners, as the executors see them.
         options: Further options of the ``wsrm`` source for those servers, such as ``tokenFile`` and ``caFile``.

@@ -226,7 +226,6 @@ class Credential:
         as with a wrong key, and the sender does not learn which it was (XML Encryption 1.1, section 6.1.1).
 
         Args:
-            wrapped: The encrypted key.
             lengths: How many bytes it may have.
             digest: Algorithm of the digest.
             mask: Algorithm of the digest in the mask generation function.

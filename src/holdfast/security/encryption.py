@@ -169,7 +169,6 @@ class EncryptedMessage:
     """What is encrypted in a message, and for whom.
 
     Attributes:
-        parts: The parts.
         cipher: URI of their cipher.
         is_signed_first: Whether the signature is over the parts as they are after decryption.
     """
@@ -198,8 +197,6 @@ def decrypt_parts(message: SecuredMessage, parts: Iterable[EncryptedPart], ciphe
     and prefixes are signed.
 
     Args:
-        message: The message.
-        parts: Its encrypted parts.
         cipher: URI of their cipher.
         key: As many bytes as :data:`KEY_BYTES` says.
     """
@@ -260,7 +257,6 @@ class EncryptedKey:
 
     Attributes:
         name: Its Id, "" without one.
-        wrapped: The encrypted key.
         digest, mask: Algorithms of RSA-OAEP.
     """
 
@@ -292,7 +288,6 @@ def read_parts(
     """Find the encrypted parts that the only ReferenceList names.
 
     Args:
-        message: The message.
         ciphers: URIs of the ciphers to accept.
         check_key: Raises :class:`Invalid` if a SecurityTokenReference to the key of a part, None without one, is wrong.
         in_security: What may be encrypted in the Security header.
@@ -445,7 +440,7 @@ class Encrypting:
 def sign_and_encrypt(
     data: bytes, soap: SOAP, signing: Signing, encrypting: Encrypting, now: float, *, must_understand: bool
 ) -> bytes:
-    """Return a message signed and encrypted. Arguments as for :func:`~holdfast.security.signed_message.sign`.
+    """Return a message signed and encrypted.
 
     The receiver processes the Security header from its beginning (SOAP Message Security 1.1, section 5): the
     EncryptedKey precedes the signature if the parts must be decrypted before the signature is checked.
@@ -555,7 +550,6 @@ def write_encrypted_key(certificate: Certificate, kind: Kind, wrapped: bytes, ma
     Args:
         certificate: Of the receiver.
         kind: How it names the certificate; not "token".
-        wrapped: The encrypted key.
         mark: With which its Id begins.
         parts: The list of what is encrypted, "" if it is elsewhere.
     """

@@ -178,7 +178,6 @@ def canonical(element: etree._Element, prefixes: Sequence[str] = ()) -> bytes:
     """Return an element in exclusive canonical form, without its comments (Exclusive XML Canonicalization 1.0).
 
     Args:
-        element: The element.
         prefixes: Prefixes whose namespaces it has even where it does not use them.
 
     Raises:

@@ -106,8 +106,6 @@ class SecuredMessage:
     """The parts of a received message that its security concerns, by their positions.
 
     Attributes:
-        envelope: The envelope.
-        header, body: Its two parts.
         security: The Security header, with a Timestamp.
     """
 
@@ -406,7 +404,6 @@ class Signing:
     Args:
         credential: Certificate and key.
         reference: How a message names the certificate.
-        suite: Algorithms.
         life: Seconds for which a message is valid.
         named: A SecurityTokenReference to an assertion that confirms the key: messages name it by that instead.
     """
@@ -448,10 +445,7 @@ def sign_envelope(
     """Add a Security header, and return it. One that has an assertion already gets the other parts.
 
     Args:
-        envelope: The envelope.
-        header: Its Header.
         soap: Its version of SOAP.
-        signing: How to sign.
         now: Seconds since 1970.
         must_understand: Whether the receiver must understand the header.
         also: Another part of the Security header, with an Id: it is signed, and follows the signature.
@@ -506,7 +500,6 @@ def add_signature(
     Args:
         security: The header.
         parts: What is signed. Each has an Id.
-        suite: Algorithms.
         named: The SecurityTokenReference to the key.
         sign: Returns the signature of some bytes.
 

@@ -76,7 +76,6 @@ class CarriedAssertion:
     """The assertion in a Security header that the signature of the message must be over.
 
     Attributes:
-        element: The assertion.
         holder: The key that it confirms; None: none, so the signature cannot name its key by the assertion.
     """
 

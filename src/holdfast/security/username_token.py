@@ -320,7 +320,7 @@ class UsernameTokenValidator(Processor):
         context.session = proven
 
     def _check_token(self, context: MessageContext, security: AnySecurity | None, now: float) -> str:
-        """Return the user that a UsernameToken proves. Arguments and errors as for :meth:`authenticate_token`."""
+        """Return the user that a UsernameToken proves. Errors as for :meth:`authenticate_token`."""
         token = self.authenticate_token(context, security, now)
         if not token.is_digest:
             self._plain.check(context, token.name)

@@ -61,7 +61,6 @@ def simulate(
 
     Args:
         first_seed: The seed of the first run; the next ones follow.
-        runs: Number of runs.
         loss: Replaces the drawn loss of requests and of responses, 0 to 1; None: as drawn.
         trace: Whether to print every step.
         say: Called with each line.

@@ -88,7 +88,6 @@ class Simulator:
         seed: Decides everything that the options leave open.
         options: Options of the world; None: the seed draws them too.
         loss: Replaces the options' loss of requests and of responses.
-        invariants: Invariants to check.
         build: Makes each endpoint's protocol; tests plant bugs through it.
         trace: Called with a line for each event.
     """

@@ -64,10 +64,8 @@ class Trial:
     """One trial's parameters.
 
     Args:
-        link: The network.
         source: The policy of the RM Source.
         destination: The policy of the RM Destination; None: the default.
-        messages: Number of messages.
         interval: Seconds between two submissions; 0: all at once.
         versions: Protocol versions of both sides.
 

@@ -72,10 +72,8 @@ class Plan:
 
     Args:
         known: The content of the store. It must not change before the plan is carried out.
-        batch: The batch.
 
     Attributes:
-        batch: The batch.
         bounds: Changed partition -> its bounds afterwards, None if it is deleted.
         begins: Partitions that receive their first record from this batch.
         moves: The records that it releases.

@@ -39,8 +39,6 @@ class Source:
         """Return a slice as self-contained XML, otherwise unchanged.
 
         Args:
-            start: Its start.
-            end: Its end.
             tops: Offsets of the start tags of its top-level elements, ascending.
             scope: The namespaces declared above it.
 

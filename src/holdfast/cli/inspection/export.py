@@ -165,7 +165,6 @@ def export(
         admin: The URL of the admin listener.
         access: How to connect to it.
         away: Seconds to wait for a server that does not answer; None: the default.
-        queue: The queue.
         partitions: Its partitions; None for all.
         bounds: The first offset, and the one after the last; None: the whole range.
         place: The target.

@@ -42,7 +42,7 @@ def json_value(text: bytes, unfit: Callable[[str], ConfigurationError]) -> Any:
 
 
 def json_object(text: bytes, unfit: Callable[[str], ConfigurationError]) -> dict[str, Any]:
-    """Return the object in a text of JSON; arguments and errors as for :func:`json_value`, or it is not an object."""
+    """Return the object in a text of JSON; errors as for :func:`json_value`, or it is not an object."""
     found = json_value(text, unfit)
     if not isinstance(found, dict):
         raise unfit(f"it is not an object but {type(found).__name__}")

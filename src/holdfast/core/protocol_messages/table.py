@@ -43,7 +43,6 @@ class Row:
     """Handling of one kind of RM protocol message.
 
     Args:
-        take: Processes the message.
         answers: Possible answers, besides a fault. Empty: the message is itself an answer, and has none.
         event: Its event for the inbound Sequence that it names, if it concerns the end of that Sequence.
     """

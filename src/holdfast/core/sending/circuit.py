@@ -37,7 +37,6 @@ class Circuit:
         answered_at: When the last answer arrived in this run; None: none did.
         reason: Why the last attempt had no answer.
         is_refused: Whether no connection was made.
-        opened_at: When it opened.
         tries: Number of failed probes.
         prober: The key of the outbox that probes; None: none does.
         has_tried: Whether its message was sent.

@@ -98,7 +98,6 @@ class Partitioning:
         """Give the queues their partitions, before they recover.
 
         Args:
-            queues: Queues by name.
             snapshot: What their store holds.
             first: The numbers that the first of several workers has; None: this process is the only one, or the first.
             is_joined: Whether there are several workers: the number of a partition then depends on how many each has.

@@ -480,7 +480,7 @@ def inline_envelope(envelope: Envelope, most: int) -> None:
     """Put the attachments of a message into it in base64, before it is signed (XOP 1.0 section 3.2).
 
     A message in MTOM stays a package, whose only part is the envelope: its receiver may demand that media type.
-    Arguments and errors as for :func:`check_inlined`.
+    Errors as for :func:`check_inlined`.
     """
     headers = b"".join(envelope.headers)
     found = check_inlined(headers + envelope.body, envelope.attachments, most)

@@ -63,7 +63,6 @@ def check_action(action: object, owner: str = "app") -> None:
     """Check that the argument of ``@app.on(…)`` is an action.
 
     Args:
-        action: The argument.
         owner: What an example calls the destination or source.
 
     Raises:

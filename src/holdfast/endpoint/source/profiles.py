@@ -24,7 +24,6 @@ def versions_of(profile: object, given: object) -> Versions:
     """Return the versions of a known peer.
 
     Args:
-        profile: Its name.
         given: The versions that are given besides; None without any.
 
     Raises:

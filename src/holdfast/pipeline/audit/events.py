@@ -154,7 +154,6 @@ class Latency(NamedTuple):
         stage: Stage of the messages' way.
         name: Of the queue, or the key of the outbox.
         took: Microseconds, to one part in 500.
-        messages: Number of messages.
     """
 
     stage: str

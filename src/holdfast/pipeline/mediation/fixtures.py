@@ -60,7 +60,6 @@ def message_files(told: Sequence[str], plan: PipelinePlan) -> dict[str, list[Pat
 
     Args:
         told: Paths or patterns, each after ``NAME=`` of its source; the name is optional for a pipeline's only source.
-        plan: The pipeline.
 
     Returns:
         Source -> its files, in the given order; those of one pattern sorted by name.

@@ -37,7 +37,6 @@ def simulate(spark: SparkSession, grid: Grid) -> DataFrame:
 
     Args:
         spark: Any session, classic or Connect.
-        grid: The grid.
 
     Returns:
         A row for each Sequence, see :data:`OUTCOMES`. Each action on the DataFrame runs all simulations again, so write

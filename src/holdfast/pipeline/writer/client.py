@@ -101,7 +101,6 @@ class SinkPlane(Connection):
         """Publish the parts staged with these tokens, in this order, unless the batch is already published.
 
         Args:
-            batch: The batch.
             tokens: The tokens of all its parts.
             rows: The number of their rows.
             attempt: The name of this attempt. The answer names the attempt that was published.

@@ -141,7 +141,6 @@ class Refused:
         batch: The Arrow batch it is in.
         index: Its position in the batch.
         position: Its position among the rows of its task.
-        reason: The reason.
         column: The column at fault, "" for none.
         remedy: The server's remedy, "" for none.
     """

@@ -21,7 +21,6 @@ class SourceToken:
         trust: The namespace of WS-Trust in which it was issued.
         identifier: Its name.
         instance: Which of its keys; "" for the first.
-        key: The key.
         life: Seconds for which this key was granted.
         until: When it expires, in seconds since 1970, by the clock of this host.
     """

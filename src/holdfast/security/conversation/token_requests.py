@@ -29,7 +29,6 @@ class Granted:
     Args:
         identifier: Its name.
         instance: Which of its keys; "" for the first.
-        key: The key.
         life: Seconds for which it is valid from now on.
     """
 

@@ -60,7 +60,6 @@ class Assertion:
     """What an issuer says about a subject.
 
     Attributes:
-        element: The assertion.
         version: "1.1" or "2.0".
         name: Its ID.
         issuer: The name of the issuer.

@@ -37,7 +37,6 @@ def written_symmetric(
     """Return the assertions of messages with a symmetric key (SecurityPolicy 1.2, section 7.4).
 
     Args:
-        suite: Algorithms.
         cipher: How messages are encrypted.
         proof: The assertion of what proves the client: a user name, or a certificate.
         conversation: Whether the key is that of a token of WS-SecureConversation, and only the request for the token

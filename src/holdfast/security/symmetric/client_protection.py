@@ -58,7 +58,6 @@ class SharedKey:
     """The key of a token that both sides have.
 
     Args:
-        key: The key.
         token: The token, for the message.
         attached: A SecurityTokenReference to it, from the message that has it.
         names: What an answer may name it.
@@ -116,7 +115,6 @@ class ClientProtection:
 
     Args:
         certificate: A file in PEM with the certificate of the service.
-        suite: Algorithms.
         cipher: How messages are encrypted.
         reference: How they name the certificate; not "token".
         derives_in: Namespace of WS-SecureConversation if keys for a message are derived as well, else "".

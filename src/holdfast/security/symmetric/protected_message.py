@@ -188,14 +188,12 @@ class Protecting:
     """How a message is signed and encrypted.
 
     Args:
-        key: The key.
         named: The SecurityTokenReference to it, from this message.
         suite: Algorithms of the signature.
         cipher: URI of the cipher.
         life: Seconds for which the message is valid.
         token: The token of the key, "" if the message has none.
         derives_in: Namespace of WS-SecureConversation if signature and encryption have keys derived from it, else "".
-        user: The user name.
         confirms: In an answer, the signatures of the request (SOAP Message Security 1.1, section 8.5).
         endorsing: How a certificate signs the signature.
     """

@@ -81,7 +81,6 @@ class _Proof:
     """What a received message proved.
 
     Attributes:
-        opened: The message.
         session: The security context with its key; None if the message contains the key.
         answer: How its answer is protected.
     """

@@ -37,8 +37,6 @@ class QueueReader(ABC):
 
     Args:
         world: The world it belongs to.
-        node: The endpoint.
-        queue: The queue's name.
         name: The name of its cursor.
         who: Its name in a violation.
         at: Schedules a call.

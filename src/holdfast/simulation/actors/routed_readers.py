@@ -38,8 +38,6 @@ class RoutedReader(QueueReader):
 
     Args:
         world: The world it belongs to.
-        node: The endpoint.
-        queue: The queue's name.
         name: The reader's name, which selects its behavior.
         at: Schedules a call.
         chance: Chooses delays, losses and deaths.

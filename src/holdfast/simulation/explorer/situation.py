@@ -100,7 +100,6 @@ class Packet:
     Args:
         sender: Of the request.
         receiver: Of the request.
-        transmit: The request.
         kind: Who learns its fate.
         is_response: Whether this is the response.
         envelope: The response; None: an empty 202.

@@ -50,7 +50,6 @@ class Kept(NamedTuple):
 
     Args:
         sequence, number: Its Sequence and its number there.
-        body: Its body.
         size: Bytes, as the retention counts them.
         delivered_at: When it entered the queue, by the destination's clock.
     """

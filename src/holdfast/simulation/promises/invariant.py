@@ -40,11 +40,7 @@ class Invariant:
     """
 
     def broken(self, what: str) -> NoReturn:
-        """Report a violation.
-
-        Raises:
-            InvariantViolation: always.
-        """
+        """Report a violation."""
         raise InvariantViolation(type(self).__name__, what)
 
     def said(self, world: World, node: Node, acknowledgement: SequenceAcknowledgement, envelope: Envelope) -> None:

@@ -21,7 +21,6 @@ class Transaction:
         commit_within: Writes a batch as the last part of the transaction, and commits.
 
     Attributes:
-        connection: The open connection.
     """
 
     def __init__(

@@ -299,7 +299,6 @@ def check_action(action: str, *, of_peer: bool = False) -> None:
     """Check that this can be a message's wsa:Action.
 
     Args:
-        action: The action.
         of_peer: Whether it repeats the action of a peer, which need not be an IRI.
 
     Raises:

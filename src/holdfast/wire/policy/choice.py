@@ -56,7 +56,6 @@ class Need:
     """A demand of a policy that depends on how the Source was made, or that Holdfast cannot meet.
 
     Attributes:
-        assertion: The assertion.
         words: What it demands.
         remedy: What to do about it.
         ability: What the Source must do; None if Holdfast cannot meet the demand.

@@ -42,7 +42,6 @@ class Node:
         kind: Spark's class, without its package.
         is_plan: Whether it is part of a plan.
         said: Its other properties.
-        children: Its children.
     """
 
     kind: str

@@ -29,7 +29,6 @@ class Frames:
     """Rows by name, of all steps computed so far.
 
     Args:
-        plan: The pipeline.
         spark: The session with the rows as views.
         inferred: Step -> its inferred fields.
         keeps: Whether rows that are used twice are cached until ``release``: not in a stream.

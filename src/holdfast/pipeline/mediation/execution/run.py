@@ -236,7 +236,6 @@ class Work:
     """Process the batches of a query.
 
     Args:
-        plan: The pipeline.
         query: Its part.
         inferred: Step -> its inferred fields.
         on_batch: Called after each batch.

@@ -119,7 +119,7 @@ def check_table(rows: DataFrame, path: str, kind: str | None = None, *, only: bo
     """Check that a table can take the columns of these rows, before they are settled; change nothing.
 
     Args:
-        rows, path, kind, only: As of ``write_table``.
+        path, kind, only: As of ``write_table``.
 
     Raises:
         ConfigurationError: As of ``write_table``.
@@ -145,9 +145,7 @@ def write_table(
     """Write rows as a batch of a table, as a landing does.
 
     Args:
-        rows: The rows.
         path: The table's directory.
-        batch: The batch.
         origin: Its query, and the query's position, see ``checkpoints.origin``.
         kind: Format of a new table, see ``table_of``.
         only: Whether they replace the content of the table.
@@ -176,7 +174,6 @@ def as_letters(rows: DataFrame, step: str, reasons: Column | None = None, *, row
     """Return failed rows as dead letters: the step, the reasons, the origin, and the whole row as JSON.
 
     Args:
-        rows: The rows.
         step: The step that they failed in.
         reasons: Why; None: their problems.
         row: The row as JSON, without its body; None: made of its columns.

@@ -56,10 +56,8 @@ def with_column(
     """Add a column that Python computes from another one, and its problems to ``problems``.
 
     Args:
-        rows: The rows.
         column: The column to read.
         into: The new column, which replaces one with the same name; "": none.
-        kind: Its type.
         work: Called once in each task; returns the function for each value.
         keep: Whether the column that is read stays.
 
