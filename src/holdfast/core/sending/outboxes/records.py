@@ -187,6 +187,8 @@ class OutboxRecords:
         start, end = source.numbers.start + source.numbers.next - 1, source.numbers.start + source.numbers.available
         if start >= end or (start in here and (here.is_full or min(start + READ_AHEAD, end) - 1 in here)):
             return None
+        # A record that the cursor has passed may be deleted, and each read of it would ask for another one.
+        assert start >= self.first, (self.cursor, start, self.first)
         return next((offset for offset in range(start, min(start + READ_AHEAD, end)) if offset not in here), None)
 
     def take(self, start: int, found: list[tuple[int, Record]], now: float) -> None:
@@ -208,7 +210,7 @@ class OutboxRecords:
             self.has_requests |= record.wants_reply
         here.has_read()
         # The queue keeps the record as long as it is neither acknowledged nor discarded.
-        assert start < self.first or (found and found[0][0] == start) or self._waiting, (self.cursor, start)
+        assert start < self.first or (found and found[0][0] == start), (self.cursor, start)
         waiting, self._waiting = self._waiting, []
         for offset, then in waiting:
             if offset in self.here or offset <= start:
