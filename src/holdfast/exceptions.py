@@ -308,10 +308,12 @@ class PeerFault(HoldfastError):
 
     Attributes:
         message_id: The MessageID of the request, if a call of a source raised the fault; otherwise "".
+        action: The wsa:Action of the fault's message; "" if Holdfast does not have it.
         header_bytes: The foreign header blocks of the fault's message, XML bytes; b"" if Holdfast does not have them.
     """
 
     message_id = ""
+    action = ""
     header_bytes = b""
     _tell: Callable[[], None] | None = None
 

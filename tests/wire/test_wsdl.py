@@ -479,6 +479,36 @@ def test_an_action_that_the_wsdl_does_not_state_is_the_default(
     assert (found.request, found.reply) == (expected, reply.format(start))
 
 
+@pytest.mark.parametrize(
+    ("namespace", "default"),
+    [
+        ("urn:t", "urn:t:P:Do:Fault:Bad"),
+        ("URN:t:", "URN:t:P:Do:Fault:Bad"),
+        ("http://t.example/a", "http://t.example/a/P/Do/Fault/Bad"),
+        ("http://t.example/", "http://t.example/P/Do/Fault/Bad"),
+    ],
+)
+@pytest.mark.parametrize("stated", ["", STATED, "w:Action='urn:own'", 'm:Action=" "'])
+def test_the_action_of_a_declared_fault_is_the_stated_one_or_the_default(
+    namespace: str, default: str, stated: str
+) -> None:
+    # WS-Addressing 1.0 Metadata, 4.4.4, and its example for faults
+    description = Description()
+    description.add(
+        f"""<d:definitions targetNamespace="{namespace}" xmlns:t="{namespace}" xmlns:d="http://schemas.xmlsoap.org/wsdl/"
+            xmlns:w="http://www.w3.org/2006/05/addressing/wsdl" xmlns:m="http://www.w3.org/2007/05/addressing/metadata">
+          <d:portType name="P">
+            <d:operation name="Do"><d:input/><d:output/><d:fault name="Bad" {stated}/></d:operation>
+          </d:portType>
+        </d:definitions>""".encode(),
+        "here",
+    )
+    actions = description.actions(f"{{{namespace}}}P")["Do"]
+    own = {"Bad": "urn:own"} if "own" in stated else {}
+    assert (actions.faults, actions.default_faults) == (own, {"Bad": default})
+    assert actions.of_fault("Bad") == own.get("Bad", default)
+
+
 @pytest.mark.parametrize("around", ["{}", " {}", "{}\t", "\n {}\r\n"])
 @pytest.mark.parametrize("where", ["input", "output", "soap", "input of 2006", "output of 2006"])
 def test_white_space_around_an_action_is_no_part_of_it(where: str, around: str) -> None:

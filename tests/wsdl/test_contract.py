@@ -45,7 +45,7 @@ def test_bodies_in_rpc_style_are_written_validated_and_read(tmp_path: Path) -> N
     (tmp_path / "rpc.wsdl").write_text(RPC)
     made = Contract(Documents(tmp_path / "rpc.wsdl", no_web))
     add = made.operation("Add")
-    assert add.actions == Actions("urn:rpc/Add", "urn:rpc:T:AddResponse", {})
+    assert add.actions == Actions("urn:rpc/Add", "urn:rpc:T:AddResponse", {}, {})
     values = {"pair": {"left": 1, "right": 2}, "scale": 3}
     body = made.request(add, (), values)
     assert b"urn:rpc:calls" in body
@@ -58,10 +58,13 @@ def test_bodies_in_rpc_style_are_written_validated_and_read(tmp_path: Path) -> N
 def test_actions_are_the_stated_ones_the_soap_actions_or_the_defaults(orders: Contract) -> None:
     """WS-Addressing 1.0 Metadata, 4.4."""
     assert orders.operation("SubmitOrder").actions == Actions(
-        "urn:orders/SubmitOrder", "urn:orders/SubmitOrderReply", {"OrderRefused": "urn:orders/OrderRefused"}
+        "urn:orders/SubmitOrder",
+        "urn:orders/SubmitOrderReply",
+        {"OrderRefused": "urn:orders/OrderRefused"},
+        {"OrderRefused": "urn:orders:Orders:SubmitOrder:Fault:OrderRefused"},
     )
     assert orders.operation("Price").actions == Actions(
-        "urn:orders:Orders:PriceRequest", "urn:orders:Orders:PriceResponse", {}
+        "urn:orders:Orders:PriceRequest", "urn:orders:Orders:PriceResponse", {}, {}
     )
     assert orders.operation("CancelOrder").is_one_way
 

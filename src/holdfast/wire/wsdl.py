@@ -83,11 +83,18 @@ class Actions:
     Args:
         reply: The action of its output; "" for a one-way operation.
         faults: The action of each declared fault that states one, by the fault's name.
+        default_faults: The default action of each declared fault, by the fault's name. It is for messages of
+            WS-Addressing 2005/08; in older versions, the default is their action of all faults (2004/08, 3.3.2).
     """
 
     request: str
     reply: str
     faults: dict[str, str]
+    default_faults: dict[str, str]
+
+    def of_fault(self, name: str) -> str:
+        """Return the action of a declared fault in WS-Addressing 2005/08."""
+        return self.faults.get(name) or self.default_faults.get(name, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -555,8 +562,10 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
     reply = ""
     if answered is not None:
         reply = _action(answered) or f"{start}{answered.get('name') or f'{name}Response'}"
-    faults = {one.get("name", ""): _action(one) for one in operation.iterfind(f"{{{WSDL}}}fault") if _action(one)}
-    return Actions(request, reply, faults)
+    declared = {one.get("name", ""): _action(one) for one in operation.iterfind(f"{{{WSDL}}}fault")}
+    delimiter = start[-1]
+    defaults = {fault: f"{start}{name}{delimiter}Fault{delimiter}{fault}" for fault in declared}
+    return Actions(request, reply, {fault: action for fault, action in declared.items() if action}, defaults)
 
 
 def _no_wsdl(place: str, why: str) -> ConfigurationError:

@@ -392,16 +392,18 @@ class Contract:
             detail = parse_element(fault.detail) if fault.detail else None
         except EnvelopeError:  # text, or several elements
             return fault
-        for name, element in operation.faults.items():
-            if detail is not None and _may_be(element, detail.tag):
-                try:
-                    value = self._value(element, detail, is_json=is_json)
-                except EnvelopeError:
-                    return fault
-                return OperationFault(
-                    fault.message, name=name, value=value, code=fault.code, detail=fault.detail, element=fault.element
-                )
-        return fault
+        fitting = [name for name, one in operation.faults.items() if detail is not None and _may_be(one, detail.tag)]
+        if detail is None or not fitting:
+            return fault
+        # The element decides, since many services send the action of all faults. Faults may share an element.
+        name = next((one for one in fitting if operation.actions.of_fault(one) == fault.action), fitting[0])
+        try:
+            value = self._value(operation.faults[name], detail, is_json=is_json)
+        except EnvelopeError:
+            return fault
+        return OperationFault(
+            fault.message, name=name, value=value, code=fault.code, detail=fault.detail, element=fault.element
+        )
 
     def _read(self, what: str, element: Any, body: bytes, *, is_json: bool = False) -> Any:
         if element is None or not body:

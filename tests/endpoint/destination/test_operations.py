@@ -14,8 +14,19 @@ import pytest
 from one_operation import one_operation
 from order_service import WSDL, Orders
 
-from holdfast import ConfigurationError, Destination, Message, OperationFault, PeerFault, Source
+from holdfast import (
+    ApplicationFault,
+    ConfigurationError,
+    Destination,
+    Message,
+    OperationFault,
+    PeerFault,
+    Source,
+    Versions,
+)
+from holdfast.core.versions import ALL_VERSIONS, SOAP, Addressing
 from holdfast.endpoint.logs import MOST_LINES
+from holdfast.wire.names import WSA_NS
 
 PRICE = "urn:orders:Orders:PriceRequest"
 
@@ -351,6 +362,52 @@ async def test_a_fault_is_the_one_that_its_own_operation_declares(serve: Any, is
         assert not isinstance(refused.value, OperationFault)
     dispatcher: Any = app.running.dispatcher
     assert (dispatcher.handling.dead, dispatcher.handling.failed) == (1, 1)
+
+
+STATED = 'm:Action="urn:stated" xmlns:m="http://www.w3.org/2007/05/addressing/metadata"'
+
+
+@pytest.mark.parametrize("stated", ["", STATED], ids=["default", "stated"])
+@pytest.mark.parametrize("name", ["Wrong", "OfA"])
+@pytest.mark.parametrize("versions", [one for one in ALL_VERSIONS if one.soap is SOAP.V1_1], ids=str)
+async def test_a_declared_fault_has_its_action_and_comes_back_as_the_declared_one(
+    serve: Any, versions: Versions, name: str, stated: str
+) -> None:
+    """WS-Addressing 1.0 Metadata, 4.4.4; WS-Addressing 2004/08, 3.3.2. Only the action tells the two faults apart."""
+    wsdl = TWO_OPERATIONS.replace(f'name="{name}" message="t:WrongA"', f'name="{name}" message="t:WrongA" {stated}')
+    app = Destination(":memory:", wsdl=wsdl.encode())
+
+    @app.operation("A")
+    async def fail(value: int) -> int:
+        raise app.fault(name, "no", of=value)
+
+    url = (await serve(app)).url
+    default = f"urn:t:T:A:Fault:{name}"
+    if versions.addressing is not Addressing.V2005_08:
+        default = f"{WSA_NS[versions.addressing]}/fault"
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:", versions=versions) as source:
+        with pytest.raises(OperationFault) as caught:
+            await source.call("A", 1)
+    is_told_apart = bool(stated) or versions.addressing is Addressing.V2005_08
+    assert caught.value.action == ("urn:stated" if stated else default)
+    assert (caught.value.name, caught.value.value) == (name if is_told_apart else "Wrong", {"of": 1})
+
+
+@pytest.mark.parametrize("action", ["", "urn:of/nobody"])
+async def test_the_caller_knows_a_declared_fault_by_its_element_whatever_its_action(serve: Any, action: str) -> None:
+    """WCF's services, and CXF's without WS-Addressing's metadata, send the action of all faults."""
+    app = Destination(":memory:", wsdl=TWO_OPERATIONS.encode())
+
+    @app.on("urn:A")
+    async def fail(message: Message) -> str:
+        raise ApplicationFault("no", detail='<WrongA xmlns="urn:t" of="1"/>', action=action)
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(OperationFault) as caught:
+            await source.call("A", 1)
+    assert (caught.value.name, caught.value.value) == ("Wrong", {"of": 1})
+    assert caught.value.action == (action or "http://www.w3.org/2005/08/addressing/soap/fault")
 
 
 @pytest.mark.parametrize(

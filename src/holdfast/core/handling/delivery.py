@@ -23,6 +23,7 @@ from holdfast.core.ranges import AcknowledgementRanges
 from holdfast.core.receiving.inbound_sequences import InboundSequences
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Batch, Record, content_name
+from holdfast.core.versions import Addressing
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Maximum bytes of records in memory for handlers, plus at most one record; others are read from the store when there
@@ -279,6 +280,10 @@ class HandlerSchedule:
         self._effects.append(handle)
 
     # --- results --------------------------------------------------------------------------------------------------
+
+    def addressing_of(self, handle: Handle) -> Addressing:
+        """Return the WS-Addressing version of the message's sender."""
+        return self._replies.addressing_of(handle.record)
 
     def handled(self, handle: Handle, reply: Record | None, now: float) -> None:
         """Record that the handler succeeded.

@@ -193,8 +193,10 @@ class HandlerRegistration:
             detail = contract.fault_detail(operation, name, values)
         except EnvelopeError as error:
             raise InvalidBody(error.message, remedy=error.remedy) from None
-        action = operation.actions.faults.get(name, "")
-        return ApplicationFault(reason, sender=sender, detail=detail, action=action)
+        actions = operation.actions
+        fault = ApplicationFault(reason, sender=sender, detail=detail, action=actions.faults.get(name, ""))
+        fault.default_action = actions.default_faults.get(name, "")
+        return fault
 
     def _offered(self, port: str | None) -> Contract:
         if port not in self._contracts:

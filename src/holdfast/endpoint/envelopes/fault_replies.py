@@ -19,11 +19,16 @@ _ACTION = "http://www.w3.org/2005/08/addressing/soap/fault"
 _SET_ASIDE = ApplicationFault("The service failed to handle the request; it has been set aside.", sender=False)
 
 
-def fault_reply(record: Record, fault: ApplicationFault) -> Record | None:
-    """Return the reply that carries a fault to a requester; None if no requester waits for one."""
+def fault_reply(record: Record, fault: ApplicationFault, addressing: Addressing | None = None) -> Record | None:
+    """Return the reply that carries a fault to a requester; None if no requester waits for one.
+
+    Args:
+        addressing: The requester's version of WS-Addressing. In 2005/08, each fault that the WSDL declares has another
+            default action (Metadata, 4.4.4).
+    """
     if not record.wants_reply:
         return None
-    action = fault.action or _ACTION
+    action = fault.action or (fault.default_action if addressing is Addressing.V2005_08 else "") or _ACTION
     body = fault_body(fault, record.soap)
     return Record("", 0, action, body, record.received_at, soap=record.soap, fault_to=record.fault_to)
 

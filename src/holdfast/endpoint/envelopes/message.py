@@ -147,7 +147,7 @@ class Message:
                 fault = parse_element(inlined_body(self.body_bytes, self.attachments))
                 headers = inlined_headers(headers, self.attachments)
         error = _peer_fault(fault)
-        error.header_bytes = headers
+        error.action, error.header_bytes = self.action, headers
         if error.code == REPLY_TOO_LARGE and any(HOLDFAST_NS in part.nsmap.values() for part in fault.iter("{*}*")):
             raise too_large_error("the service", self.relates_to or "", error.message)
         raise error
@@ -202,6 +202,9 @@ class ApplicationFault(HoldfastError):
         EnvelopeError: the detail is not one XML element, a code is not a name, ``code`` is neither "Sender" nor
             "Receiver" together with a subcode, or the action is WS-RM's or invalid.
     """
+
+    default_action = ""
+    """The default action of a fault that the WSDL declares without an action, for WS-Addressing 2005/08."""
 
     def __init__(
         self,

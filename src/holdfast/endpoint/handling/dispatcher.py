@@ -320,7 +320,7 @@ class Dispatcher:
             self._failed(handle, fault, is_final=True)
             return
         try:
-            reply = fault_reply(handle.record, fault)
+            reply = fault_reply(handle.record, fault, self.handling.addressing_of(handle))
             if reply is not None:
                 self._envelopes.check_content(reply.body)
         except Exception as error:

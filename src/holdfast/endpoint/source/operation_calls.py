@@ -125,7 +125,7 @@ class OperationCalls:
         except PeerFault as fault:
             declared = contract.fault(found, fault)
             declared.message_id, declared._tell = fault.message_id, fault._tell
-            declared.header_bytes = fault.header_bytes
+            declared.action, declared.header_bytes = fault.action, fault.header_bytes
             if _reply_headers is not None:
                 with contextlib.suppress(EnvelopeError):  # the fault says more
                     _reply_headers |= contract.header_values(found.fault_headers, fault.header_bytes)
