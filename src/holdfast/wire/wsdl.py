@@ -273,7 +273,8 @@ class Description:
             part = None if definition is None else self._parts_of(definition).get(header.get("part"))
             if part is not None and part.get("element"):
                 name = full_name(part, part.get("element", ""))
-                is_required = header.get(f"{{{WSDL}}}required") in ("true", "1")
+                # Few faults are about a header, so none must have the block of a headerfault.
+                is_required = word == "header" and header.get(f"{{{WSDL}}}required") in ("true", "1")
                 found[name] = HeaderBlock(name, header.get("part", ""), is_required)
         return list(found.values())
 

@@ -10,7 +10,18 @@ import pytest
 from header_service import SESSION, USAGE, header_wsdl
 
 import holdfast
-from holdfast import Destination, EnvelopeError, Message, PeerFault, SoapHeaders, Source, WithAttachments, WithHeaders
+from holdfast import (
+    ApplicationFault,
+    ConfigurationError,
+    Destination,
+    EnvelopeError,
+    Message,
+    PeerFault,
+    SoapHeaders,
+    Source,
+    WithAttachments,
+    WithHeaders,
+)
 from holdfast.core.versions import TRIED_VERSIONS, Versions
 from holdfast.testing import lossy, pair
 from holdfast.wire import parse_element
@@ -157,3 +168,66 @@ async def test_the_header_of_a_fault_is_read(serve: Any, is_attachment: bool) ->
             await source.call("Do", number=1, _headers={"Session": SESSION}, _reply_headers=told)
         assert parse_element(caught.value.header_bytes).text == text
         assert told == {"Unknown": text}
+
+
+_KINDS = [("plain", True), ("awaitable", False)]
+_GIVEN = [{"Unknown": "sesame"}, UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("versions", "given", "kind", "is_required"),
+    [(one, given, "async", False) for one in TRIED_VERSIONS for given in _GIVEN]
+    + [(TRIED_VERSIONS[0], given, *kind) for kind in _KINDS for given in _GIVEN],
+)
+async def test_a_handler_answers_with_the_header_of_a_fault(
+    serve: Any, versions: Versions, given: Any, kind: str, is_required: bool
+) -> None:
+    """WSDL 1.1, 3.7. The caller receives the values, and nothing of a fault without the header."""
+    wsdl = header_wsdl(versions.soap.value)
+    if is_required:
+        wsdl = wsdl.replace(b"<soap:headerfault", b'<soap:headerfault wsdl:required="true"')
+    app = Destination(":memory:", wsdl=wsdl)
+
+    def fail(number: int) -> Any:
+        raise ApplicationFault("no", headers=given if number == 1 else b"")
+
+    async def fail_later(number: int) -> Any:
+        return fail(number)
+
+    app.operation("Do")({"async": fail_later, "plain": fail, "awaitable": lambda number: fail_later(number)}[kind])
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:", versions=versions) as source:
+        for number, expected in ((1, "sesame"), (2, None)):
+            told: dict[str, Any] = {}
+            with pytest.raises(PeerFault, match="no"):
+                await source.call("Do", number=number, _headers={"Session": SESSION}, _reply_headers=told)
+            assert told == {"Unknown": expected}
+    assert app.running.dispatcher.handling.dead == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("headers", [{"Unknown": {"left": "much"}}, {"Unknwn": "x"}, {"Usage": USAGE}])
+async def test_a_fault_with_wrong_headers_is_a_dead_letter_at_once(serve: Any, headers: Any) -> None:
+    app = service([], reply=lambda _: raise_fault(ApplicationFault("no", headers=headers)))
+
+    @app.on("urn:plain", reply_action="urn:plain/reply")
+    def plain(message: Message) -> str:
+        raise ApplicationFault("no", headers=headers)
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(PeerFault, match="failed to handle"):
+            await source.call("Do", number=1, _headers={"Session": SESSION})
+        with pytest.raises(PeerFault, match="failed to handle"):
+            await source.request("<a/>", action="urn:plain")
+    dispatcher: Any = app.running.dispatcher
+    assert (dispatcher.handling.dead, dispatcher.handling.failed) == (2, 2)
+
+
+def raise_fault(fault: ApplicationFault) -> Any:
+    raise fault
+
+
+@pytest.mark.parametrize("headers", [None, "text", 5, b"text", b"<Usage/>", b"<open>"])
+def test_headers_of_a_fault_are_checked_when_it_is_made(headers: Any) -> None:
+    with pytest.raises(ConfigurationError if not isinstance(headers, bytes) else EnvelopeError, match="header"):
+        ApplicationFault("no", headers=headers)

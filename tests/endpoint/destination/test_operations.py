@@ -88,6 +88,20 @@ async def test_a_wrong_fault_is_a_dead_letter_at_once(serve: Any, name: str) -> 
     assert (dispatcher.handling.dead, dispatcher.handling.failed) == (1, 1)
 
 
+async def test_a_declared_fault_may_have_header_blocks(serve: Any) -> None:
+    app = Destination(":memory:", wsdl=WSDL)
+
+    @app.operation("SubmitOrder")
+    async def submit(customer: str, lines: Any, wanted: Any) -> None:
+        raise app.fault("OrderRefused", "no", item="nail", limit=1, _headers=b'<a xmlns="urn:a"/>')
+
+    url = (await serve(app)).url
+    async with await Source.from_wsdl(f"{url}?wsdl", ":memory:") as source:
+        with pytest.raises(OperationFault) as caught:
+            await source.call("SubmitOrder", customer="c", lines=[{"item": "nail", "quantity": 1}], wanted=None)
+    assert (caught.value.value, caught.value.header_bytes) == ({"item": "nail", "limit": 1}, b'<a xmlns="urn:a"/>')
+
+
 async def test_a_one_way_operation_with_a_reply_address_gets_an_empty_body(serve: Any) -> None:
     orders = Orders()
     url = (await serve(orders.app)).url

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from holdfast.endpoint.envelopes.attachments import WithAttachments, extract_values, inlined_body, inlined_headers
-from holdfast.endpoint.envelopes.message import Message
+from holdfast.endpoint.envelopes.message import ApplicationFault, Message
 from holdfast.endpoint.handling.handlers import CONNECTION, InvalidBody, InvalidRequest, check_runs
 from holdfast.endpoint.logs import log
 from holdfast.exceptions import ConfigurationError, EnvelopeError
@@ -90,6 +90,12 @@ class OperationHandler:
         token = CURRENT.set((self._contract, self._operation))
         try:
             yield
+        except ApplicationFault as fault:
+            try:
+                fault.headers = self._contract.header_bytes(self._operation.fault_headers, fault.headers)
+            except EnvelopeError as error:
+                raise InvalidBody(error.message, remedy=error.remedy) from None
+            raise
         finally:
             CURRENT.reset(token)
 

@@ -6,7 +6,7 @@ values in ``operations``; ``holdfast.wsdl`` is imported with the first operation
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.endpoint.arguments import check_class
@@ -152,7 +152,16 @@ class HandlerRegistration:
 
         return register
 
-    def fault(self, name: str, reason: str, /, *, sender: bool = True, **values: Any) -> ApplicationFault:
+    def fault(
+        self,
+        name: str,
+        reason: str,
+        /,
+        *,
+        sender: bool = True,
+        _headers: bytes | Mapping[str, Any] = b"",
+        **values: Any,
+    ) -> ApplicationFault:
         """Return a fault that the ``wsdl`` declares, for a handler to raise.
 
         For example: ``raise app.fault("OrderRefused", "Too many lines.", limit=3)``. If a handler lets an error of this
@@ -162,6 +171,7 @@ class HandlerRegistration:
             name: The name of the fault in the WSDL.
             reason: English text for the requester.
             sender: Whether the requester is to blame (Sender) or not (Receiver).
+            _headers: Header blocks, as for :class:`ApplicationFault`.
             values: The fields of the fault's element, by name.
 
         Raises:
@@ -194,7 +204,8 @@ class HandlerRegistration:
         except EnvelopeError as error:
             raise InvalidBody(error.message, remedy=error.remedy) from None
         actions = operation.actions
-        fault = ApplicationFault(reason, sender=sender, detail=detail, action=actions.faults.get(name, ""))
+        action = actions.faults.get(name, "")
+        fault = ApplicationFault(reason, sender=sender, detail=detail, action=action, headers=_headers)
         fault.default_action = actions.default_faults.get(name, "")
         return fault
 

@@ -25,12 +25,19 @@ def fault_reply(record: Record, fault: ApplicationFault, addressing: Addressing 
     Args:
         addressing: The requester's version of WS-Addressing. In 2005/08, each fault that the WSDL declares has another
             default action (Metadata, 4.4.4).
+
+    Raises:
+        EnvelopeError: Its header blocks are values, which only a handler of an operation gives.
     """
     if not record.wants_reply:
         return None
     action = fault.action or (fault.default_action if addressing is Addressing.V2005_08 else "") or _ACTION
     body = fault_body(fault, record.soap)
-    return Record("", 0, action, body, record.received_at, soap=record.soap, fault_to=record.fault_to)
+    if not isinstance(fault.headers, bytes):
+        raise EnvelopeError(f"The headers of the fault must be bytes of XML, not {type(fault.headers).__name__}.")
+    return Record(
+        "", 0, action, body, record.received_at, soap=record.soap, headers=fault.headers, fault_to=record.fault_to
+    )
 
 
 def set_aside(record: Record) -> Record | None:

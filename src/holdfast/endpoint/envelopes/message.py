@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from lxml import etree
 from msgspec.structs import astuple
@@ -26,7 +26,7 @@ from holdfast.endpoint.envelopes.transport_facts import read_facts
 from holdfast.exceptions import DeliveryError, EnvelopeError, HoldfastError, PeerFault, clause
 from holdfast.http.tls import PeerCertificate
 from holdfast.settings import Within
-from holdfast.wire import AROUND, body_content, check_action, parse_element, storable_text
+from holdfast.wire import AROUND, body_content, check_action, check_header_blocks, parse_element, storable_text
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.text import escape, escape_attribute
 
@@ -196,11 +196,14 @@ class ApplicationFault(HoldfastError):
         subcode: The service's own code: SOAP 1.2's Subcode. SOAP 1.1 has one code, so it is the faultcode there. ""
             for none.
         action: The wsa:Action of the fault, as the contract declares it; "" for WS-Addressing's own.
+        headers: Header blocks: XML bytes, elements with namespaces, one after the other. A handler of
+            ``@app.operation`` may also give a dict with the values of header blocks that the WSDL declares for faults
+            (``soap:headerfault``), by their local names.
 
     Raises:
         ConfigurationError: An argument has the wrong type.
         EnvelopeError: the detail is not one XML element, a code is not a name, ``code`` is neither "Sender" nor
-            "Receiver" together with a subcode, or the action is WS-RM's or invalid.
+            "Receiver" together with a subcode, the action is WS-RM's or invalid, or the headers are not header blocks.
     """
 
     default_action = ""
@@ -215,7 +218,9 @@ class ApplicationFault(HoldfastError):
         code: str = "",
         subcode: str = "",
         action: str = "",
+        headers: bytes | Mapping[str, Any] = b"",
     ) -> None:
+        check_class("headers", headers, (bytes, Mapping), optional=False)
         check_class("sender", sender, bool, optional=False)
         for argument, text in (("code", code), ("subcode", subcode), ("action", action)):
             check_class(f"the {argument} of a fault", text, str, optional=False)
@@ -224,8 +229,11 @@ class ApplicationFault(HoldfastError):
         self.code = code
         self.subcode = subcode
         self.action = action
+        self.headers = headers
         if action:
             check_action(action)
+        if headers and isinstance(headers, bytes):
+            check_header_blocks(headers)
         check_code("code", code)
         check_code("subcode", subcode)
         if code and subcode:

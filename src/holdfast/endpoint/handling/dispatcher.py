@@ -322,7 +322,7 @@ class Dispatcher:
         try:
             reply = fault_reply(handle.record, fault, self.handling.addressing_of(handle))
             if reply is not None:
-                self._envelopes.check_content(reply.body)
+                self._envelopes.check_content(reply.body, reply.headers)
         except Exception as error:
             self._failed(handle, error, is_final=True)
             return
