@@ -348,6 +348,7 @@ NO_BUFFERS = {
     "store.rocksdb.changes": {"SWEEP_BYTES": "deleted, not held"},
     "store.rocksdb.checking": {"COPY_BYTES": "of a command"},
     "broker.xpath_program": {"PIECE": "of a tree, which is counted"},
+    "wire.attachments.root_head": {"PIECE": "of a message in memory, which is counted"},
     "wire.attachments.stored": {"PIECE": "of a connection's buffer"},
     "wire.encoding.outgoing": {"LARGEST_HEADERS": "of a message", "_TOGETHER": "of a message"},
     "wire.policy.port_policies": {"MOST_COMPARED": "no bytes"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.wire.attachments.package import check_parts, receive_package
 from holdfast.wire.attachments.packing import pack
 from holdfast.wire.attachments.references import MissingPart
+from holdfast.wire.attachments.root_head import RootHead
 from holdfast.wire.attachments.stored import ArrivingPackage
 from holdfast.wire.body import parse_element
 from holdfast.wire.decoding.envelopes import as_utf8, decode
@@ -35,6 +36,7 @@ __all__ = [
     "ArrivingPackage",
     "Limits",
     "MissingPart",
+    "RootHead",
     "action_of",
     "actions",
     "as_utf8",

@@ -6,8 +6,10 @@ Covers endpoint/envelopes/head_spool.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from base64 import encodebytes
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from quopri import encodestring
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,9 +36,11 @@ from holdfast.core.messages import Envelope
 from holdfast.core.origin import secret_in
 from holdfast.core.versions import RM, SOAP, Addressing
 from holdfast.http.client.client import HTTPClient
-from holdfast.http.exchange import Exchange
+from holdfast.http.exchange import Exchange, HTTPLimits
 from holdfast.http.server.server import HTTPServer
+from holdfast.testing.ports import free_ports
 from holdfast.wire import encode
+from holdfast.wire.attachments.mime import Splitter, media_type
 from holdfast.wire.limits import Limits
 
 MOST = 16 * 1024 * 1024
@@ -120,6 +124,87 @@ async def test_a_reply_beyond_another_limit_ends_its_request_alone(serve: Any, h
     async with Source((await serve(app)).url, ":memory:", http=http) as source:
         with pytest.raises(DeliveryError, match=r"bytes|deeper"):
             await source.request("<a/>", action=action, timeout=60)
+        assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
+        assert not source.progress.outstanding
+
+
+def rearranged(media: str, content: bytes, encoding: str, place: int) -> tuple[str, bytes]:
+    """Return a message with its envelope at another place among the parts, in a Content-Transfer-Encoding."""
+    if not media.startswith("multipart/related"):
+        return media, content
+    kind, parameters = media_type(media)
+    splitter = Splitter(parameters["boundary"].encode(), 10, 1000)
+    splitter.feed(content)
+    root, *others = [(one.headers, content[one.start : one.end]) for one in splitter.close()]
+    lines = [
+        line for line in root[0].split(b"\r\n") if b"-id:" not in line.lower() and b"-encoding:" not in line.lower()
+    ]
+    headers = b"\r\n".join([*lines, b"Content-ID: <the root>", b"Content-Transfer-Encoding: " + encoding.encode()])
+    written = {"base64": encodebytes, "quoted-printable": encodestring, "binary": bytes}[encoding](root[1])
+    others.insert(place, (headers, written))
+    parts = b"".join(b"--of proxy\r\n%b\r\n\r\n%b\r\n" % one for one in others)
+    of_root = "".join(f'; {name}="{parameters[name]}"' for name in ("type", "start-info") if name in parameters)
+    return f'{kind}; boundary="of proxy"; start="<the root>"{of_root}', parts + b"--of proxy--"
+
+
+@pytest.fixture
+async def rearranging() -> AsyncIterator[Callable[[Callable[[], str], str, int], Awaitable[str]]]:
+    """Starts proxies that rearrange the messages of both directions, and returns their URLs."""
+    servers, tasks = list[HTTPServer](), set[asyncio.Task[None]]()
+    async with HTTPClient(max_response=4 * MOST) as client:
+
+        async def start(behind: Callable[[], str], encoding: str, place: int) -> str:
+            async def answer(exchange: Exchange) -> None:
+                request = exchange.request
+                media, content = rearranged(request.headers[b"content-type"].decode(), request.body, encoding, place)
+                query = request.target.partition("?")[2]
+                response = await client.fetch("POST", f"{behind()}?{query}", content, {"Content-Type": media})
+                media, content = rearranged(response.content_type, response.body, encoding, place)
+                exchange.respond(response.status, content, media.encode())
+
+            def handle(exchange: Exchange) -> None:
+                tasks.add(asyncio.ensure_future(answer(exchange)))
+
+            server = HTTPServer()
+            servers.append(server)
+            limits = HTTPLimits(max_body=4 * MOST, max_buffered=16 * MOST)
+            await server.start(handle, "127.0.0.1", 0, limits=limits)
+            return f"http://127.0.0.1:{server.port}/"
+
+        yield start
+        for server in servers:
+            await server.close()
+        await asyncio.wait(tasks)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "place"),
+    [
+        ("binary", 1),
+        ("base64", 0),
+        pytest.param("base64", 1, marks=pytest.mark.nightly),
+        pytest.param("quoted-printable", 1, marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize(
+    "way", [*(pytest.param(one, marks=pytest.mark.nightly) for one in ("anonymous", "poll")), "listen"]
+)
+async def test_the_envelope_of_a_large_reply_may_be_any_part_in_any_encoding(
+    serve: Any, rearranging: Any, encoding: str, place: int, way: str
+) -> None:
+    """RFC 2387: the parameter ``start`` names the envelope. Its request would be repeated without end."""
+    app, _ = service(http=ROOMY)
+    behind = url = (await serve(app)).url
+    if way == "listen":
+        (port,) = free_ports(1)
+        address = await rearranging(lambda: f"http://127.0.0.1:{port}/", encoding, place)
+        http = SourceHTTP(listen=("127.0.0.1", port), address=address)
+    else:
+        http = {"anonymous": ANONYMOUS, "poll": POLL}[way]
+        url = await rearranging(lambda: behind, encoding, place)
+    async with Source(url, ":memory:", http=http) as source:
+        with pytest.raises(DeliveryError, match="too large"):
+            await source.request("<a/>", action="urn:package", timeout=60)
         assert (await source.request("<a/>", action="urn:small", timeout=60)).body_bytes == b"<small/>"
         assert not source.progress.outstanding
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeGuard
 
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE, TOO_LARGE_FOR_BROKER
 from holdfast.core.messages import Envelope, Fault
+from holdfast.endpoint.envelopes.http_media import is_package
 from holdfast.endpoint.envelopes.message import ApplicationFault, fault_body
 from holdfast.endpoint.envelopes.package_spool import FLUSH_FROM, MOST_DROPPED, PackageSpool
 from holdfast.exceptions import HoldfastError, LimitExceeded, clause
 from holdfast.http.exchange import Request
 from holdfast.http.outcome import Response
-from holdfast.wire import Limits
+from holdfast.wire import Limits, RootHead
 from holdfast.wire.decoding.head import head_of
 
 TOO_LARGE_REMEDY = (
@@ -30,14 +32,23 @@ class HeadSpool:
         head: What another process received of it.
         size: Bytes of the message that the other process received.
         problem: The limit that it exceeds; None: the one for its size.
+        find: Finds the beginning of the envelope in a thread, instead of ``head``.
     """
 
     is_full = False
     drops_up_to = MOST_DROPPED
 
-    def __init__(self, limits: Limits, head: bytes = b"", size: int = 0, problem: LimitExceeded | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        head: bytes = b"",
+        size: int = 0,
+        problem: LimitExceeded | None = None,
+        find: Callable[[], bytes] | None = None,
+    ) -> None:
         self._limits = limits
         self._problem = problem
+        self._find = find
         self.head = bytearray(head)
         self.size = self._flushed = size
         self.begins_at = limits.max_bytes
@@ -60,7 +71,7 @@ class HeadSpool:
 
     def root(self) -> bytes:
         """Return an envelope with the headers and an empty Body; errors as for :func:`head_of`."""
-        return head_of(bytes(self.head), self._limits)
+        return head_of(bytes(self.head) if self._find is None else self._find(), self._limits)
 
     @property
     def problem(self) -> LimitExceeded:
@@ -71,14 +82,23 @@ class HeadSpool:
 
 
 def head_in(content: Request | Response, limits: Limits, problem: LimitExceeded) -> HeadSpool:
-    """Return the beginning of the envelope in a content. With attachments, the envelope is usually the first part."""
-    spool = content.spool
-    data, size = content.body[: limits.max_header_bytes], len(content.body)
+    """Return the beginning of the envelope in a content, which may have attachments before it."""
+    spool, body = content.spool, content.body
     if isinstance(spool, PackageSpool):
-        data, size = spool.head, spool.size
-    if data.lstrip()[:1] != b"<":
-        data = data.partition(b"\r\n\r\n")[2]
-    return HeadSpool(limits, data, size, problem)
+        return HeadSpool(limits, size=spool.size, problem=problem, find=spool.root_head.content)
+    if isinstance(content, Response):
+        media = content.content_type
+    else:
+        media = content.headers.get(b"content-type", b"").decode("latin-1")
+    if not is_package(media):
+        return HeadSpool(limits, body[: limits.max_header_bytes], len(body), problem)
+
+    def find() -> bytes:
+        head = RootHead(media, limits)
+        head.add_all(body)
+        return head.content()
+
+    return HeadSpool(limits, size=len(body), problem=problem, find=find)
 
 
 def replace_reply(

@@ -14,7 +14,7 @@ from holdfast.exceptions import LimitExceeded, MessageFlowError, StoreError
 from holdfast.http.content_spool import SPOOL_FROM
 from holdfast.http.outcome import Streamed
 from holdfast.http.retry_after import spread
-from holdfast.wire import ArrivingPackage, Limits
+from holdfast.wire import ArrivingPackage, Limits, RootHead
 
 T = TypeVar("T")
 FLUSH_FROM = 256 << 10
@@ -53,8 +53,8 @@ class PackageSpool:
         self._received: tuple[Envelope, bytes] | None = None
         self.is_full = False
         self._is_dropped = False
-        self.head = b""
-        """The first bytes of the message, for headers that are read although the message is beyond a limit."""
+        self.root_head = RootHead(media, limits)
+        """Finds the headers of the envelope, which are read although the message is beyond a limit."""
 
     def add(self, data: bytes) -> None:
         self._waiting.append(data)
@@ -75,8 +75,7 @@ class PackageSpool:
         # The loop may add more meanwhile: take the present pieces only.
         data = b"".join([self._waiting.popleft() for _ in range(len(self._waiting))])
         self._taken += len(data)
-        if not self.head:
-            self.head = data[: self._limits.max_header_bytes]
+        self.root_head.add(data)
         if self._is_dropped:
             self.writer = self._package = None  # which deletes the content
             return None

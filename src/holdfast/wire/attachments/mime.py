@@ -136,6 +136,13 @@ class Splitter:
         self._state = _CONTENT
         return True
 
+    def take(self) -> list[Range]:
+        """Return the new parts, the last of which may go on, and forget them."""
+        parts, self._parts = self._parts, []
+        if self._state == _CONTENT:
+            parts.append(Range(self._headers, self._start, self._start))
+        return parts
+
     def close(self) -> list[Range]:
         """Return the parts of the complete body.
 

@@ -243,7 +243,7 @@ def open_decoded(part: Part, hold: Hold | None) -> BinaryIO:
         with file:
             rest = b""
             while piece := file.read(PIECE):
-                rest, whole = _at_a_border(encoding, rest + piece)
+                rest, whole = at_a_border(encoding, rest + piece)
                 if len(rest) > PIECE:  # they have 76 bytes at most (RFC 2045, 6.7)
                     raise EnvelopeError(f"a line of a quoted-printable MIME part has more than {PIECE} bytes")
                 decoded.write(decoded_content(fields, whole))
@@ -255,8 +255,8 @@ def open_decoded(part: Part, hold: Hold | None) -> BinaryIO:
     return decoded
 
 
-def _at_a_border(encoding: str, data: bytes) -> tuple[bytes, bytes]:
-    """Return what cannot be decoded before the next piece, and what can."""
+def at_a_border(encoding: str, data: bytes) -> tuple[bytes, bytes]:
+    """Return the part of an encoded content that cannot be decoded before the next piece, and the part that can."""
     if encoding == "base64":
         data = b"".join(data.split())
         cut = len(data) - len(data) % 4
