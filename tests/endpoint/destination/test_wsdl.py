@@ -59,6 +59,26 @@ async def test_it_is_given_out_as_it_was_given(serve: Any, tmp_path: Path, query
         assert await get(service.url + query, "HEAD") == (200, "text/xml; charset=utf-8", b"")
 
 
+async def test_faults_are_given_out_with_their_actions(serve: Any) -> None:
+    """WCF's clients take the fault of a WSDL that states no action for the fault of all services, without values."""
+    given = b"""<d:definitions targetNamespace="urn:t" xmlns:t="urn:t" xmlns:d="http://schemas.xmlsoap.org/wsdl/"
+            xmlns:wsaw="http://www.w3.org/2006/05/addressing/wsdl">
+          <d:portType name="P">
+            <d:operation name="Do"><d:input/><d:output/>
+              <d:fault name="Bad"/><d:fault name="Worse" wsaw:Action="urn:own"/>
+            </d:operation>
+          </d:portType>
+        </d:definitions>"""
+    service = await serve(Destination(":memory:", wsdl=given))
+    _, _, data = await get(f"{service.url}?wsdl")
+    faults = etree.fromstring(data).iter("{http://schemas.xmlsoap.org/wsdl/}fault")
+    metadata, draft = "{http://www.w3.org/2007/05/addressing/metadata}", "{http://www.w3.org/2006/05/addressing/wsdl}"
+    assert [dict(fault.attrib) for fault in faults] == [
+        {"name": "Bad", f"{metadata}Action": "urn:t:P:Do:Fault:Bad", f"{draft}Action": "urn:t:P:Do:Fault:Bad"},
+        {"name": "Worse", f"{draft}Action": "urn:own"},
+    ]
+
+
 def described(app: Destination) -> None:
     """Handlers whose annotations say which operations are one-way."""
 

@@ -28,7 +28,7 @@ from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import PROOFS
 from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.policy.writing import WSP, PolicyVersion
-from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description
+from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description, state_fault_actions
 
 MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
 """The policy assertion of an endpoint that answers polls (WS-MakeConnection 3.4)."""
@@ -170,7 +170,7 @@ class ServiceDescription:
         key = f"{word}={unquote(value)}" if value else ""
         if not url.startswith(address) or not mark or key not in self._documents:
             raise ConfigurationError(f"The WSDL has no document {url}.", remedy="Save it next to the WSDL.")
-        return self._written(key, address, self._offered())
+        return self._written(key, address, self._offered(), False)
 
     def in_files(self, text: str, address: str) -> str:
         """Return a text in which files are named instead of the URLs that they are served at."""
@@ -218,14 +218,15 @@ class ServiceDescription:
         elif key not in self._documents:
             exchange.respond(404, _UNKNOWN, b"text/plain")
         else:
-            exchange.respond(200, self._written(key, address_of(request), self._offered()), b"text/xml; charset=utf-8")
+            data = self._written(key, address_of(request), self._offered(), True)
+            exchange.respond(200, data, b"text/xml; charset=utf-8")
 
     def _offered(self) -> frozenset[tuple[str, str]]:
         """Return the ports of which the destination accepts an operation: all of them if it accepts none."""
         found = frozenset(port for port, actions in self._ports.items() if any(map(self._accepts, actions)))
         return found or frozenset(self._ports)
 
-    def _write(self, key: str, address: str, offered: frozenset[tuple[str, str]]) -> bytes:
+    def _write(self, key: str, address: str, offered: frozenset[tuple[str, str]], is_for_clients: bool) -> bytes:
         data = self._documents[key]
         root = parse_element(data)
         is_changed = False
@@ -236,6 +237,8 @@ class ServiceDescription:
                 element.set(attribute, f"{address}?{asked}={quote(name)}")
                 is_changed = True
         is_changed |= _assert_polling(root)
+        if is_for_clients:  # this destination keeps the default, which WS-Addressing 2004/08 has not
+            is_changed |= state_fault_actions(root)
         for service in root.iterfind(f"{{{WSDL}}}service"):
             for port in service.iterfind(f"{{{WSDL}}}port"):
                 # Another port is served elsewhere: clients that came here would be rejected.
