@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from broker_cluster import NAMES, Brokers, store_on
 from crew import Crew
+from large_posts import MEDIA, announced, forged, sent
 from waiting import until
 
 import holdfast
 from holdfast import Attachment, Destination, DestinationHTTP, Message, PeerFault, WithAttachments
 from holdfast.broker.config import ForwarderConfig, LimitsConfig, ListenConfig
+from holdfast.core.origin import secret_in
 from holdfast.http.exchange import HTTPLimits
 from holdfast.testing.ports import free_ports
 from holdfast.wire.limits import Limits
@@ -129,6 +131,49 @@ async def test_a_reply_too_large_for_the_broker_is_a_fault_and_opens_no_circuit(
     assert (circuit["state"], circuit["failures"]) == ("closed", 0)
     server = broker.service._server
     await until(lambda: server.buffered == 0)
+
+
+def given_address(app: Destination) -> str:
+    """Return the address that a broker gave to the service."""
+    (address,) = {outbox.to for outbox in app.running.engine.protocol.outbound.outboxes.values()}
+    assert address is not None and secret_in(address)
+    return address
+
+
+async def test_only_an_address_that_a_service_was_given_takes_more_than_the_limit(
+    run_broker: Any, run_service: Any, tmp_path: Path
+) -> None:
+    app, (port,) = service(tmp_path), free_ports(1)
+    behind = await run_service(app)
+    forwarder = ForwarderConfig("next", "inbox", behind.url, address=f"http://127.0.0.1:{port}/")
+    broker = await run_broker(forwarders=(forwarder,), listen=ListenConfig(port=port))
+    async with holdfast.Source(broker.service.url, ":memory:") as source:
+        await source.request("<a/>", action="urn:small", timeout=60)
+    address = given_address(app)
+    for media in MEDIA:
+        assert await announced(address, media) == 100
+        for other in forged(address):
+            assert await announced(other, media) == 413, other
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")
+async def test_a_worker_asks_another_one_whether_it_gave_an_address(run_service: Any, tmp_path: Path) -> None:
+    """Each connection may reach any worker. Until the worker has the answer, the sender has to repeat its message."""
+    app = service(tmp_path)
+    behind, (port,) = await run_service(app), free_ports(1)
+    server = Crew(tmp_path, "--workers", "3", broker=WORKERS.format(url=behind.url, port=port, rm="1.2"))
+    try:
+        async with holdfast.Source(await asyncio.to_thread(server.url), ":memory:") as source:
+            await source.request("<a/>", action="urn:small", timeout=60)
+        address = given_address(app)
+        for other in forged(address):
+            assert await sent(other, MEDIA[0]) in (413, 503), other
+        in_turn = 0
+        while in_turn < 10:  # until every worker knows it
+            in_turn = in_turn + 1 if await sent(address, MEDIA[0]) is None else 0
+    finally:
+        server.clean()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="workers are forked")

@@ -146,6 +146,23 @@ def test_the_secret_survives_a_restart() -> None:
     assert outbox.source is not None and outbox.source.secret == source.secret
 
 
+def test_a_secret_is_in_use_as_long_as_its_peer_may_reply_at_whatever_address() -> None:
+    """Only then may a message at that address be larger than others."""
+    sending, source, _ = opened(LOCAL)
+    again = Sending(sending.store, local=LOCAL)
+    for one in (sending, again):
+        creation = one.protocol.outbound.creation
+        assert creation.has_given(source.secret) and not creation.has_given(source.secret[:-1])
+    outbound = again.protocol.outbound
+    (outbox,) = outbound.outboxes.values()
+    earlier = outbox.to
+    outbound.registry.redirect(outbox, OTHER)
+    outbound.registry.redirected([str(earlier)])
+    assert outbound.creation.has_given(source.secret)
+    outbound.creation.leave(OTHER)
+    assert not outbound.creation.has_given(source.secret)
+
+
 def test_a_sequence_without_a_secret_hears_its_peer_only_at_a_listener() -> None:
     for local, heard in ((LOCAL, [(1, 2)]), ("anonymous", [])):
         sending, source, _ = opened(local)

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from large_posts import MEDIA, announced, forged
 from signers import authority, issue
 from waiting import until
 
@@ -241,6 +242,22 @@ async def test_a_large_message_at_a_listener_that_is_no_reply_is_refused(serve: 
         writer.close()
         reply = await source.request("<a/>", action="urn:small", timeout=60)
         assert reply.body_bytes == b"<small/>"
+
+
+async def test_only_an_address_that_a_peer_was_given_takes_more_than_the_limit(serve: Any, tmp_path: Path) -> None:
+    """A stranger may not make this side read and drop gigabytes. The secrets are known after a restart, too."""
+    app, _ = service(http=ROOMY)
+    url, (port,) = (await serve(app)).url, free_ports(1)
+    http = SourceHTTP(listen=("127.0.0.1", port))
+    for _ in range(2):
+        async with Source(url, tmp_path / "out", http=http) as source:
+            await source.request("<a/>", action="urn:small", timeout=60)
+            (address,) = {outbox.to for outbox in app.running.engine.protocol.outbound.outboxes.values()}
+            assert address is not None and secret_in(address)
+            for media in MEDIA:
+                assert await announced(address, media) == 100
+                for other in forged(address):
+                    assert await announced(other, media) == 413, other
 
 
 @pytest.mark.parametrize("http", [ANONYMOUS, POLL], ids=["anonymous", "poll"])

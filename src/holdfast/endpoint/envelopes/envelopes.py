@@ -20,7 +20,6 @@ from holdfast.core.commit import GroupCommit
 from holdfast.core.events import Transmit
 from holdfast.core.faults import MUST_UNDERSTAND, VERSION_MISMATCH, addressing_fault
 from holdfast.core.messages import Envelope, Fault
-from holdfast.core.origin import secret_in
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP, Addressing
 from holdfast.endpoint.envelopes.attachments import has_parts, inline_envelope
@@ -163,9 +162,9 @@ class Envelopes(Spools):
             then_received = partial(self._received, exchange, take, is_elsewhere)
             self._decoder.read(request.body, then_received, opening, waits=self._chain.opening_waits)
 
-    def _is_for_replies(self, target: str) -> bool:
-        """Whether a request came to an address that only peers of this endpoint's own requests know."""
-        return (self._chain.role == "source" or self.passes_on) and bool(secret_in(target))
+    @property
+    def _makes_requests(self) -> bool:
+        return self._chain.role == "source" or self.passes_on
 
     def _open_request(self, exchange: Exchange, envelope: Envelope, data: bytes) -> bytes:
         return self._chain.received(self._context_of(exchange, envelope, data), data)
@@ -191,7 +190,7 @@ class Envelopes(Spools):
     def _received(self, exchange: Exchange, take: Take, is_elsewhere: Elsewhere | None, read: Outcome) -> None:
         if isinstance(read, MissingPart):
             read = self._repeated(read)
-        if isinstance(read, LimitExceeded) and self._is_for_replies(exchange.request.target):
+        if isinstance(read, LimitExceeded) and self._is_for_replies(exchange.request.target) is not False:
             self._receive_head(exchange, take, head_in(exchange.request, self.limits, read))
         elif isinstance(read, EnvelopeError):
             self._refuse(exchange, read)

@@ -33,10 +33,13 @@ class HeadSpool:
         size: Bytes of the message that the other process received.
         problem: The limit that it exceeds; None: the one for its size.
         find: Finds the beginning of the envelope in a thread, instead of ``head``.
+
+    Attributes:
+        is_unsure: Whether this process does not know yet if the address of the message was given to a peer.
     """
 
-    is_full = False
     drops_up_to = MOST_DROPPED
+    is_unsure = False
 
     def __init__(
         self,
@@ -54,6 +57,11 @@ class HeadSpool:
         self.begins_at = limits.max_bytes
 
     @property
+    def is_full(self) -> bool:
+        """Whether the sender must repeat the message, since nothing shows yet that it is a reply."""
+        return self.is_unsure
+
+    @property
     def wants_flush(self) -> bool:
         """Whether enough came that the time for receiving begins again, as for a content that is written."""
         return self.size - self._flushed >= FLUSH_FROM
@@ -69,9 +77,13 @@ class HeadSpool:
     def drop(self) -> None:
         """Do nothing: only the headers are kept anyway."""
 
+    def beginning(self) -> bytes:
+        """Return the first bytes of the envelope."""
+        return bytes(self.head) if self._find is None else self._find()
+
     def root(self) -> bytes:
         """Return an envelope with the headers and an empty Body; errors as for :func:`head_of`."""
-        return head_of(bytes(self.head) if self._find is None else self._find(), self._limits)
+        return head_of(self.beginning(), self._limits)
 
     @property
     def problem(self) -> LimitExceeded:

@@ -35,10 +35,12 @@ class PackageSpool:
     Attributes:
         writer: Writes the content; None before the first bytes are written.
         size: Bytes of the message so far.
+        is_unsure: As for :class:`HeadSpool`. A message within the limits is received nevertheless.
     """
 
     begins_at = SPOOL_FROM
     drops_up_to = 0
+    is_unsure = False
 
     def __init__(self, media: str, choose: Callable[[bytes], ContentWriter], limits: Limits) -> None:
         self._media = media
@@ -66,6 +68,7 @@ class PackageSpool:
 
     def drop(self) -> None:
         self._is_dropped = True
+        self.is_full = self.is_full or self.is_unsure
 
     def flush(self) -> None:
         with self._lock:

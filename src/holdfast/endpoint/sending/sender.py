@@ -113,6 +113,7 @@ class Sender:
         self._retiring = BackgroundTasks()
         self._envelopes = envelopes
         envelopes.on_unproven = self._unproven
+        envelopes.has_given = self._has_given
         engine.has_credentials = self._may_have_credentials
         self._extra = ExtraRequests(
             envelopes, self._post_extra, self._post_again, self._extra_failed, self._extra_unread
@@ -489,6 +490,9 @@ class Sender:
             origin = origin_of(came.request, envelope)
         self._engine.protocol.reply_unproven(envelope, reason, self._engine.clock(), origin)
         self._engine.touch()
+
+    def _has_given(self, secret: str) -> bool:
+        return self._engine.protocol.outbound.creation.has_given(secret)
 
     def _may_have_credentials(self, to: str) -> bool:
         return self.ways.get(to, self._usual).has_credentials or not self._envelopes.is_plain

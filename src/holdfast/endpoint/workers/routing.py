@@ -27,7 +27,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from holdfast.core.messages import AckRequested, Envelope, SequenceAcknowledgement
-from holdfast.core.origin import Origin
+from holdfast.core.origin import SECRET, Origin
 from holdfast.core.records import ContentWriter
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.destination.running_destination import RunningDestination
@@ -76,7 +76,12 @@ OF_NODE: Final = b"n"
 LOADS_SECONDS: Final = 0.5
 """Between two times that a worker says how many connections it has."""
 MOST_KNOWN: Final = 4096
-"""Number of remembered Sequences of other workers, among those with Identifiers that the peer created."""
+"""Number of remembered Sequences of other workers, among those with Identifiers that the peer created, and of secrets
+in the addresses that they gave to peers."""
+MOST_SOUGHT: Final = 100
+"""Number of secrets that other workers are asked for at a time."""
+LONGEST_SECRET: Final = 100
+"""Characters. A secret is a UUID."""
 
 OF_THE_PROCESS: Final = ("healthz", "readyz", "metrics")
 """What a worker says about itself, whether it may act or not."""
@@ -130,8 +135,12 @@ class Neighbours:
         self.on_admin: Callable[[Exchange], None] | None = None
         """Takes what another worker's admin listener asks of this one."""
         app.reception.sort_out = self.sort_out
+        app.reception.envelopes.has_given = self._has_given
         self._inbox = HTTPServer()
         self._known: OrderedDict[str, int] = OrderedDict()
+        """Identifier of a Sequence, or secret in an address -> the worker that has it."""
+        self._sought: set[str] = set()
+        """Secrets that another worker is asked for."""
         self._tasks = BackgroundTasks()
         self._workers: WorkerClient | None = None
         self._relays: Relays | None = None
@@ -312,13 +321,34 @@ class Neighbours:
                 break
         return found_in(answers)
 
-    async def _ask(self, number: int, identifier: str) -> bool | None:
-        """Whether a worker knows a Sequence; None if it does not say."""
+    async def _ask(self, number: int, name: str) -> bool | None:
+        """Whether a worker knows a Sequence or a secret; None if it does not say."""
         try:
-            answer = await self.workers.fetch(number, "GET", f"knows/{quote(identifier, safe='')}")
+            answer = await self.workers.fetch(number, "GET", f"knows/{quote(name, safe='')}")
         except TransportError:
             return None
         return {204: True, 404: False}.get(answer.status)
+
+    def _has_given(self, secret: str) -> bool | None:
+        """Whether a worker has given a peer the address with that secret; None while its worker is asked."""
+        owner = worker_of_address(f"?{SECRET}{secret}")
+        if owner is None or len(secret) > LONGEST_SECRET:
+            return False
+        if self._is_here(owner):
+            return self._app.engine.protocol.outbound.creation.has_given(secret)
+        name = f"{SECRET}{secret}"
+        if name in self._known:
+            return True
+        if name not in self._sought and len(self._sought) < MOST_SOUGHT:
+            self._sought.add(name)
+            self._tasks.start(self._seek(name, owner % self._count))
+        return None
+
+    async def _seek(self, name: str, owner: int) -> None:
+        """Ask a worker for a secret. Until it is known, the peer repeats a message that is too large."""
+        if await self._ask(owner, name):
+            self._remember(name, owner)
+        self._sought.discard(name)
 
     def _remember(self, identifier: str, owner: int) -> None:
         self._known[identifier] = owner
@@ -474,11 +504,16 @@ class Neighbours:
             request = decode_request(came.body, self._app.reception.envelopes.limits)
         self._handle(exchange, request)
 
-    def _status_of(self, identifier: str) -> int:
-        """Return 204 if this worker knows a Sequence, 404 if not, and 421 if its present owner has to say it."""
+    def _status_of(self, name: str) -> int:
+        """Return 204 if this worker knows a Sequence, or has given the secret of an address to a peer; 404 if not, and
+        421 if its present owner has to say it."""
         if self._app.engine.failure is not None:
             return MISDIRECTED
-        return 204 if self._app.reception.knows(identifier) else 404
+        if name.startswith(SECRET):
+            is_known = self._app.engine.protocol.outbound.creation.has_given(name.removeprefix(SECRET))
+        else:
+            is_known = self._app.reception.knows(name)
+        return 204 if is_known else 404
 
     def _take_framed(self, exchange: Exchange) -> None:
         """Process a message that another node passes on in a frame."""

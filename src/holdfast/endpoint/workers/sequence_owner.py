@@ -178,7 +178,7 @@ _known_head = lru_cache(1024)(_decode)
 def encode_request(request: Request) -> bytes:
     """Encode a request with everything known about it."""
     spool = request.spool
-    size, body = (spool.size, bytes(spool.head)) if isinstance(spool, HeadSpool) else (0, request.body)
+    size, body = (spool.size, spool.beginning()) if isinstance(spool, HeadSpool) else (0, request.body)
     head = _Head(
         request.method, request.target, dict(request.headers), request.peer, request.secure, request.certificate, size
     )

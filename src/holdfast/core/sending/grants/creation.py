@@ -44,15 +44,26 @@ class OutboundCreation:
         """Address that refused other versions first -> the versions that it supports."""
         self._secrets: dict[str | None, str] = {}
         """Address of a peer -> secret in the address that the peer received."""
+        self._given: set[str] = set()
+        """Secrets in addresses that peers of this side's requests received."""
+
+    def has_given(self, secret: str) -> bool:
+        """Return whether a peer that may reply has an address with that secret, as far as this process knows."""
+        return secret in self._given
 
     def adopt(self, outbox: Outbox, source: RMSource) -> None:
         """Remember which secret the peer of a Sequence knows."""
         if source.secret:
             self._secrets[outbox.to] = source.secret
+            if not outbox.is_for_replies:  # which get acknowledgements only
+                self._given.add(source.secret)
 
     def leave(self, address: str | None) -> None:
         """Forget what is known of an address to which an outbox no longer sends; others keep their Sequences."""
-        self._secrets.pop(address, None)
+        secret = self._secrets.pop(address, "")
+        # An outbox that sends to another address now has it still.
+        if secret in self._given and secret not in self._secrets.values():
+            self._given.remove(secret)
         self._detected.pop(address or "", None)
 
     def begin(self, outbox: Outbox, choice: Choice, now: float) -> None:
