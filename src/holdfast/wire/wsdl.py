@@ -569,27 +569,6 @@ def _actions(operation: etree._Element, stated: dict[str, str], start: str) -> A
     return Actions(request, reply, {fault: action for fault, action in declared.items() if action}, defaults)
 
 
-def state_fault_actions(root: etree._Element) -> bool:
-    """Write the default action of each declared fault that states none; return whether there is one.
-
-    A WCF client that is generated from a WSDL without them does not recognise the faults by their default actions.
-
-    Args:
-        root: The root of a WSDL.
-    """
-    added = False
-    for kind in root.iterfind(f"{{{WSDL}}}portType"):
-        start = _joined(defined_name(kind) or "")
-        for operation in kind.iterfind(f"{{{WSDL}}}operation"):
-            actions = _actions(operation, {}, start)
-            for fault in operation.iterfind(f"{{{WSDL}}}fault"):
-                if not _action(fault):
-                    for name in ACTIONS:
-                        fault.set(name, actions.default_faults[fault.get("name", "")])
-                    added = True
-    return added
-
-
 def _no_wsdl(place: str, why: str) -> ConfigurationError:
     is_url = place.startswith(("http://", "https://"))
     remedy = "Check whether the URL must end with ?wsdl." if is_url else "Check the file."

@@ -28,7 +28,7 @@ from holdfast.wire.names import WSA_NS
 from holdfast.wire.policy.assertions import PROOFS
 from holdfast.wire.policy.expressions import POLICY
 from holdfast.wire.policy.writing import WSP, PolicyVersion
-from holdfast.wire.wsdl import SOAP_BINDINGS, WSDL, Description, state_fault_actions
+from holdfast.wire.wsdl import ACTIONS, SOAP_BINDINGS, WSDL, Description, defined_name
 
 MC_SUPPORTED = f"{{{MC_NS}}}MCSupported"
 """The policy assertion of an endpoint that answers polls (WS-MakeConnection 3.4)."""
@@ -238,7 +238,7 @@ class ServiceDescription:
                 is_changed = True
         is_changed |= _assert_polling(root)
         if is_for_clients:  # this destination keeps the default, which WS-Addressing 2004/08 has not
-            is_changed |= state_fault_actions(root)
+            is_changed |= self._state_fault_actions(root)
         for service in root.iterfind(f"{{{WSDL}}}service"):
             for port in service.iterfind(f"{{{WSDL}}}port"):
                 # Another port is served elsewhere: clients that came here would be rejected.
@@ -247,6 +247,24 @@ class ServiceDescription:
         if not is_changed:
             return data
         return etree.tostring(root.getroottree(), encoding="utf-8", xml_declaration=True)
+
+    def _state_fault_actions(self, root: etree._Element) -> bool:
+        """Write the default action of each declared fault that states none; return whether there is one.
+
+        A WCF client that is generated from a WSDL without them does not recognise the faults by their default actions.
+        """
+        is_changed = False
+        for kind in root.iterfind(f"{{{WSDL}}}portType"):
+            actions = self._description.actions(defined_name(kind) or "")
+            for operation in kind.iterfind(f"{{{WSDL}}}operation"):
+                own = actions[operation.get("name", "")]
+                for fault in operation.iterfind(f"{{{WSDL}}}fault"):
+                    name = fault.get("name", "")
+                    if name not in own.faults and name in own.default_faults:
+                        is_changed = True
+                        for attribute in ACTIONS:
+                            fault.set(attribute, own.default_faults[name])
+        return is_changed
 
 
 class Asked(NamedTuple):
