@@ -166,8 +166,9 @@ ENCODED = one_operation("""<xs:element name="In"><xs:complexType><xs:sequence><x
     "encoding", ["utf-8", "utf-8-sig", "iso-8859-1", "windows-1252", "utf-16", "utf-16-le", "utf-16-be"]
 )
 def test_a_wsdl_may_have_any_encoding(tmp_path: Path, encoding: str, declared: str) -> None:
-    if encoding in ("iso-8859-1", "windows-1252") and declared != encoding:
-        return  # not the encoding that it declares, and not well-formed
+    shows_encoding = encoding.startswith("utf-16") or encoding == "utf-8-sig"
+    if not shows_encoding and declared != encoding and {encoding, declared} & {"iso-8859-1", "windows-1252"}:
+        return  # not the encoding that it declares
     file = tmp_path / "a.wsdl"
     head = f'<?xml version="1.0" encoding="{declared}"?>\n' if declared else ""
     file.write_bytes((head + ENCODED).encode(encoding))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from lxml import etree
@@ -24,33 +25,51 @@ _OPINIONS = frozenset(
 xml:id that is not a name."""
 
 
-_DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>""")
-_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"<\0": "utf-16-le", b"\0<": "utf-16-be"}
-"""First bytes of a document in UTF-16 -> its encoding."""
+_DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>\s*""", re.ASCII)
+_MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"<\0\0\0": "utf-32-le",
+    b"\0\0\0<": "utf-32-be",
+    b"\xef\xbb\xbf": "utf-8",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+    b"<\0": "utf-16-le",
+    b"\0<": "utf-16-be",
+}
+"""First bytes of a document that show its encoding -> the encoding (XML 1.0, F.1)."""
+_NO_CHARSETS = {"punycode", "idna", "unicode-escape", "raw-unicode-escape"}
+"""Codecs of Python for texts that are no encodings of documents."""
 
 
 def in_utf8(document: bytes) -> bytes:
     """Return an XML document in UTF-8.
 
     Args:
-        document: The document. Its XML declaration counts only if it is not UTF-8: declarations are often wrong.
+        document: The document, in the encoding that its first bytes show, or else its XML declaration (XML 1.0, F.1).
 
     Raises:
-        EnvelopeError: It is neither UTF-8 nor in the encoding that its XML declaration names.
+        EnvelopeError: It is not in that encoding.
     """
-    encoding = _MARKS.get(document[:2], "")
+    encoding = next((name for mark, name in _MARKS.items() if document.startswith(mark)), "")
     declared = None if encoding else _DECLARATION.match(document[:200].decode("latin-1"))
-    if declared is not None and declared[1].lower() != "utf-8":
+    if declared is not None and _is_wider_than_ascii(declared[1]):
         encoding = declared[1]
     if not encoding:
         return document
-    for one in ("utf-8", encoding) if declared is not None else (encoding,):
-        try:
-            text = document.decode(one).removeprefix("\ufeff")
-            return _DECLARATION.sub("", text, count=1).encode()
-        except (UnicodeError, LookupError):
-            continue
-    raise EnvelopeError(f"the body is not in the encoding {encoding}")
+    try:
+        if codecs.lookup(encoding).name in _NO_CHARSETS:
+            raise LookupError
+        text = document.decode(encoding).removeprefix("\ufeff")
+    except (UnicodeError, LookupError):
+        raise EnvelopeError(f"the body is not in the encoding {encoding}") from None
+    return _DECLARATION.sub("", text, count=1).encode()
+
+
+def _is_wider_than_ascii(declared: str) -> bool:
+    """Whether a declaration that was read as ASCII names another encoding than UTF-8. It cannot be true of UTF-16 or
+    UTF-32: .NET writes texts that it has encoded in UTF-8 with such a declaration."""
+    return not declared.lower().startswith(("utf-8", "utf8", "utf-16", "utf-32", "utf16", "utf32", "ucs-", "iso-10646"))
 
 
 def parse_element(body: bytes) -> etree._Element:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from pyexpat import ExpatError, ParserCreate, XMLParserType
+from pyexpat import ExpatError, ParserCreate, XMLParserType, errors
 
 from holdfast.core.versions import SOAP
 from holdfast.exceptions import EnvelopeError, LimitExceeded, VersionMismatch
@@ -176,6 +176,27 @@ def refuse_instruction(*_: object) -> None:
     raise EnvelopeError("a SOAP message must not have processing instructions")
 
 
+_SYNTAX = errors.codes[errors.XML_ERROR_SYNTAX]
+_BRACE = re.compile(
+    rb"""\sxmlns(?::[^\s=<>]+)?\s*=\s*(?:"[^"<]*?(?:\}|&#0*125;|&#x0*7[dD];)|'[^'<]*?(?:\}|&#0*125;|&#x0*7[dD];))"""
+)
+"""The beginning of a declaration of a namespace up to a closing brace."""
+
+
+def malformed(what: str, error: ExpatError, data: bytes, soap: str = "") -> EnvelopeError:
+    """Return the error for bytes that expat does not parse.
+
+    A namespace with the brace that separates it from a local name is a syntax error for expat.
+    """
+    if error.code == _SYNTAX and _BRACE.search(data) is not None:
+        return EnvelopeError(
+            "a namespace has a closing brace, which no URI may have (RFC 3986)",
+            soap=soap,
+            remedy="Write it as %7D, or use another namespace.",
+        )
+    return EnvelopeError(f"{what}: {error}", soap=soap)
+
+
 def parser_for(data: bytes, limits: Limits) -> XMLParserType:
     """Return a parser that refuses content forbidden in SOAP messages, and namespaces with too long a name."""
     parser = ParserCreate("UTF-8", "}", None)  # None: names are not kept, of which there may be as many as bytes
@@ -300,7 +321,7 @@ class _Builder:
         try:
             self.feed()
         except ExpatError as error:
-            raise EnvelopeError(f"not well-formed XML: {error}", soap=self.soap) from None
+            raise malformed("not well-formed XML", error, self.data, self.soap) from None
         except EnvelopeError as error:
             error.soap = error.soap or self.soap
             raise

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from lxml import etree
 
 from holdfast.core.versions import ALL_VERSIONS, RM, SOAP, Addressing, Versions
-from holdfast.exceptions import ConfigurationError, EnvelopeError
+from holdfast.exceptions import ConfigurationError, EnvelopeError, clause
 from holdfast.settings import suggestion
 from holdfast.wire.body import parse_element
 from holdfast.wire.names import WSA_NS
@@ -143,8 +143,7 @@ class Description:
         try:
             root = parse_document(data)
         except EnvelopeError as error:
-            why = "it is not well-formed XML, or has a document type or a namespace with a brace"
-            raise _no_wsdl(place, why) from error
+            raise _no_wsdl(place, clause(error.message.replace("the body", "it"))) from error
         if root.tag != f"{{{WSDL}}}definitions":
             is_2 = root.tag == f"{{{WSDL_2}}}description"
             raise _no_wsdl(place, "it is WSDL 2.0" if is_2 else f"its root is {etree.QName(root).localname}")

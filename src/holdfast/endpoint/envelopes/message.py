@@ -27,11 +27,13 @@ from holdfast.exceptions import DeliveryError, EnvelopeError, HoldfastError, Pee
 from holdfast.http.tls import PeerCertificate
 from holdfast.settings import Within
 from holdfast.wire import AROUND, body_content, check_action, check_header_blocks, parse_element, storable_text
+from holdfast.wire.body import in_utf8
 from holdfast.wire.names import SOAP_NS
 from holdfast.wire.text import escape, escape_attribute
 
 Body = str | bytes | etree._Element
-"""What can be sent as a body: one XML element, as text, as UTF-8 bytes, or as an lxml element."""
+"""What can be sent as a body: one XML element, as text, as bytes, or as an lxml element. Bytes are UTF-8, unless their
+first bytes or their XML declaration name another encoding."""
 BODY_TYPES = (str, bytes, bytearray, memoryview, etree._Element)
 """The classes of which a body may be, at run time."""
 
@@ -277,7 +279,8 @@ def body_bytes(body: Body, around: int = AROUND) -> bytes:
     if not isinstance(body, BODY_TYPES):
         raise EnvelopeError(f"a body must be text, bytes or an lxml element, not {type(body).__name__}")
     try:
-        data = body.encode() if isinstance(body, str) else bytes(body)
+        # A text has no encoding, whatever its XML declaration names.
+        data = body.encode() if isinstance(body, str) else in_utf8(bytes(body))
     except UnicodeEncodeError as error:
         raise EnvelopeError(f"the body is not Unicode text: {error}") from None
     if data.lstrip().startswith(b"<?xml"):

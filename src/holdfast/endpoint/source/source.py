@@ -340,7 +340,8 @@ class Source(NoWith, OperationCalls):
         """Store a one-way message and send it. Awaited, it returns when the message is durable here.
 
         Args:
-            body: One XML element: text, UTF-8 bytes or an lxml element; or nothing.
+            body: One XML element: text, bytes or an lxml element; or nothing. Bytes are UTF-8, unless their first bytes
+                or their XML declaration name another encoding.
             action: wsa:Action. It must not be empty.
             sequence_key: Messages with equal keys share a Sequence and its order; others do not wait for them.
             message_id: wsa:MessageID, created if None. If the outbox of that key still contains this very message among

@@ -17,7 +17,7 @@ from holdfast.exceptions import EnvelopeError
 from holdfast.wire.body import parse_element
 from holdfast.wire.limits import DEFAULT
 from holdfast.wire.names import CONTENT_NAMES, MC_ACTION, OWN_NAMESPACES, RM_OF_ACTION, SOAP_NS
-from holdfast.wire.tree import has_many_attributes, is_deep, refuse_doctype, refuse_instruction
+from holdfast.wire.tree import has_many_attributes, is_deep, malformed, refuse_doctype, refuse_instruction
 
 LONGEST_TEXT = DEFAULT.max_uri
 """Maximum characters of an action or a MessageID. They are URIs, which are far shorter, and also appear in HTTP
@@ -385,4 +385,4 @@ def _parse(parser: XMLParserType, data: bytes, what: str) -> None:
     try:
         parser.Parse(data, True)
     except ExpatError as error:
-        raise EnvelopeError(f"{what}: {error}") from None
+        raise malformed(what, error, data) from None
