@@ -125,13 +125,30 @@ async def test_each_leg_signs_its_own_assertion(start: Start, run_service: Any, 
 
 
 @pytest.mark.parametrize("table", ["security.signature", "forwarders.shop.security.signature"])
-def test_a_key_is_named_by_an_assertion_only_if_a_forwarder_sends_one(tmp_path: Path, table: str) -> None:
+def test_a_key_is_named_by_an_assertion_only_if_one_is_sent_or_demanded(tmp_path: Path, table: str) -> None:
     own, shop = issue("CN=broker,O=Example"), issue("CN=shop,O=Example")
     leg = '[forwarders.shop]\nqueue = "orders"\nto = "http://shop/"\n' if "forwarders" in table else ""
     text = BASE + leg + signature(table, own, shop, tmp_path) + 'reference = "assertion"\n'
     (tmp_path / "broker.toml").write_text(text)
-    with pytest.raises(holdfast.ConfigurationError, match="only if a forwarder sends one"):
+    with pytest.raises(holdfast.ConfigurationError, match="is sent or demanded"):
         read_config(tmp_path / "broker.toml")
+
+
+async def test_a_broker_demands_messages_that_are_signed_with_the_key_of_an_assertion(
+    start: Start, tmp_path: Path
+) -> None:
+    own, clinic = issue("CN=broker,O=Example"), issue("CN=clinic,O=Example", authority())
+    held = signature("security.signature", own, authority(), tmp_path) + 'reference = "assertion"\n'
+    (tmp_path / "broker.toml").write_text(BASE + listener(tmp_path) + held)
+    with pytest.raises(holdfast.ConfigurationError, match="confirms the key of its sender"):
+        read_config(tmp_path / "broker.toml")
+    demanded = listener(tmp_path) + 'confirmations = ["holder-of-key"]\n'
+    broker = await start(BASE + demanded + held)
+    x509 = holdfast.X509(*clinic.files(tmp_path), trusted=own.files(tmp_path).certificate, reference="assertion")
+    x509.with_saml(holdfast.SamlToken(lambda: assertion(method="holder-of-key", key=key_info(clinic))))
+    url = f"{broker.service.url}?wsdl"
+    async with await holdfast.Source.from_wsdl(url, ":memory:", processors=[x509], policy=HASTY) as alice:
+        await (await alice.send("<n/>", action="urn:note")).acknowledged(60)
 
 
 async def test_issuers_change_with_a_reload(start: Start, tmp_path: Path) -> None:

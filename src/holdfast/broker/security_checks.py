@@ -47,7 +47,7 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
     elif symmetric is not None and not is_endorsed and given != ["users"]:
         remedy = "Write users = … in [security] or trusted = … here, and remove the other table."
         yield ("security", "symmetric"), f"'users' and 'trusted' are missing: {_NO_USERS}", remedy
-    yield from _of_a_signature(("security", "signature"), security.signature)
+    yield from _of_a_signature(("security", "signature"), security.signature, checks=security.assertions)
     yield from _of_symmetric_messages(security)
     yield from _of_assertions(("security", "assertions"), security.assertions)
     is_shared = config.workers == 1 or security.nonces or not (config.store == ":memory:" or "://" in config.store)
@@ -58,15 +58,24 @@ def checks_of_senders(config: BrokerConfig) -> Iterator[Wrong]:
 
 
 def _of_a_signature(
-    path: KeyPath, one: SignatureConfig | None, *, is_forwarder: bool = False, has_assertion: bool = False
+    path: KeyPath,
+    one: SignatureConfig | None,
+    *,
+    is_forwarder: bool = False,
+    has_assertion: bool = False,
+    checks: AssertionsConfig | None = None,
 ) -> Iterator[Wrong]:
     try:
         if one is None:
             return
         signer = one.processor()
-        if one.reference == "assertion" and not has_assertion:
-            what = "a message names its key by an assertion only if a forwarder sends one"
-            yield (*path, "reference"), what, "Remove reference, or write assertion = … in security of the forwarder."
+        if one.reference == "assertion" and not (has_assertion or checks is not None):
+            what = "no assertion that confirms the key of a message is sent or demanded"
+            where = "assertion = … in security of the forwarder" if is_forwarder else "[security.assertions]"
+            yield (*path, "reference"), what, f"Remove reference, or write {where}."
+        if one.reference == "assertion" and checks is not None and {*checks.confirmations} != {"holder-of-key"}:
+            what = "only an assertion that confirms the key of its sender names that"
+            yield (*path, "reference"), what, 'Write confirmations = ["holder-of-key"] in [security.assertions].'
         if is_forwarder and not signer.accepts_answers:
             what = "no answer would be accepted: 'trusted' has only issuers, whose keys sign no messages"
             yield (*path, "trusted"), what, 'Write subjects = "CN=…" with the name of the destination there.'

@@ -121,8 +121,8 @@ class SignatureConfig:
             out: all are accepted, so that another service which receives a message can send it to the broker in the
             name of its signer.
         suite: Algorithms: "rsa-sha256", or those that CXF and Metro understand by "Basic256Sha256" or "Basic256".
-        reference: How messages name the certificate. "assertion", only for a forwarder: by the SAML assertion that
-            confirms its key.
+        reference: How messages name the certificate. "assertion": by the SAML assertion that confirms its key. A
+            forwarder sends it, and the broker demands it in the policy that it publishes.
         encryption: Encrypt each message as well, and accept only encrypted ones.
         bind_sequences: Name the certificate in CreateSequence, and demand the same from senders.
     """

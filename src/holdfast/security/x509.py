@@ -47,7 +47,7 @@ from holdfast.security.names import (
 from holdfast.security.nonces import open_nonces
 from holdfast.security.protection.encryption_settings import Encryption, PeerCertificates
 from holdfast.security.protection.written_policy import abilities_of, written_binding
-from holdfast.security.saml.saml_token import SamlToken, SamlTokenValidator, carried_assertion
+from holdfast.security.saml.saml_token import WRITTEN_TOKEN, SamlToken, SamlTokenValidator, carried_assertion
 from holdfast.security.signature import (
     check_named_token,
     check_signable,
@@ -73,6 +73,7 @@ from holdfast.security.token_references import read_key_reference, write_key_ref
 from holdfast.security.username_token import (
     refused,
     repeated,
+    supporting,
 )
 from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
@@ -169,8 +170,9 @@ class X509(Processor):
             are refused. None: all are accepted, so that a service which receives a signed message can send it to this
             one, in the name of its signer.
         reference: How messages name the certificate: "token", they have it; "subject-key-identifier", "issuer-serial"
-            or "thumbprint", the peer has it. All four are accepted. "assertion", only with :meth:`with_saml` at a
-            source: the assertion confirms its key (holder-of-key).
+            or "thumbprint", the peer has it. All four are accepted. "assertion", only with :meth:`with_saml`: the
+            assertion in a request confirms its key (holder-of-key). A source names it so, and a destination demands it
+            in its policy (``SamlToken`` as the ``InitiatorToken``).
         nonces: Remembers signatures over restarts, in a directory that has this name and ``-nonces``; several processes
             may share it. Or the URL of a PostgreSQL database, which several hosts may share. None: in memory.
         freshness: How old a message may be, and how far the peer's clock may be ahead or behind.
@@ -251,15 +253,16 @@ class X509(Processor):
             The processor, which is then only for a source, or only for a destination.
 
         Raises:
-            ConfigurationError: ``reference`` is "assertion", and this is a destination, which sends none; or it was
-                called before.
+            ConfigurationError: ``reference`` is "assertion", and the validator accepts assertions that confirm no key;
+                or it was called before.
         """
         if self._assertion is not None or self._assertions is not None:
             raise ConfigurationError("with_saml was called before", remedy="Make another X509 for the other role.")
-        if self._is_held and "source" not in saml.roles:
+        if self._is_held and isinstance(saml, SamlTokenValidator) and not saml.confirms_keys:
             raise ConfigurationError(
-                'reference="assertion" is for a source: a destination sends no assertion',
-                remedy="Remove reference, or choose another.",
+                'reference="assertion" demands assertions that confirm the key of their sender, and the validator '
+                "accepts others",
+                remedy='Write confirmations=["holder-of-key"], or remove reference.',
             )
         self.roles, self.counterpart = saml.roles, f"X509(…).with_saml({saml.counterpart}(…))"
         self.waits = self.waits or saml.waits
@@ -308,8 +311,11 @@ class X509(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""
-        binding = written_binding(self._suite, self._reference, self._encryption)
-        return binding if self._assertions is None else binding + self._assertions._supporting("SignedSupportingTokens")
+        initiator = WRITTEN_TOKEN if self._is_held else ""
+        binding = written_binding(self._suite, self._reference, self._encryption, initiator)
+        if self._is_held or self._assertions is None:
+            return binding
+        return binding + supporting("SignedSupportingTokens", WRITTEN_TOKEN)
 
     def bind_sequences(self) -> Self:
         """Bind each Sequence explicitly to a certificate (WS-RM 6.1).

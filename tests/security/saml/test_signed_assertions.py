@@ -633,11 +633,11 @@ def test_an_assertion_that_confirms_another_key_is_not_sent(tmp_path: Path, capl
         assert "does not confirm the key of CN=alice" in caplog.text
 
 
-def test_a_key_is_named_by_an_assertion_only_where_one_is_sent(tmp_path: Path) -> None:
+def test_a_key_is_named_by_an_assertion_only_where_one_that_confirms_it_is(tmp_path: Path) -> None:
     certificate = SHOP.files(tmp_path).certificate
     alice = X509(*ALICE.files(tmp_path), trusted=certificate, reference="assertion")
     checks = SamlTokenValidator({ISSUER: IDP.files(tmp_path).certificate}, audience=AUDIENCE)
-    with pytest.raises(ConfigurationError, match="is for a source"):
+    with pytest.raises(ConfigurationError, match="the validator accepts others"):
         alice.with_saml(checks)
     with pytest.raises(ConfigurationError, match="not for a destination"):
         Destination(":memory:", processors=[alice])
@@ -668,11 +668,38 @@ async def test_the_demand_for_a_signed_assertion_is_published_and_met(tmp_path: 
         assert ".with_saml(holdfast.SamlToken('assertion.xml'))" in raised.value.remedy
     source = await Source.from_wsdl(wsdl, ":memory:", processors=[signer.with_saml(SamlToken(assertion))])
     await source.close()
-    # The InitiatorToken may be the assertion itself.
-    token = re.compile(rb"(<sp:InitiatorToken><wsp:Policy>).*?(</wsp:Policy></sp:InitiatorToken>)")
-    wsdl.write_bytes(token.sub(rb"\1<sp:SamlToken/>\2", wsdl.read_bytes()))
-    with pytest.raises(ConfigurationError) as raised:
-        await Source.from_wsdl(wsdl, ":memory:", processors=[signer])
-    assert "reference='assertion'" in raised.value.remedy
-    holder = X509(*ALICE.files(tmp_path), trusted=certificate, reference="assertion").with_saml(SamlToken(assertion))
+
+
+@pytest.mark.parametrize("encrypt", [None, Encryption()], ids=["signed", "encrypted"])
+@every_version
+async def test_a_destination_demands_a_signature_with_the_key_of_an_assertion(
+    tmp_path: Path, version: str, encrypt: Encryption | None
+) -> None:
+    """SecurityPolicy 1.2, 5.4.6 and 7.5: the assertion is the InitiatorToken, so no other token supports it."""
+    validator = SamlTokenValidator(
+        {ISSUER: IDP.files(tmp_path).certificate}, audience=AUDIENCE, confirmations=["holder-of-key"]
+    )
+    trusted = authority().files(tmp_path).certificate
+    holds = X509(*SHOP.files(tmp_path), trusted=trusted, reference="assertion", encrypt=encrypt).with_saml(validator)
+    app = Destination(":memory:", processors=[holds])
+    got: list[str] = []
+    app.on("urn:note")(lambda message: got.append(message.user))
+    wsdl = tmp_path / "service.wsdl"
+    wsdl.write_bytes(app._generated_wsdl("http://shop.example/"))
+    assert re.search(b"<sp:InitiatorToken><wsp:Policy><sp:SamlToken .*<sp:ProtectTokens/>", wsdl.read_bytes())
+    assert b"SupportingTokens" not in wsdl.read_bytes()
+    certificate = SHOP.files(tmp_path).certificate
+
+    def signing(reference: Any, *, sends: bool) -> X509:
+        made = X509(*ALICE.files(tmp_path), trusted=certificate, reference=reference, encrypt=encrypt)
+        return made.with_saml(SamlToken(lambda: of_holder(ALICE, version))) if sends else made
+
+    for processor in (signing("token", sends=False), signing("token", sends=True), SamlToken(assertion)):
+        with pytest.raises(ConfigurationError) as raised:
+            await Source.from_wsdl(wsdl, ":memory:", processors=[processor])
+        assert "holdfast.SamlToken('assertion.xml')" in raised.value.remedy
+    holder = signing("assertion", sends=True)
     await (await Source.from_wsdl(wsdl, ":memory:", processors=[holder])).close()
+    async with pair(app, processors=[holder], policy=HASTY) as source:
+        await (await source.send("<n/>", action="urn:note")).acknowledged(timeout=240)
+    assert got == ["alice"]

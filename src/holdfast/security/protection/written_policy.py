@@ -27,16 +27,21 @@ from holdfast.wire.policy.source_kinds import suite_abilities
 from holdfast.wire.text import escape_attribute
 
 
-def written_binding(suite: SuiteName, reference: Kind, encrypt: Encryption | None) -> str:
-    """Return the assertions of SecurityPolicy 1.2 for signed messages, and for encrypted ones."""
+def written_binding(suite: SuiteName, reference: Kind, encrypt: Encryption | None, initiator: str = "") -> str:
+    """Return the assertions of SecurityPolicy 1.2 for signed messages, and for encrypted ones.
+
+    Args:
+        initiator: The token that requests are signed with, and whose signature must be over it too; "": a certificate.
+    """
     to_initiator = "AlwaysToInitiator" if reference == "token" else "Never"
     cipher = "aes256-cbc" if encrypt is None else encrypt.cipher
+    protect = "<sp:ProtectTokens/>" if initiator else ""
     return (
         f'<sp:AsymmetricBinding xmlns:sp="{SECURITY_POLICY}"><wsp:Policy>'
-        f"{_token('InitiatorToken', 'AlwaysToRecipient')}{_recipient(to_initiator, encrypt)}"
+        f"{_role('InitiatorToken', initiator or _certificate('AlwaysToRecipient'))}{_recipient(to_initiator, encrypt)}"
         f"<sp:AlgorithmSuite><wsp:Policy><{suite_name(suite, cipher)}/></wsp:Policy></sp:AlgorithmSuite>"
         "<sp:Layout><wsp:Policy><sp:Lax/></wsp:Policy></sp:Layout><sp:IncludeTimestamp/>"
-        f"{_order(encrypt)}<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
+        f"{_order(encrypt)}{protect}<sp:OnlySignEntireHeadersAndBody/></wsp:Policy></sp:AsymmetricBinding>"
         f"{signed_parts()}{_parts(encrypt)}"
     )
 
@@ -47,17 +52,21 @@ def signed_parts() -> str:
     return f'<sp:SignedParts xmlns:sp="{SECURITY_POLICY}"><sp:Body/>{headers}</sp:SignedParts>'
 
 
-def _token(role: str, inclusion: str) -> str:
+def _role(role: str, token: str) -> str:
+    return f"<sp:{role}><wsp:Policy>{token}</wsp:Policy></sp:{role}>"
+
+
+def _certificate(inclusion: str) -> str:
     included = f'sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/{inclusion}"'
-    one = f"<sp:X509Token {included}><wsp:Policy><sp:WssX509V3Token10/></wsp:Policy></sp:X509Token>"
-    return f"<sp:{role}><wsp:Policy>{one}</wsp:Policy></sp:{role}>"
+    return f"<sp:X509Token {included}><wsp:Policy><sp:WssX509V3Token10/></wsp:Policy></sp:X509Token>"
 
 
 def _recipient(inclusion: str, encrypt: Encryption | None) -> str:
     """Return the assertion of the destination's certificates (SecurityPolicy 1.2, section 7.5)."""
     if encrypt is None or encrypt.own is None:
-        return _token("RecipientToken", inclusion)
-    return _token("RecipientSignatureToken", inclusion) + _token("RecipientEncryptionToken", "Never")
+        return _role("RecipientToken", _certificate(inclusion))
+    signing, encrypting = _certificate(inclusion), _certificate("Never")
+    return _role("RecipientSignatureToken", signing) + _role("RecipientEncryptionToken", encrypting)
 
 
 def suite_name(suite: SuiteName, cipher: CipherName) -> str:

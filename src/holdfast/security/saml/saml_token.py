@@ -185,6 +185,14 @@ class SamlToken(Processor):
             raise refused(context, error) from None
 
 
+_FORMS = "".join(f"<wsp:All><sp:{one}/></wsp:All>" for one in ("WssSamlV20Token11", "WssSamlV11Token11"))
+WRITTEN_TOKEN: Final = (
+    f'<sp:SamlToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
+    f"<wsp:ExactlyOne>{_FORMS}</wsp:ExactlyOne></wsp:Policy></sp:SamlToken>"
+)
+"""The assertion of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1 (section 5.4.6)."""
+
+
 class SamlTokenValidator(Processor):
     """Accepts only requests with an assertion of a trusted issuer: ``Destination(store, processors=[…])``.
 
@@ -258,6 +266,11 @@ class SamlTokenValidator(Processor):
         self._clock = clock
         self._plain = PlainTextWarning(PLAIN_ASSERTION)
 
+    @property
+    def confirms_keys(self) -> bool:
+        """Whether each accepted assertion confirms the key of its sender."""
+        return set(self._confirmations) == {"holder-of-key"}
+
     def remember_with(self, other: SamlTokenValidator) -> None:
         """Remember assertions together with another, which it replaces."""
         self._nonces = other._nonces
@@ -265,16 +278,7 @@ class SamlTokenValidator(Processor):
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1, over https."""
         binding = transport_binding(has_timestamp=False) if is_https else ""
-        return binding + self._supporting("SupportingTokens")
-
-    def _supporting(self, kind: str) -> str:
-        """Return the assertion of SecurityPolicy 1.2 for a token of SAML 2.0 or 1.1 (section 8)."""
-        tokens = "".join(f"<wsp:All><sp:{one}/></wsp:All>" for one in ("WssSamlV20Token11", "WssSamlV11Token11"))
-        return supporting(
-            kind,
-            f'<sp:SamlToken sp:IncludeToken="{SECURITY_POLICY}/IncludeToken/AlwaysToRecipient"><wsp:Policy>'
-            f"<wsp:ExactlyOne>{tokens}</wsp:ExactlyOne></wsp:Policy></sp:SamlToken>",
-        )
+        return binding + supporting("SupportingTokens", WRITTEN_TOKEN)
 
     # --- in -------------------------------------------------------------------------------------------------------
 
