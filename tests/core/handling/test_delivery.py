@@ -14,6 +14,7 @@ from examples import examples
 from holdfast.core.events import Effect, Handle, Incident, ReadWanted, Respond
 from holdfast.core.handling.delivery import HandlerSettings
 from holdfast.core.handling.handler_cursor import HandlingPolicy
+from holdfast.core.handling.running_handlers import REPORT_AFTER
 from holdfast.core.messages import ANONYMOUS_EPR, CreateSequence, CreateSequenceResponse, Envelope, Offer, Sequence
 from holdfast.core.policy import Assurance, Delivery, DestinationPolicy
 from holdfast.core.protocol import RMProtocol
@@ -216,10 +217,39 @@ def test_a_retry_that_is_due_while_all_hands_are_full_is_not_due_again_and_again
     (second,) = home.take()
     home.now += 5.0
     home.protocol.pump(home.now)
-    assert home.handling.deadline() is None
+    assert home.handling.deadline() == home.now - 5.0 + REPORT_AFTER, "only the report on handlers that hang is due"
     assert home.take() == []
     home.succeed(second)
     assert offsets(home.take()) == [0]
+
+
+@pytest.mark.parametrize("policy", [DestinationPolicy(), ONCE], ids=["exactly-once", "at-most-once"])
+def test_handlers_that_all_hang_are_reported_and_so_is_their_end(policy: DestinationPolicy) -> None:
+    home = Home(policy=policy, handling=HandlingPolicy(attempts=1, concurrency=2))
+    first, second, other = home.create(), home.create(), home.create()
+    home.send(first, 1, 2)
+    home.now += 10.0
+    home.send(second, 1)
+    home.send(other, 1)
+    hung, late = home.take()
+    home.now = home.handling.deadline() or 0.0
+    home.protocol.pump(home.now)
+    home.settle()
+    (told,) = [one for one in home.told if isinstance(one, Incident) and one.name == "handlers.stuck"]
+    assert (told.identifier, told.number) == (first, 1), "the oldest one"
+    assert told.detail is not None
+    assert (told.detail["running"], told.detail["action"], told.detail["seconds"]) == (2, "urn:a", REPORT_AFTER + 10)
+    home.fail(late)
+    assert home.names().count("handlers.free") == 1
+    (next_one,) = home.take()
+    home.succeed(hung)
+    home.succeed(next_one)
+    (last,) = home.take()
+    assert home.handling.deadline() is None
+    assert (len(home.handling.started), home.handling.started.oldest(home.now)) == (1, 0.0)
+    home.succeed(last)
+    assert (len(home.handling.started), home.handling.running) == (0, 0)
+    assert home.names().count("handlers.stuck") == home.names().count("handlers.free") == 1
 
 
 def test_what_was_not_handled_is_read_after_a_restart() -> None:

@@ -55,6 +55,7 @@ async def test_they_count_what_happened(serve: Any) -> None:
     assert after["holdfast_messages_handled_total"] == 3
     assert after["holdfast_handler_failures_total"] == after["holdfast_dead_letters_total"] == 1
     assert after["holdfast_dead_letters_kept"] == 1
+    assert after["holdfast_handlers_running"] == after["holdfast_handler_oldest_seconds"] == 0
     assert after["holdfast_incidents_total{name=sequence.created}"] == 1
     assert 0 <= after["holdfast_commits_waited_total"] <= after["holdfast_commits_total"]
     assert after["holdfast_commits_total"] > before["holdfast_commits_total"]

@@ -13,6 +13,9 @@ from admin_client import ACTION, Client
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from holdfast import Destination
+from holdfast.core.events import Handle
+from holdfast.core.handling.running_handlers import RunningHandlers
+from holdfast.core.records import Record
 from holdfast.endpoint.admin.routes import LARGEST_BODY, plain_path
 
 
@@ -48,6 +51,27 @@ async def test_what_needs_a_token_says_so(admin: Client) -> None:
     assert "security" not in document["paths"]["/readyz"]["get"]
     for path in ("/healthz", "/readyz"):
         assert (await admin.ask(path))[0] == 200
+
+
+async def test_handlers_that_all_hang_are_reported_and_do_not_make_it_unready(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handling = admin.app.running.engine.protocol.handling
+    assert handling is not None
+    record = Record("urn:s", 7, "urn:a", b"<m/>", 0.0)
+    monkeypatch.setattr(handling, "started", RunningHandlers(1))
+    handle, now = Handle("inbox", 0, 0, record, 1), admin.app.running.engine.clock()
+    handling.started.begin(handle, now - 90)
+    assert await admin.ask("/readyz") == (200, {"status": "ready"})
+    handling.started.pump(now)
+    status, answer = await admin.ask("/readyz")
+    assert (status, answer["status"], answer["handlers"][:42]) == (
+        200,
+        "ready",
+        "all 1 handlers are busy, the oldest for 90",
+    )
+    handling.started.end(handle, now)
+    assert await admin.ask("/readyz") == (200, {"status": "ready"})
 
 
 async def test_it_is_ready_until_it_is_stopped(admin: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 
 from holdfast.core.events import Handle, Incident, ReadWanted
 from holdfast.core.handling.handler_cursor import HandlerCursor, HandlingPolicy
+from holdfast.core.handling.running_handlers import RunningHandlers
 from holdfast.core.policy import Delivery
 from holdfast.core.queues.cursors import HANDLER
 from holdfast.core.queues.dead_letters import DeadLetters, Letter
@@ -96,6 +97,7 @@ class HandlerSchedule:
         self.policy = settings.policy
         self.running = 0
         """Records with a handler, or on their way to one."""
+        self.started = RunningHandlers(settings.policy.concurrency)
         self.succeeded = 0
         self.failed = 0
         self.dead = 0
@@ -232,10 +234,12 @@ class HandlerSchedule:
 
     def deadline(self) -> float | None:
         """Return when :meth:`pump` must be called next; None: not before an event."""
-        return self._due
+        dues = (self._due, self.started.due)
+        return min((due for due in dues if due is not None), default=None)
 
     def pump(self, now: float) -> None:
-        """Retry the records that are due."""
+        """Retry the records that are due, and report handlers that hang."""
+        self._effects += self.started.pump(now)
         if self._due is None or self._due > now:
             return
         for partition, cursor in enumerate(self.cursors):
@@ -266,6 +270,7 @@ class HandlerSchedule:
         cursor, line = self.cursors[partition], self._lines[partition]
         handle = Handle(self.queue.name, partition, offset, line.records[offset], cursor.attempts(offset))
         self.running += 1
+        self.started.begin(handle, now)
         if not self.is_at_most_once:
             self._effects.append(handle)
             return
@@ -293,7 +298,7 @@ class HandlerSchedule:
         """
         if self._is_letter(handle):
             self.letters.discard(handle.offset)
-            self._letter_handled(handle)
+            self._letter_handled(handle, now)
         else:
             self._finish(handle, reply, now)
         self.succeeded += 1
@@ -327,7 +332,7 @@ class HandlerSchedule:
 
     def _alone_durable(self, handle: Handle, now: float) -> None:
         if self._is_letter(handle):
-            self._letter_handled(handle)
+            self._letter_handled(handle, now)
         else:
             self._go_on_behind(handle, now)
         self.succeeded += 1
@@ -349,7 +354,7 @@ class HandlerSchedule:
             again = replace(self._letter, reason=reason, attempts=handle.attempt, failed_at=now)
             place = self.letters.failed_again(handle.offset, again)
             detail = {"letter": handle.offset, "place": place, "exception": reason}
-            self._retried(handle, Incident("dead_letter.failed_again", level="error", detail=detail))
+            self._retried(handle, Incident("dead_letter.failed_again", level="error", detail=detail), now)
         elif self.is_at_most_once:
             detail = {"why": f"its handler failed, {_ONCE}", "exception": reason}
             self._tell(handle, Incident("message.lost", level="error", detail=detail))
@@ -359,7 +364,7 @@ class HandlerSchedule:
             self._tell(handle, Incident("handler.failed", level="warning", detail={"error": error}))
             due = cursor.deadline()
             self._due = due if self._due is None or due is None else min(self._due, due)
-            self.running -= 1
+            self._release(handle, now)
         else:
             self._tell(handle, Incident("dead_letter.added", level="error", detail={"exception": reason}))
             self.dead += 1
@@ -377,7 +382,7 @@ class HandlerSchedule:
         """Finish the record, so that the next one of its Sequence may follow."""
         partition, offset = handle.partition, handle.offset
         line = self._lines[partition]
-        self.running -= 1
+        self._release(handle, now)
         self.cursors[partition].finished(offset)
         # Its content may be large, so its record is deleted at the next chance and not after 256 others.
         if content_name(handle.record.attachments):
@@ -386,6 +391,10 @@ class HandlerSchedule:
         self._drop(line, offset)
         self._ready[partition] = None
         self._fill_all(partition, now)
+
+    def _release(self, handle: Handle, now: float) -> None:
+        self.running -= 1
+        self._effects += self.started.end(handle, now)
 
     def _fill_all(self, partition: int, now: float) -> None:
         self._fill(partition, now)
@@ -472,14 +481,16 @@ class HandlerSchedule:
         self._letter = self.letters.unseal(found[0][1])
         # Its requester got a fault when it became a dead letter, so no one waits for the reply.
         record = replace(self._letter.record, wants_reply=False)
-        self._effects.append(Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1))
+        handle = Handle(self.letters.name, 0, letter, record, self._letter.attempts + 1)
+        self.started.begin(handle, now)
+        self._effects.append(handle)
 
-    def _letter_handled(self, handle: Handle) -> None:
-        self._retried(handle, Incident("dead_letter.handled", detail={"letter": handle.offset}))
+    def _letter_handled(self, handle: Handle, now: float) -> None:
+        self._retried(handle, Incident("dead_letter.handled", detail={"letter": handle.offset}), now)
 
-    def _retried(self, handle: Handle, told: Incident) -> None:
+    def _retried(self, handle: Handle, told: Incident, now: float) -> None:
         self._retrying = self._letter = None
-        self.running -= 1
+        self._release(handle, now)
         self._tell(handle, told)
 
     # --- at most once: what the last process was handling ---------------------------------------------------------

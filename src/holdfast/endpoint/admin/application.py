@@ -171,7 +171,15 @@ class Admin:
         stopped = sorted(
             {name for one in outboxes if one.lifecycle.stopped and (name := forwarder_of(one.key)) is not None}
         )
-        return {"status": "ready"} | ({"stopped": stopped} if stopped else {})
+        return {"status": "ready"} | ({"stopped": stopped} if stopped else {}) | self._handlers()
+
+    def _handlers(self) -> dict[str, str]:
+        """Return the report that all handlers hang, if they do. Messages are accepted meanwhile, and stored."""
+        handling, now = self._app.engine.protocol.handling, self._app.engine.clock()
+        if handling is None or handling.started.stuck_since is None:
+            return {}
+        running, seconds = handling.started, round(handling.started.oldest(now))
+        return {"handlers": f"all {len(running)} handlers are busy, the oldest for {seconds:,} s. The log names it"}
 
     @route("POST", "reload", Reloaded, errors=(404, 409), joined=Joined.ANY)
     async def _reload(self, asked: Asked) -> object:

@@ -74,6 +74,15 @@ class DestinationCollector(Collector):
             yield _counter(
                 "holdfast_handler_failures", "Handler calls that raised an error.", app.dispatcher.handling.failed
             )
+            running = app.dispatcher.handling.started
+            yield GaugeMetricFamily(
+                "holdfast_handlers_running", "Handlers that run now, at most `concurrency`.", value=len(running)
+            )
+            yield GaugeMetricFamily(
+                "holdfast_handler_oldest_seconds",
+                "Seconds since the oldest running handler started; 0 if none runs.",
+                value=running.oldest(app.engine.clock()),
+            )
         yield _counter(
             "holdfast_dead_letters", "Messages that became dead letters.", app.incidents["dead_letter.added"]
         )

@@ -391,7 +391,7 @@ class RunningDestination:
             raise StoreLocked(
                 f"{left} abandoned handlers of this process still run, so the store at "
                 f"{shown(self.settings.location)} stays locked until they return",
-                remedy="Start the destination when they have returned, or give handlers a limit of time.",
+                remedy="Start the destination when they have returned. Set timeouts in the libraries that they call.",
             )
 
     def use(

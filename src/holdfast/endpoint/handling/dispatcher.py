@@ -428,7 +428,8 @@ class Dispatcher:
                 running=len(late),
                 seconds=grace,
                 messages="lost, as at-most-once says" if is_lost else "delivered again after the next start",
-                remedy="Give handlers a limit of time, or the stop more seconds",
+                remedy="Set timeouts in the libraries that handlers call (asyncio.timeout in async ones), or give the "
+                "stop more seconds",
             )
         self._was_late = bool(late)
         for running in late:

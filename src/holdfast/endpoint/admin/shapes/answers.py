@@ -19,6 +19,7 @@ class Health(Shape):
         journal: Why the broker cannot write the event journal; messages still flow meanwhile.
         cut_off: Which other nodes of the cluster cannot reach this one, if they are most of them.
         stopped: Names of forwarders that send nothing until the operator decides; the broker still accepts messages.
+        handlers: That every handler has been busy for more than a minute; the server still accepts messages.
         partitions: State of each cluster partition that this node has: "serving" or "starting".
     """
 
@@ -27,6 +28,7 @@ class Health(Shape):
     journal: str = ""
     cut_off: str = ""
     stopped: list[str] | None = None
+    handlers: str = ""
     partitions: dict[str, str] | None = None
 
 
