@@ -72,6 +72,17 @@ def reply(message) -> str:
     return "<reply/>"
 """
 
+KILLED_AT_FIRST = """
+import os
+import holdfast
+start = len([one for one in os.listdir() if one.startswith("start-")])
+open(f"start-{{start}}", "w").close()
+if start in {starts}:
+    os.kill(os.getpid(), {number})
+app = holdfast.Destination(store="inbox")
+"""
+"""The signal, and the starts of workers, in their order, that it ends."""
+
 HELD_BACK = """
 import pathlib, time
 import holdfast
@@ -273,6 +284,23 @@ def test_what_keeps_a_worker_from_starting_is_said_once_and_ends_all(crew: Start
     server = crew("--workers", "3", module="import no_such_module\n")
     assert server.process.wait(240) == 1
     assert server.errors.read_text().count("no_such_module'") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_that_are_killed_at_their_first_start_are_started_again(crew: Start, number: int) -> None:
+    server = crew("--workers", "2", module=KILLED_AT_FIRST.format(number=int(number), starts=(0, 2)))
+    url = server.url()
+    assert server.errors.read_text().count(f"event='worker.died' number=0 code='{signal.Signals(number).name}'") == 1
+    send(url, 0, 3)
+    assert server.end() == 0
+    told = server.errors.read_text()
+    assert "start_failed" not in told and told.count("event='worker.died'") == 2
+
+
+def test_a_worker_that_crashes_at_its_first_start_ends_all(crew: Start) -> None:
+    server = crew("--workers", "2", module=KILLED_AT_FIRST.format(number=int(signal.SIGABRT), starts=(0,)))
+    assert server.process.wait(240) == 1
+    assert "event='worker.start_failed' number=0 code='SIGABRT'" in server.errors.read_text()
 
 
 async def test_a_repeated_create_sequence_finds_the_first_answer_on_any_connection(standing: str, peer: Any) -> None:

@@ -40,6 +40,8 @@ from holdfast.exceptions import ConfigurationError, HoldfastError, StoreDamaged,
 from holdfast.http.retry_after import spread
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit codes of a process that an operator or the kernel, out of memory, has ended."""
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
@@ -526,7 +528,8 @@ class Supervisor:
     def _has_failed(self, process: _Process, code: int) -> None:
         self._place()
         how = signal.Signals(-code).name if code < 0 else code
-        if not self._are_ready and (self._agent is None or process.number == self._count):
+        is_first_start = not self._are_ready and (self._agent is None or process.number == self._count)
+        if is_first_start and code not in _KILLED:
             # What keeps it from starting will not pass: a mistake in the options, another that has its store.
             log.error("worker.start_failed", number=process.number, code=how)
             self._code = code if code > 0 else 1
