@@ -341,7 +341,7 @@ NO_BUFFERS = {
         "RECORD_BYTES": "of the batch that is written",
     },
     "store.kafka.contents": {"PIECE_BYTES": "of the batch that is written"},
-    "store.kafka.store": {"APPLY_BYTES": "of a start"},
+    "store.kafka.cache": {"APPLY_BYTES": "of a start"},
     "store.kafka.topic": {"_FETCH_BYTES": "of the records that the client reads ahead"},
     "store.kafka.sweep": {"FEWEST_BYTES": "of the log", "STEP_BYTES": "of the batch that is written"},
     "store.sql.changes": {"SWEEP_BYTES": "deleted, not held", "PIECE_BYTES": "of the batch that is written"},

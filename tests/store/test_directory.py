@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -190,6 +191,27 @@ def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
     with pytest.raises(StoreFailed, match="cannot be created") as caught:
         directory.DirectoryLock(tmp_path / "file" / "store")
     assert "may write" in caught.value.remedy
+
+
+def test_a_full_disk_can_be_locked_and_a_lock_that_needs_space_says_so(mount_disk, monkeypatch):
+    disk = mount_disk(1)
+    (disk / "store").mkdir()
+    (disk / "store" / directory.LOCK).touch()
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+    lock = directory.DirectoryLock(disk / "store")
+    with pytest.raises(StoreLocked):
+        directory.DirectoryLock(disk / "store")
+    lock.release()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(directory, "make_private", full)
+    with pytest.raises(StoreFailed, match="No space left") as caught:
+        directory.DirectoryLock(disk / "other")
+    assert caught.value.remedy == "Free space there."
 
 
 def test_looking_at_no_store_makes_none(tmp_path):

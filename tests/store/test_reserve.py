@@ -108,6 +108,16 @@ def test_a_reserve_leaves_what_the_engine_may_need(tmp_path, monkeypatch):
         (tmp_path / directory.BALLAST).unlink()
 
 
+def test_a_cache_keeps_no_reserve_and_deletes_that_of_an_earlier_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(reserve, "RESERVE_BYTES", 1 << 20)
+    Reserve(tmp_path).fill(0)
+    one = Reserve(tmp_path)
+    assert one.is_there
+    one.keep_none()
+    one.fill(0)
+    assert (one.is_there, one.is_in_use) == (False, False)
+
+
 @pytest.fixture
 def tiny_disk(mount_disk: Callable[[int], Path]) -> Path:
     return mount_disk(64)

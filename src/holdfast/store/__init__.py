@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.exceptions import ConfigurationError, StoreMissing, clause
 from holdfast.store.address import check_location, is_kafka, is_remote, is_sql, shown
-from holdfast.store.base import Counted, Store, Transaction, Transactional
+from holdfast.store.base import Cached, Counted, Store, Transaction, Transactional
 from holdfast.store.memory import MemoryStore
 from holdfast.store.writer import CommitThread
 
@@ -20,6 +20,7 @@ IN_MEMORY = ":memory:"
 
 __all__ = [
     "IN_MEMORY",
+    "Cached",
     "CommitThread",
     "Counted",
     "MemoryStore",

@@ -156,6 +156,16 @@ class Counted(Protocol):
 
 
 @runtime_checkable
+class Cached(Protocol):
+    """A store whose disk has a copy of its data that another host can make too."""
+
+    def call_with_wanted_bytes(self, function: Callable[[int], None]) -> None:
+        """Call a function with the bytes that must be free on the disk before the store accepts messages again, now and
+        after each change; 0: it accepts them."""
+        ...
+
+
+@runtime_checkable
 class Transactional(Protocol):
     """A store in a database that lets the application share its transactions."""
 

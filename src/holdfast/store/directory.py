@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from holdfast.exceptions import StoreError, StoreFailed, StoreFormatError, StoreLocked, clause
@@ -137,14 +138,16 @@ class DirectoryLock:
             self._file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise StoreFailed(
-                f"The store at {path} cannot be created: {error}", remedy="Give a directory that you may write to."
+                f"The store at {path} cannot be created: {error}",
+                remedy="Free space there." if is_full(error) else "Give a directory that you may write to.",
             ) from error
         if not _try_lock(self._file):
             holder = os.read(self._file, 32).decode("ascii", "replace").strip()
             os.close(self._file)
             raise locked(path, holder)
         os.ftruncate(self._file, 0)
-        os.write(self._file, f"{os.getpid()}\n".encode())
+        with contextlib.suppress(OSError):  # a full disk: the note is for errors of others, and the lock holds anyway
+            os.write(self._file, f"{os.getpid()}\n".encode())
         self._path = path
         self._place = str(path.absolute() / LOCK)
         self._engine = str(path.absolute() / ENGINE / "CURRENT")
@@ -173,6 +176,11 @@ class DirectoryLock:
     def release(self) -> None:
         """Release the lock. The file stays: if it were removed, two processes could lock two files of one name."""
         os.close(self._file)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error of the system, of the engine or of a store says that a disk has no space left."""
+    return getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "No space left on device" in str(error)
 
 
 def make_private(path: Path) -> None:

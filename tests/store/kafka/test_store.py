@@ -88,6 +88,37 @@ def store(url: str) -> Iterator[KafkaStore]:
     store.close()
 
 
+def fill(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+
+
+def test_a_cache_on_a_small_disk_reports_what_it_wants_and_what_a_full_one_lacks(url, tmp_path, mount_disk):
+    disk = mount_disk(64)
+    url = url.replace(f"{tmp_path}/cache", f"{disk}/cache")
+    store = KafkaStore(url)
+    wanted: list[int] = []
+    store.call_with_wanted_bytes(wanted.append)
+    commit(store, 0)
+    store.look()
+    assert (wanted, store.trouble) == ([0], ""), "most of 64 MB is room enough, as the log is elsewhere"
+    fill(disk)
+    store.look()
+    wait_until(lambda: "64 MB are free" in store.trouble)
+    assert wanted[-1] >> 20 == 64
+    (disk / "filler").unlink()
+    store._keeper.wake()
+    wait_until(lambda: not store.trouble)
+    assert wanted[-1] == 0
+    store.close()
+    shutil.rmtree(disk / "cache")
+    fill(disk)
+    with pytest.raises(StoreFailed, match=f"The disk of the cache at {disk}/cache/partition-0 is full") as caught:
+        KafkaStore(url)
+    assert caught.value.remedy.startswith(f"Free space at {disk}/cache/partition-0. No message is lost")
+
+
 def test_another_host_continues_the_log_and_the_earlier_owner_stores_nothing(url, tmp_path, content):
     first = KafkaStore(url)
     commit(first, 0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,17 @@ from rocksdict import WriteBatch
 from holdfast.exceptions import StoreFailed, StoreFormatError
 from holdfast.store import directory
 from holdfast.store import records as layout
-from holdfast.store.kafka.frames import Change
-from holdfast.store.kafka.replay import Checkpoint
+from holdfast.store.kafka.frames import Change, decode_write
+from holdfast.store.kafka.replay import Checkpoint, Written
 
 MARKER: Final = "CACHE"
 FORMAT: Final = 1
 """The format of a cache. A cache of another format is rebuilt."""
 CHECKPOINT: Final = b"!holdfast-log"
 """The key of the checkpoint, which every write to the cache updates."""
+
+APPLY_BYTES: Final = 1 << 20
+"""Bytes of the log that the cache gets at a time while it is rebuilt."""
 
 LOCAL: Final = frozenset({layout.TRIMMED, CHECKPOINT})
 """Keys of the cache that are not in the log."""
@@ -145,3 +148,42 @@ class LoggedWrite:
     def delete_range(self, begin: bytes, end: bytes) -> None:
         self.batch.delete_range(begin, end)
         self.changes.append((begin, end, True))
+
+
+class Applied:
+    """Writes of the log on their way into a cache.
+
+    Args:
+        place: The log, for errors.
+        apply: Writes a batch to the cache, with the checkpoint after it.
+
+    Attributes:
+        is_whole: Whether the content was found to be complete.
+    """
+
+    def __init__(self, place: str, apply: Callable[[WriteBatch], None]) -> None:
+        self._place, self._apply = place, apply
+        self._batch = WriteBatch(raw_mode=True)
+        self._size = 0
+        self.is_whole = False
+
+    def add(self, found: Written) -> None:
+        copied, changes = decode_write(found.data, self._place)
+        if found.has_copy:
+            for key, value in copied:
+                self._batch.put(key, value)
+        for change in changes:
+            match change:
+                case (key, value):
+                    self._batch.put(key, value)
+                case (key,):
+                    self._batch.delete(key)
+                case (begin, end, _):
+                    self._batch.delete_range(begin, end)
+        self._size += len(found.data)
+        if self._size > APPLY_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        self._apply(self._batch)
+        self._batch, self._size = WriteBatch(raw_mode=True), 0

@@ -28,7 +28,7 @@ from holdfast.store.contents import PieceContents, require_room
 from holdfast.store.kafka import cache
 from holdfast.store.kafka.address import read_kafka_address
 from holdfast.store.kafka.contents import PIECE_BYTES, LogContents
-from holdfast.store.kafka.frames import Put, decode_write, encode_write
+from holdfast.store.kafka.frames import Put, encode_write
 from holdfast.store.kafka.owner import LogOwner, Write
 from holdfast.store.kafka.replay import Checkpoint, Replay, Written
 from holdfast.store.kafka.states import OwnerAction
@@ -42,8 +42,6 @@ _Result = TypeVar("_Result")
 
 WENT_BACK: Final = b"!holdfast-went-back"
 """The key of the note that the log ended before what a process had stored in it."""
-APPLY_BYTES: Final = 1 << 20
-"""Bytes of the log that the cache gets at a time while it is rebuilt."""
 _SILENCE: Final = 2.0
 """Seconds without an answer of Kafka after which the store reports trouble."""
 _PAUSE: Final = 0.2
@@ -84,6 +82,7 @@ class KafkaStore(RocksDBStore):
         self.reconnections = 0
         self._closing = threading.Event()
         self._troubles = {"disk": "", "log": ""}
+        self._tell_wanted: Callable[[int], None] = lambda _wanted: None
         self._log = KafkaLog(address)
         self._owner: LogOwner | None = None
         self._sweep: Sweep | None = None
@@ -94,9 +93,14 @@ class KafkaStore(RocksDBStore):
                     self._log.warm()
                 self._log.open(creates=not read_only)
             super().__init__(address.place, read_only=read_only)
-        except BaseException:
+        except BaseException as error:
             self._log.close()
-            raise
+            if not directory.is_full(error):
+                raise
+            raise StoreFailed(
+                f"The disk of the cache at {address.place} is full, so the store at {self.shown} cannot be opened.",
+                remedy=f"Free space at {address.place}. No message is lost: all of them are in Kafka.",
+            ) from error
 
     def _make_contents(self) -> PieceContents:
         return LogContents(self, lambda: self.shown)
@@ -128,7 +132,7 @@ class KafkaStore(RocksDBStore):
     def _open_engine(self, keep_prefix: bool) -> None:
         cache.require_own(self.path, self._log.identity)  # again, under the lock
         cache.mark(self.path, self._log.identity)
-        self._reserve.give_up_if_needed()
+        self._reserve.keep_none()
         try:
             with self._present():
                 first, end = self._log.bounds()
@@ -200,7 +204,7 @@ class KafkaStore(RocksDBStore):
         name = f"process {os.getpid()} on {socket.gethostname()}"[:200]
         self._owner = owner = LogOwner(name, secrets.token_bytes(16), replay, self._log.most)
         self._sweep = Sweep(replay)
-        applied = Applied(self.shown, self.apply)
+        applied = cache.Applied(self.shown, self.apply)
         tries = 0
         action = OwnerAction.NOTHING
         while action is not OwnerAction.SERVE:
@@ -219,7 +223,7 @@ class KafkaStore(RocksDBStore):
         # A server accepts nothing new in trouble, so perhaps no write would end that of a slow opening.
         self._tell("log", "")
 
-    def _continue(self, applied: Applied | None = None) -> OwnerAction:
+    def _continue(self, applied: cache.Applied | None = None) -> OwnerAction:
         """Append a claim, or read to the end of the log or to the first record that matters."""
         owner = self.owner
         if owner.claims:
@@ -238,7 +242,7 @@ class KafkaStore(RocksDBStore):
             return OwnerAction.NOTHING
         return owner.ended()
 
-    def _must_follow(self, applied: Applied) -> bool:
+    def _must_follow(self, applied: cache.Applied) -> bool:
         """Whether to read on instead of claiming the log; returns after a pause, or when its turn has come."""
         if self._turn is not None and not self._turn():
             applied.write()
@@ -261,7 +265,7 @@ class KafkaStore(RocksDBStore):
                     raise StoreMissing(
                         f"There is no store at {self.shown}.", remedy="Check the topic and the partition."
                     )
-                replay, applied = Replay(Checkpoint(next=first), self.shown), Applied(self.shown, self.apply)
+                replay, applied = Replay(Checkpoint(next=first), self.shown), cache.Applied(self.shown, self.apply)
                 self._owner = LogOwner("", b"", replay, self._log.most)
                 for offset, record in self._log.read(first):
                     if isinstance(one := replay.read(offset, record), Written):
@@ -489,8 +493,20 @@ class KafkaStore(RocksDBStore):
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
+    def _begin_keeping(self, compacts: bool) -> None:
+        super()._begin_keeping(compacts)
+        assert self._space is not None
+        self._space.writes_log = False
+        self._space.look()
+
+    def call_with_wanted_bytes(self, function: Callable[[int], None]) -> None:
+        """See :class:`~holdfast.store.base.Cached`."""
+        self._tell_wanted = function
+        self._be_in_trouble(self._troubles["disk"])
+
     def _be_in_trouble(self, why: str) -> None:
         self._tell("disk", why)
+        self._tell_wanted(self._space.wanted if self._space is not None else 0)
 
     def _tell(self, what: str, why: str) -> None:
         self._troubles[what] = why
@@ -511,45 +527,6 @@ class KafkaStore(RocksDBStore):
             super().close()
         finally:
             self._log.close()
-
-
-class Applied:
-    """Writes of the log on their way into a cache.
-
-    Args:
-        place: The log, for errors.
-        apply: Writes a batch to the cache, with the checkpoint after it.
-
-    Attributes:
-        is_whole: Whether the content was found to be complete.
-    """
-
-    def __init__(self, place: str, apply: Callable[[WriteBatch], None]) -> None:
-        self._place, self._apply = place, apply
-        self._batch = WriteBatch(raw_mode=True)
-        self._size = 0
-        self.is_whole = False
-
-    def add(self, found: Written) -> None:
-        copied, changes = decode_write(found.data, self._place)
-        if found.has_copy:
-            for key, value in copied:
-                self._batch.put(key, value)
-        for change in changes:
-            match change:
-                case (key, value):
-                    self._batch.put(key, value)
-                case (key,):
-                    self._batch.delete(key)
-                case (begin, end, _):
-                    self._batch.delete_range(begin, end)
-        self._size += len(found.data)
-        if self._size > APPLY_BYTES:
-            self.write()
-
-    def write(self) -> None:
-        self._apply(self._batch)
-        self._batch, self._size = WriteBatch(raw_mode=True), 0
 
 
 class TemporaryCache:

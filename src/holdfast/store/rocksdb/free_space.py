@@ -73,6 +73,7 @@ class FreeSpace:
     Attributes:
         is_short: Whether there is too little space to accept anything new.
         needed: Bytes that the engine may need.
+        writes_log: Whether the engine writes logs, which need space too.
     """
 
     def __init__(
@@ -97,6 +98,14 @@ class FreeSpace:
         self._free = 0
         self.is_short = False
         self.needed = 0
+        self.writes_log = True
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that must be free before the store accepts messages again; 0: it accepts them."""
+        if self._reserve.is_in_use:
+            return self._reserve.least_free(self.needed)
+        return self.needed + SHORT_BYTES if self.is_short else 0
 
     @property
     def is_low(self) -> bool:
@@ -150,7 +159,7 @@ class FreeSpace:
         ask = self._engine.property_int_value
         self._compaction = compaction_bytes(tables, ask("rocksdb.base-level") or 0)
         unflushed = ask("rocksdb.cur-size-all-mem-tables") or 0
-        self.needed = self._compaction + unflushed + next_log_bytes() + SHORT_BYTES
+        self.needed = self._compaction + unflushed + SHORT_BYTES + (next_log_bytes() if self.writes_log else 0)
         self.is_short = self._free < self.needed + (SHORT_BYTES if self.is_short else 0)
 
     def _allocated(self) -> dict[str, int]:
@@ -170,9 +179,9 @@ class FreeSpace:
             self._set_compactions(not self.is_low)
         why = ""
         if self._reserve.is_in_use:
-            why = _RESERVE_IN_USE.format(self._store, self._reserve.least_free(self.needed) >> 20)
+            why = _RESERVE_IN_USE.format(self._store, self.wanted >> 20)
         elif self.is_short:
-            why = _NEARLY_FULL.format(self._store, self.needed >> 20, (self.needed + SHORT_BYTES) >> 20)
+            why = _NEARLY_FULL.format(self._store, self.needed >> 20, self.wanted >> 20)
         if why != self._told:
             self._told = why
             self._on_trouble(why)

@@ -27,6 +27,7 @@ class Reserve:
 
     def __init__(self, store: Path) -> None:
         self._file = store / directory.BALLAST
+        self._is_kept = True
         self.is_in_use = False
 
     @property
@@ -40,13 +41,19 @@ class Reserve:
                 self._file.unlink()
                 self.is_in_use = True
 
+    def keep_none(self) -> None:
+        """Delete the reserve, and fill it no more: a cache has no logs to write out, and another copy of its data."""
+        self._is_kept = False
+        with contextlib.suppress(OSError):
+            self._file.unlink(missing_ok=True)
+
     def least_free(self, needed: int) -> int:
         """Return the bytes that must be free before the reserve is filled. The engine's space must stay free."""
         return RESERVE_BYTES + max(RESERVE_BYTES, needed)
 
     def fill(self, needed: int) -> None:
         """Fill the reserve if there is enough space."""
-        if self.is_there:
+        if self.is_there or not self._is_kept:
             return
         draft = self._file.with_suffix(".new")
         try:
