@@ -18,7 +18,7 @@ from holdfast.cluster.inspection import (
 )
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
-from holdfast.cluster.operating.status import ClusterStatus
+from holdfast.cluster.operating.status import ClusterStatus, SeenNode, SeenPartition, status_of, why_not_moved
 from holdfast.cluster.rows import Claim, Enter, Join, Report, Tell
 from holdfast.cluster.server_warnings import lack_of_connections
 from holdfast.cluster.verification import verify_cluster
@@ -209,6 +209,39 @@ def test_a_node_that_others_serve_for_is_a_problem(cluster: Cluster) -> None:
         "Node b could not start cluster partition 0, and leaves it to others: the port is in use",
         "Node b gets no partitions, because node a cannot reach http://b:8082: Name or service not known",
     )
+
+
+@pytest.mark.parametrize("moved_to", [None, "a", "b"])
+@pytest.mark.parametrize("is_draining", [False, True])
+@pytest.mark.parametrize("owner", [None, "a", "b"])
+@pytest.mark.parametrize("short", ["", "less than 64 MB are free for its cache at /x"])
+def test_the_status_says_of_any_node_without_room_whether_that_is_a_problem(
+    short: str, owner: str | None, is_draining: bool, moved_to: str | None
+) -> None:
+    nodes = [
+        SeenNode("a", "http://a", is_draining, None, 1.0, Report((0,) if owner == "a" else (), short=short)),
+        SeenNode("b", "http://b", False, None, 1.0, Report((0,) if owner == "b" else ())),
+    ]
+    status = status_of("kafka", "id", "Kafka", nodes, [SeenPartition(0, owner, moved_to=moved_to)], ())
+    free = ["No node owns cluster partition 0."] if owner is None else []
+    remedy = f"{short}. Free space there. The node then takes part again on its own."
+    if short and owner == "a":
+        free.append(f"Node a may accept no new messages for cluster partition 0: {remedy}")
+    assert list(status.problems) == free
+    warned = [f"Node a leaves its partitions to others, because {remedy}"] if short and owner != "a" else []
+    assert list(status.warnings) == warned
+    state = "draining" if is_draining else "short" if short else "live"
+    assert [one.state for one in status.nodes] == [state, "live"]
+    assert status.partitions[0].moved_to == (None if is_draining and moved_to == "a" else moved_to)
+    why = why_not_moved(status, [0], "a")
+    if state != "live":
+        assert why.startswith("a takes no partitions: ")
+    elif moved_to != "a" and owner != "a":
+        how = "was released" if moved_to is None else "was moved to b"
+        assert why == f"cluster partition 0 {how} meanwhile"
+    else:
+        assert why == "", "it serves the partition, or may soon do so"
+    assert why_not_moved(status, [0], "c") == "c is no longer in the cluster"
 
 
 def test_a_drained_node_is_resumed(cluster: Cluster) -> None:

@@ -24,6 +24,18 @@ def test_a_worker_is_trusted_before_its_time_and_no_longer() -> None:
     assert not trust.of(2).is_trusted(0.0)
 
 
+def test_what_workers_want_free_counts_while_their_partitions_are_here() -> None:
+    trust = Trust(3)
+    assert trust.wanted_bytes([0, 1, 2]) == 0
+    trust.want(0, 70 << 20)
+    trust.want(1, 5 << 30)
+    assert trust.wanted_bytes([0, 1]) == 5 << 30
+    assert trust.wanted_bytes([0, 2]) == 70 << 20
+    assert trust.wanted_bytes([0, 1]) == 70 << 20, "of the worker that ended, nothing is left"
+    trust.want(0, 0)
+    assert trust.wanted_bytes([0, 1]) == 0
+
+
 def test_without_a_time_the_clock_is_read() -> None:
     trust = Trust(1)
     trust.set(0, trust_clock() + 3600)

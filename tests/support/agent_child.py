@@ -1,7 +1,8 @@
 """A node without workers, as a program: the agent, and a supervisor that reports each worker as ended at once.
 
 Arguments: location, name, partitions, lease. Prints what the agent says and logs as JSON lines. Passes lines of its
-input to the agent; for ``trust`` it prints for how long each partition is trusted.
+input to the agent; for ``trust`` it prints for how long each partition is trusted, and ``want`` with a
+partition and bytes is what its worker would note.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
         if line == "trust\n":
             now = trust_clock()
             tell({"trust": [trust.until(partition) - now for partition in range(partitions)]})
+        elif line.startswith("want "):
+            trust.want(*map(int, line.split()[1:]))
         elif line == "close\n":
             link.shutdown(socket.SHUT_RDWR)
         else:

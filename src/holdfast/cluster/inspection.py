@@ -145,6 +145,7 @@ def drain_node(location: str, node: str) -> None:
     require_another(read_status(location), node)
     with open_cluster(location) as (connection, values, _):
         connection.execute(tables.DRAIN_OTHER.encode(), values | {"node": node})
+        connection.execute(tables.UNMOVE_ALL.encode(), values | {"node": node})
         connection.execute(tables.NOTIFY.encode(), values)
 
 

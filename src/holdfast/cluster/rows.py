@@ -32,25 +32,28 @@ class Report:
         failed: Partition that it could not serve and now leaves to others -> why.
         unreachable: Node that it cannot reach -> why.
         tables: Table of its configuration that all nodes should have alike -> keyed digest of it.
+        short: Why its disk has no room for partitions; "": it has room.
     """
 
     serving: tuple[int, ...] = ()
     failed: Mapping[int, str] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
+    short: str = ""
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
         failed = {str(partition): why for partition, why in sorted(self.failed.items())}
         told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
-        return json.dumps({**told, "tables": dict(self.tables)})
+        return json.dumps({**told, "tables": dict(self.tables), "short": self.short})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
         """Return the report with these JSON values; each may be missing."""
         failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
         tables = dict(values.get("tables", {}))
-        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables)
+        short = str(values.get("short", ""))
+        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables, short)
 
 
 def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:

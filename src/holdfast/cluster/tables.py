@@ -118,7 +118,13 @@ RESUME_OTHER: Final = "UPDATE holdfast_node SET is_draining = false WHERE space 
 TELL: Final = f"UPDATE holdfast_node SET report = %(report)s::jsonb WHERE {_MINE}"
 MOVE: Final = """
 UPDATE holdfast_ownership o SET wanted = n.incarnation FROM holdfast_node n
-WHERE n.space = %(space)s AND n.name = %(node)s AND o.space = n.space AND o.partition = ANY(%(partitions)s::int[])
+WHERE n.space = %(space)s AND n.name = %(node)s AND NOT n.is_draining AND o.space = n.space
+    AND o.partition = ANY(%(partitions)s::int[])
+"""
+UNMOVE_ALL: Final = """
+UPDATE holdfast_ownership SET wanted = 0
+WHERE space = %(space)s
+    AND wanted = (SELECT incarnation FROM holdfast_node WHERE space = %(space)s AND name = %(node)s)
 """
 UNMOVE: Final = """
 UPDATE holdfast_ownership SET wanted = 0

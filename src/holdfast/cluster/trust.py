@@ -4,7 +4,8 @@ The agent writes a time for each partition, and the worker of the partition read
 no message, calls no handler and forwards nothing: another node may do so. The stored data need no clock: they are
 protected by the epoch in each commit.
 
-Beside the times, the memory has the last batch of each partition that its worker made durable, for the agent.
+Beside the times, the memory has the last batch of each partition that its worker made durable, and the bytes that must
+be free on the disk of its cache before it accepts messages, for the agent.
 
 The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
 earlier worker of it runs. So a worker never acts on a later claim than its own.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from collections.abc import Iterable
 from typing import Final
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -32,6 +34,7 @@ class Trust:
         # Native doubles at aligned addresses: each is written and read as a whole.
         self._until = memoryview(mmap.mmap(-1, 8 * count)).cast("d")
         self._batches = memoryview(mmap.mmap(-1, 16 * count)).cast("q")
+        self._wanted_bytes = memoryview(mmap.mmap(-1, 8 * count)).cast("q")
 
     def set(self, partition: int, until: float) -> None:
         """Set the time, in seconds of :func:`trust_clock`, until which the worker of a partition may act."""
@@ -57,6 +60,18 @@ class Trust:
         count = len(self._until)
         found = {one: (self._batches[2 * one], self._batches[2 * one + 1]) for one in range(count)}
         return {one: batch for one, batch in found.items() if batch[0]}
+
+    def want(self, partition: int, wanted: int) -> None:
+        """Note how many bytes must be free on the disk before the partition's worker accepts messages; 0: it does."""
+        self._wanted_bytes[partition] = wanted
+
+    def wanted_bytes(self, partitions: Iterable[int]) -> int:
+        """Return the most that a worker of these partitions noted. Forget what those of the others did."""
+        kept = set(partitions)
+        for partition in range(len(self._wanted_bytes)):
+            if partition not in kept:
+                self._wanted_bytes[partition] = 0
+        return max(self._wanted_bytes)
 
     def of(self, partition: int) -> PartitionTrust:
         return PartitionTrust(self, partition)

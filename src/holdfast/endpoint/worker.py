@@ -43,6 +43,8 @@ class Worker:
         is_trusted: Whether this process may act now. Otherwise, another node may have taken over its work: it accepts
             nothing, sends nothing, and answers 503. None: always.
         remember: Called with the epoch of its store and the number of each durable batch; None: it is not called.
+        want: Called with the bytes that must be free on the disk of its cache before it accepts messages, at each
+            change; 0: it accepts them. None: it is not called.
     """
 
     number: int
@@ -53,6 +55,7 @@ class Worker:
     claims: Callable[[int], IdentifierClaims] | None = None
     is_trusted: Callable[[], bool] | None = None
     remember: Callable[[int, int], None] | None = None
+    want: Callable[[int], None] | None = None
 
     @property
     def is_gateway(self) -> bool:

@@ -15,6 +15,7 @@ from databases import PostgreSQL
 
 from holdfast import Destination, Versions
 from holdfast.cli.inspection.cluster import ranges_text
+from holdfast.cluster import inspection
 from holdfast.cluster.lease_database import LeaseDatabase
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Claim, Enter, Join, Look, Picture, Release, Report, Tell
@@ -136,15 +137,56 @@ def test_a_move_that_fails_says_why_the_node_could_not_serve(run: Any, cluster: 
     cluster.b.run(Tell(cluster.other, Report((3,), {0: "The store needs another version.", 2: "something else"})))
     result = run("cluster", "move", cluster.location, "0-1", "b", "--timeout", "0.1")
     assert (result.code, "something else" in result.out) == (1, False)
-    assert result.out.endswith("tries again after a while: The store needs another version.\n"), result.out
+    assert result.out.endswith("b could not start cluster partition 0: The store needs another version.\n"), result.out
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (("move", "0", "a"), "cluster partition 0 was moved to a meanwhile"),
+        (("release", "0-1"), "cluster partitions 0, 1 were released meanwhile"),
+        (("drain", "b"), "b takes no partitions: it is draining"),
+        (("drain", "b", "resume"), "cluster partitions 0, 1 were released meanwhile"),
+    ],
+)
+def test_a_move_ends_with_the_reason_when_another_operator_changes_it(
+    run: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, other: tuple[str, ...], reason: str
+) -> None:
+    move = inspection.move_partitions
+
+    def lose(*given: Any) -> None:
+        move(*given)
+        match other:
+            case ("move", number, node):
+                move(cluster.location, [int(number)], node)
+            case ("release", _):
+                inspection.release_partitions(cluster.location, [0, 1])
+            case ("drain", node, *then):
+                inspection.drain_node(cluster.location, node)
+                if then:
+                    inspection.resume_node(cluster.location, node)
+
+    monkeypatch.setattr(inspection, "move_partitions", lose)
+    result = run("cluster", "move", cluster.location, "0-1", "b", "--timeout", "900", "--json")
+    assert (result.code, json.loads(result.out)["serving"]) == (1, [])
+    assert json.loads(result.out)["why"] == f"b does not serve all of them, and will not: {reason}."
+    assert ("Moved to b" in run("cluster", "status", cluster.location).out) == (other[0] == "move")
 
 
 def test_a_move_as_json_names_what_the_node_serves(run: Any, cluster: Cluster) -> None:
     result = run("cluster", "move", cluster.location, "0,3", "b", "--timeout", "0.1", "--json")
-    assert (result.code, json.loads(result.out)) == (1, {"node": "b", "partitions": [0, 3], "serving": [3]})
+    assert (result.code, json.loads(result.out)) == (
+        1,
+        {
+            "node": "b",
+            "partitions": [0, 3],
+            "serving": [3],
+            "why": f"b does not serve all of them yet. To see why: holdfast cluster status {cluster.location}",
+        },
+    )
     assert "b serves 1 of 2." in result.err
     result = run("cluster", "move", cluster.location, "3", "b", "--json")
-    assert (result.code, json.loads(result.out)) == (0, {"node": "b", "partitions": [3], "serving": [3]})
+    assert (result.code, json.loads(result.out)) == (0, {"node": "b", "partitions": [3], "serving": [3], "why": ""})
 
 
 def test_moved_partitions_are_shown_and_released(run: Any, cluster: Cluster) -> None:

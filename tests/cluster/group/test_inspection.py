@@ -7,12 +7,15 @@ cluster/operating/engines.py.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from crew import wait_until
 from live_nodes import Node
 
+from holdfast.cli.inspection.cluster import cluster as commands
 from holdfast.cluster.group import inspection
 from holdfast.cluster.group.membership import GroupMember, GroupPicture
 from holdfast.cluster.group.notes import Notes, forget_note, report_note
@@ -47,8 +51,10 @@ class Cluster:
         self.engine = engine_of(location)
         self._stack = stack
 
-    def start(self, name: str) -> Node:
-        node = Node(self.location, name, PARTITIONS, LEASE)
+    def start(self, name: str, disk: Path | None = None) -> Node:
+        """Start a node, with its cache on a disk of its own."""
+        location = self.location if disk is None else re.sub(r"cache=[^&]*", f"cache={disk}/{{node}}", self.location)
+        node = Node(location, name, PARTITIONS, LEASE)
         self._stack.callback(node.kill)
         return node
 
@@ -154,7 +160,10 @@ def test_a_moved_partition_stays_until_its_node_is_killed(cluster: Cluster) -> N
     b.wait(lambda: not b.view["mine"])
     with pytest.raises(ConfigurationError, match="node 'b' takes no partitions: it is draining"):
         cluster.engine.move_partitions(cluster.location, [1], "b")
+    wait_until(lambda: not any(one.moved_to for one in cluster.status().partitions))
     cluster.engine.resume_node(cluster.location, "b")
+    b.wait(lambda: len(b.view["mine"]) == 2)  # the drain has ended the move
+    cluster.engine.move_partitions(cluster.location, [0, 1, 2, 3], "b")
     b.wait(lambda: moved <= b.view["mine"].keys())
     assert cluster.engine.release_partitions(cluster.location, [0, 5]) == (0,)
     wait_until(lambda: [one.moved_to for one in cluster.status().partitions] == [None] + ["b"] * 3 + [None] * 2)
@@ -250,6 +259,108 @@ def test_a_node_that_others_cannot_reach_gives_its_partitions_away(cluster: Clus
     a.say('{"serving": [], "unreachable": {}}')
     a.wait(lambda: len(a.view["mine"]) == 3)
     b.wait(lambda: len(b.view["mine"]) == 3)
+
+
+@pytest.mark.crash
+def test_a_node_without_room_leaves_its_partitions_to_others_while_one_has_room(
+    cluster: Cluster, mount_disk: Callable[[int], Path]
+) -> None:
+    disk = mount_disk(128)
+    filler = disk / "filler"
+    a, b = cluster.start("a", disk), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    wait_until(lambda: not cluster.status().problems)
+    fill = partial(filler.write_bytes, bytes(100 << 20))
+    fill()
+    a.wait(lambda: not a.view["mine"])
+    a.say('{"serving": [], "unreachable": {}}')
+    cluster.serve(b, PARTITIONS)
+    wait_until(lambda: not cluster.status().problems)
+    assert cluster.owned() == [("a", "short", 0), ("b", "live", PARTITIONS)]
+    why = f"less than 64 MB are free for its cache at {disk}/a-"
+    (warning,) = (one for one in cluster.status().warnings if one.startswith("Node a leaves its partitions to others"))
+    assert why in warning and warning.endswith("Free space there. The node then takes part again on its own.")
+    with pytest.raises(ConfigurationError, match="node 'a' takes no partitions: its disk has no room for them"):
+        cluster.engine.move_partitions(cluster.location, [0], "a")
+    with pytest.raises(ConfigurationError, match=r"no other live node .*\n.*Repair another node first: a \(short\)"):
+        cluster.engine.drain_node(cluster.location, "b")
+
+    c = cluster.start("c", disk)
+    c.wait(lambda: set(c.view["owners"].values()) == {"b"} and len(c.view["owners"]) == PARTITIONS)
+    assert c.logged("cluster.disk_full") and not c.logged("cluster.claimed")
+    b.kill()  # better without room than not at all
+    for node in (a, c):
+        cluster.serve(node, 3)
+    wait_until(lambda: [one.state for one in cluster.status().partitions] == ["serving"] * PARTITIONS)
+    problems = cluster.status().problems
+    assert [one.partition(" for ")[0] for one in problems] == [
+        f"Node {name} may accept no new messages" for name in ("a", "c")
+    ]
+    assert all("free for its cache at" in one and "Free space there." in one for one in problems)
+
+    filler.unlink()
+    for node in (a, c):
+        node.wait(lambda node=node: node.logged("cluster.disk_has_room"))
+    wait_until(lambda: cluster.owned() == [("a", "live", 3), ("c", "live", 3)])
+    fill()
+    for node in (a, c):  # who has no room keeps what it has if nobody else has any
+        node.wait(lambda node=node: len(node.logged("cluster.disk_full")) == 2)
+    wait_until(lambda: cluster.owned() == [("a", "short", 3), ("c", "short", 3)])
+
+
+def test_a_node_with_workers_that_need_more_space_gives_their_partitions_away(
+    cluster: Cluster, mount_disk: Callable[[int], Path]
+) -> None:
+    a, b = cluster.start("a", mount_disk(128)), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    partition = int(next(iter(a.view["mine"])))
+    a.say(f"want {partition} {200 << 20}")
+    b.wait(lambda: len(b.view["mine"]) == PARTITIONS)
+    wait_until(lambda: cluster.owned() == [("a", "short", 0), ("b", "live", PARTITIONS)])
+    assert any("less than 200 MB are free for its cache at" in one for one in cluster.status().warnings)
+
+
+def test_a_move_ends_at_once_if_another_operator_moves_or_drains(cluster: Cluster, capsys: Any) -> None:
+    a, b = cluster.start("a"), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    wait_until(lambda: not cluster.status().problems)
+    cluster.engine.move_partitions(cluster.location, [0, 1], "b")
+    a.say('{"serving": [], "unreachable": {}}')
+    wait_until(lambda: not cluster.status().nodes[0].serving)
+
+    def lose(by: Callable[[], Any]) -> str:
+        """Move 0 and 1 to a while another operator does something else, and return what the loser is told."""
+        original = cluster.engine.move_partitions
+        moved = threading.Event()
+
+        def move_and_lose(*given: Any) -> None:
+            original(*given)
+            if not moved.is_set():
+                moved.set()
+                by()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster.engine, "move_partitions", move_and_lose)
+            code = commands.main(["move", cluster.location, "0-1", "a", "--timeout", "900"], standalone_mode=False)
+        assert code == 1
+        return str(capsys.readouterr().out.splitlines()[-1])
+
+    move, release, drain = (
+        getattr(cluster.engine, f"{name}_{what}")
+        for name, what in (("move", "partitions"), ("release", "partitions"), ("drain", "node"))
+    )
+    start = "a does not serve all of them, and will not: "
+    assert (
+        lose(lambda: move(cluster.location, [0, 1], "b"))
+        == f"{start}cluster partitions 0, 1 were moved to b meanwhile."
+    )
+    assert lose(lambda: release(cluster.location, [0, 1])) == f"{start}cluster partitions 0, 1 were released meanwhile."
+    assert lose(lambda: drain(cluster.location, "a")) == f"{start}a takes no partitions: it is draining."
+    commands.main(["status", cluster.location], standalone_mode=False)
+    assert "Moved to" not in capsys.readouterr().out
 
 
 def test_a_place_without_a_cluster_is_an_error(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:

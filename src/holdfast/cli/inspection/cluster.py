@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,8 @@ INTERVAL = 0.5
 """Seconds between two looks at a cluster."""
 MOVE_INTERVAL = 0.1
 """The same during a move, which takes less than a second."""
+LOOKS = 3
+"""Looks in a row that show that a move is over."""
 MOST_NUMBERS = 1000
 
 
@@ -51,8 +53,9 @@ def status(cluster: str, as_json: bool) -> int:
     """Show the nodes of CLUSTER, and the cluster partitions that each of them owns and serves.
 
     A node `owns` a partition from its claim on, and `serves` it when the process for it accepts requests. The exit code
-    is 0 if every partition is served, and no node is expired, failing or unreachable, and 1
-    otherwise. --json has the state of each partition, why, and the node to which `holdfast cluster move` moved it.
+    is 0 if every partition is served, no node is expired, failing or unreachable, and no node has partitions although
+    its disk has no room for new messages. Otherwise it is 1. --json has the state of each partition, why, and the node
+    to which `holdfast cluster move` moved it.
     """
     from holdfast.cluster.operating.engines import engine_of
 
@@ -139,15 +142,16 @@ def _wait_for(
     interval: float,
     *,
     err: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Wait until a count is at its end, and print each change of it, to standard error with ``err``."""
+    """Wait until a count is at its end, or it ``is_over``; print each change, to standard error with ``err``."""
     until = time.monotonic() + timeout
     before = None
     while (now := count()) != end:
         if now != before:
             click.echo(text(now), err=err)
             before = now
-        if time.monotonic() >= until:
+        if is_over() or time.monotonic() >= until:
             return False
         time.sleep(interval)
     return True
@@ -180,9 +184,11 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
     PARTITIONS are numbers and ranges: 3, or 0-3,7. They stay at NODE until you release them, as long as it is in the
     cluster and does not drain. On PostgreSQL, an owner gives a quarter of them away at a time, and the nodes move other
     partitions to keep their shares equal. On Kafka, they are added to the share of NODE. The exit code is 1 if NODE
-    does not serve all of them at the end of the timeout.
+    does not serve all of them at the end of the timeout. The command ends earlier if the move is over, because another
+    operator moved or released a partition, or NODE drains, ends or has no room on its disk.
     """
     from holdfast.cluster.operating.engines import engine_of
+    from holdfast.cluster.operating.status import why_not_moved
     from holdfast.store.address import shown
 
     location, wanted = location_of(cluster), numbers_in(partitions)
@@ -192,20 +198,28 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
 
     failed: dict[int, str] = {}
     """Kept, because a node reports a failure only until it tries again."""
+    whys = [""]
+    """Why the move is over, at each look. The last ones count: a node may report a failure just after it gives up."""
+
+    def is_over() -> bool:
+        return all(whys[-LOOKS:])
 
     def served() -> list[int]:
         serving: set[int] = set()
-        for one in engine.read_status(location).nodes:
+        found = engine.read_status(location)
+        for one in found.nodes:
             if one.name == node:
                 serving.update(one.serving)
                 failed.update((number, why) for number, why in one.failed.items() if number in wanted)
+        whys.append(why_not_moved(found, wanted, node))
         return sorted(serving.intersection(wanted))
 
     def there() -> int:
         return len(served())
 
     def done(is_done: bool, text: str) -> int:
-        facts = {"node": node, "partitions": sorted(wanted), "serving": served() if as_json else []}
+        facts: dict[str, Any] = {"node": node, "partitions": sorted(wanted), "serving": served() if as_json else []}
+        facts["why"] = "" if is_done else text
         click.echo(json.dumps(facts) if as_json else text)
         return DONE if is_done else NOT_DONE
 
@@ -215,13 +229,14 @@ def move(cluster: str, partitions: str, node: str, timeout: float, as_json: bool
     def text(number: int) -> str:
         return f"{node} serves {number} of {len(wanted)}."
 
-    if not _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL, err=as_json):
-        why = f"To see why: holdfast cluster status {shown(cluster)}"
-        if failed:
-            number = min(failed)
-            why = f"It could not start cluster partition {number}, and tries again after a while: {failed[number]}"
-        return done(False, f"{node} does not serve all of them yet. {why}")
-    return done(True, f"{node} serves {name}.")
+    if _wait_for(len(wanted), there, text, timeout, MOVE_INTERVAL, err=as_json, is_over=is_over):
+        return done(True, f"{node} serves {name}.")
+    if failed:
+        number = min(failed)
+        return done(False, f"{node} could not start cluster partition {number}: {failed[number]}")
+    if is_over():
+        return done(False, f"{node} does not serve all of them, and will not: {whys[-1]}.")
+    return done(False, f"{node} does not serve all of them yet. To see why: holdfast cluster status {shown(cluster)}")
 
 
 @cluster.command()

@@ -16,12 +16,14 @@ from typing import Final, get_args
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off, report_differing
+from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
 from holdfast.cluster.group.membership import GroupMembership, name_taken
 from holdfast.cluster.group.notes import Notes, forget_note, release_note, report_note
 from holdfast.cluster.group.pictures import client_id, group_of, pin_client_id, topic_of
 from holdfast.cluster.group.shared_topic import SharedTopic
+from holdfast.cluster.operating.status import DISK_REMEDY
 from holdfast.cluster.rows import Report as NodeReport
 from holdfast.cluster.shared.tables import Part
 from holdfast.cluster.trust import Trust, trust_clock
@@ -78,6 +80,8 @@ class _GroupAgent:
         self._is_told_to_end = False
         self._shared = SharedTopic(self._address, self._group)
         self._notes = Notes()
+        self._are_notes_complete = False
+        self._disk = CacheDisk(self._address.cache, settings.policy.lease)
         self._said_report: NodeReport | None = None
         """The report that Kafka has, or gets now."""
         self._is_saying = False
@@ -107,6 +111,8 @@ class _GroupAgent:
             self._cache = self._lock_cache()
             self._require_topic()
             self._require_name()
+            self._read_notes(trust_clock())  # a node without room joins as one that gets no partitions
+            self._is_subscribed = self._membership.wants_partitions
             self._join()
             while self._membership.refusal is None and not self._is_ending:
                 self._follow_wish()
@@ -364,12 +370,14 @@ class _GroupAgent:
         try:
             changes = self._shared.changes()
             self._notes.read(changes)
+            self._are_notes_complete = self._are_notes_complete or self._shared.is_at_end
             if self._notes.lack_report(node, self._since, changes):
                 self._said_report = None  # another node took the name, and its note the place of this one's
         except (KafkaAway, StoreFailed) as error:  # what operators and the other nodes say is read later
             self._said = str(error)
         # Nodes of two versions would both serve a moved partition, so it is the group's until all have this one.
         are_moves_safe = not self._notes.without_moves(membership.members)
+        short = self._look_at_disk(now)
         membership.noted(
             is_drained=self._notes.is_drained(node, self._since),
             is_cut_off=self._notes.is_cut_off(node, membership.members),
@@ -381,10 +389,28 @@ class _GroupAgent:
                 if are_moves_safe and self._notes.moved_to(number) == (node, self._since)
             ),
             tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
+            short=short,
+            # At the start, before the other nodes and what they report are known, any of them may have room.
+            makes_way=bool(short)
+            and (
+                not (self._are_notes_complete and membership.members)
+                or self._notes.has_room_beside(node, membership.members)
+            ),
         )
         for partition in membership.declined - self._told_declined:
             self._shared.say(*release_note(partition), lambda _is_written: None)
         self._told_declined = membership.declined
+
+    def _look_at_disk(self, now: float) -> str:
+        """Return why the cache has no room for partitions; "": it has room."""
+        before, mine = self._disk.why, self._sent_view.mine if self._sent_view is not None else {}
+        wanted = self._trust.wanted_bytes(mine)
+        why = self._disk.look(now, wanted if mine else None, has_failed=self._membership.has_failed)
+        if why and not before:
+            self._report("warning", "cluster.disk_full", node=self._settings.node, reason=why, remedy=DISK_REMEDY)
+        elif before and not why:
+            self._report("info", "cluster.disk_has_room", node=self._settings.node)
+        return why
 
     def _say_report(self) -> None:
         self._shared.hear_outcomes()

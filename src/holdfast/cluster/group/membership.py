@@ -154,7 +154,8 @@ class GroupMembership:
         self._described: float | None = None
         """When the last description of the group was asked for."""
         self._is_removed = False
-        self._is_leaving = self._is_drained = self._is_cut_off = False
+        self._is_leaving = self._is_drained = self._is_cut_off = self._makes_way = False
+        self._short = ""
         self._cut_off_since: float | None = None
         self._cut_off_by: tuple[str, ...] = ()
         self._failed: dict[int, str] = {}
@@ -198,13 +199,13 @@ class GroupMembership:
     @property
     def wants_partitions(self) -> bool:
         """Whether the group may assign partitions to this node."""
-        return not (self._is_leaving or self._is_drained or self._is_cut_off)
+        return not (self._is_leaving or self._is_drained or self._is_cut_off or self._makes_way)
 
     @property
     def report(self) -> Report:
         """Return what the node reports about itself."""
         serving = tuple(p for p in self._serving if self._states[p] is not GroupState.ELSEWHERE)
-        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables)
+        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables, self._short)
 
     @property
     def ending(self) -> set[int]:
@@ -219,8 +220,13 @@ class GroupMembership:
 
     @property
     def declined(self) -> frozenset[int]:
-        """Return the partitions that were moved here, but that this node could not start."""
-        return self._moved & self._declined
+        """Return the partitions that were moved here, but that this node could not start, or has to give away."""
+        return self._moved if self._is_drained else self._moved & self._declined
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a worker could not be started here."""
+        return bool(self._failed)
 
     @property
     def _wanted(self) -> frozenset[int]:
@@ -351,6 +357,8 @@ class GroupMembership:
         cut_off_by: tuple[str, ...] = (),
         moved: frozenset[int] = frozenset(),
         tables: Mapping[str, Mapping[str, str]] | None = None,
+        short: str = "",
+        makes_way: bool = False,
     ) -> None:
         """Follow what operators and other nodes say of this node.
 
@@ -362,10 +370,13 @@ class GroupMembership:
             cut_off_by: The nodes that cannot reach it, if they are most of the others.
             moved: The partitions that an operator has moved to this node.
             tables: Other node -> the digests of its configuration.
+            short: Why the disk of this node has no room for partitions; "": it has room.
+            makes_way: Whether another node may have room, so that this one takes no partitions meanwhile.
         """
         others = {node: different_tables(self._tables, theirs) for node, theirs in (tables or {}).items()}
         self._differing = {node: names for node, names in others.items() if names}
         self._is_drained, self._cut_off_by, self._moved = is_drained, cut_off_by, moved
+        self._short, self._makes_way = short, makes_way
         self._declined &= moved
         if not is_cut_off:
             self._cut_off_since = None

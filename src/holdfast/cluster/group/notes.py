@@ -114,6 +114,17 @@ class Notes:
         """Whether a node has reported since its start."""
         return self.are_of(member.node, member.since)
 
+    def has_room_beside(self, node: str, members: Iterable[GroupMember]) -> bool:
+        """Whether another node than this one takes partitions, and has room for them as far as is known."""
+        found = list(members)
+        return any(
+            one.node != node
+            and not self.report_of(one).short
+            and not self.is_drained(one.node, one.since)
+            and not self.is_cut_off(one.node, found)
+            for one in found
+        )
+
     def is_cut_off(self, node: str, members: Iterable[GroupMember]) -> bool:
         """Whether most other nodes cannot reach a node; not if that is so for every node."""
         unreachable = self._unreachable(members)

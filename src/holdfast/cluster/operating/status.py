@@ -60,7 +60,7 @@ class NodeStatus:
     Args:
         name, url: Its name, and the URL of its cluster listener.
         state: "live"; "draining"; "expired": its lease has ended; "unreachable": another node cannot reach it;
-            "failing": it could not serve a partition, and left it to others.
+            "failing": it could not serve a partition, and left it to others; "short": its disk has no room.
         partitions: The partitions that it owns.
         serving: Those of them with a process that accepts requests.
         lease_seconds: Seconds until its lease ends; negative: since it ended; None: unknown, as on Kafka.
@@ -102,6 +102,9 @@ class PartitionStatus:
     state: str
     why: str
     moved_to: str | None
+
+
+DISK_REMEDY: Final = "Free space there. The node then takes part again on its own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +173,21 @@ def status_of(
             one.epoch,
             one.age,
             *_partition_state(one.partition, by_name.get(one.owner), reports),
-            one.moved_to,
+            one.moved_to if one.moved_to in by_name and by_name[one.moved_to].state != "draining" else None,
         )
         for one in partitions
     )
-    problems = (*problems, *_problems(found, states), *_reported(found, reports, states))
-    return ClusterStatus(place, cluster, server, found, states, problems, (*warnings, *_disagreements(reports)))
+    problems = (*problems, *_problems(found, reports, states), *_reported(found, reports, states))
+    return ClusterStatus(
+        place, cluster, server, found, states, problems, (*warnings, *_short(found, reports), *_disagreements(reports))
+    )
+
+
+def _short(nodes: Iterable[NodeStatus], reports: Mapping[str, Report]) -> Iterator[str]:
+    """Yield the nodes whose disks have no room for partitions, while other nodes have all of theirs."""
+    for one in nodes:
+        if (why := reports[one.name].short) and not one.partitions:
+            yield f"Node {one.name} leaves its partitions to others, because {clause(why)}. {DISK_REMEDY}"
 
 
 def _disagreements(reports: Mapping[str, Report]) -> Iterator[str]:
@@ -215,13 +227,42 @@ def require_taking(status: ClusterStatus, node: str) -> None:
     """
     require_node(status, node)
     state = next(one.state for one in status.nodes if one.name == node)
-    if state in ("draining", "expired"):
+    if why := _not_taking(state):
+        remedies = {"draining": "Let it take partitions again with holdfast cluster resume.", "short": DISK_REMEDY}
         raise ConfigurationError(
-            f"node {node!r} takes no partitions: it is {state}",
-            remedy="Let it take partitions again with holdfast cluster resume."
-            if state == "draining"
-            else "Start it, or choose another node.",
+            f"node {node!r} takes no partitions: {why}", remedy=remedies.get(state, "Start it, or choose another node.")
         )
+
+
+def _not_taking(state: str) -> str:
+    """Return why a node in a state takes no partitions; "": it takes some."""
+    whys = {"draining": "it is draining", "expired": "its lease has ended", "short": "its disk has no room for them"}
+    return whys.get(state, "")
+
+
+def why_not_moved(status: ClusterStatus, partitions: Collection[int], node: str) -> str:
+    """Return why a node will not serve all the partitions that were moved to it; "": it serves them, or may soon do so.
+
+    Args:
+        status: The cluster, after they were moved.
+        partitions: The partitions.
+        node: The node.
+    """
+    found = next((one for one in status.nodes if one.name == node), None)
+    missing = [one for one in status.partitions if one.partition in partitions and one.moved_to != node]
+    missing = [one for one in missing if found is None or one.partition not in found.serving]
+    if found is None:
+        return f"{node} is no longer in the cluster"
+    if found.state != "expired" and (why := _not_taking(found.state)):  # a lease can be renewed
+        return f"{node} takes no partitions: {why}"
+    elsewhere: dict[str | None, list[int]] = {}
+    for one in missing:
+        elsewhere.setdefault(one.moved_to, []).append(one.partition)
+    return "; ".join(
+        f"{partitions_text(numbers)} {'was' if len(numbers) == 1 else 'were'} "
+        + (f"moved to {other} meanwhile" if other is not None else "released meanwhile")
+        for other, numbers in elsewhere.items()
+    )
 
 
 def require_another(status: ClusterStatus, node: str) -> None:
@@ -263,7 +304,7 @@ def _state(node: SeenNode, reports: Mapping[str, Report]) -> str:
         return "draining"
     if any(node.name in report.unreachable for report in reports.values()):
         return "unreachable"
-    return "failing" if node.report.failed else "live"
+    return "failing" if node.report.failed else "short" if node.report.short else "live"
 
 
 def _partition_state(number: int, owner: NodeStatus | None, reports: Mapping[str, Report]) -> tuple[str, str]:
@@ -295,7 +336,9 @@ _NUMBER: Final = re.compile(r"[0-9]+")
 """Reasons that differ only in numbers, such as that of the partition, appear once."""
 
 
-def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, ...]) -> tuple[str, ...]:
+def _problems(
+    nodes: tuple[NodeStatus, ...], reports: Mapping[str, Report], partitions: tuple[PartitionStatus, ...]
+) -> tuple[str, ...]:
     found = [f"The lease of node {one.name} has ended; it does not answer." for one in nodes if one.state == "expired"]
     alike: dict[tuple[str, str | None, str], list[int]] = {}
     for one in partitions:
@@ -312,6 +355,10 @@ def _problems(nodes: tuple[NodeStatus, ...], partitions: tuple[PartitionStatus, 
             found.append(f"Node {owner} is starting {which}{because}")
         else:
             found.append(f"Node {owner} has {which}, but cannot be reached{because.removeprefix(':')}")
+    for node in nodes:
+        if (why := reports[node.name].short) and node.partitions:
+            which = partitions_text(node.partitions)
+            found.append(f"Node {node.name} may accept no new messages for {which}: {clause(why)}. {DISK_REMEDY}")
     return tuple(found)
 
 
@@ -323,7 +370,7 @@ def _reported(
     for one in nodes:
         failed, alike = reports[one.name].failed, dict[str, list[int]]()
         for number, why in failed.items():
-            if number in told:
+            if number in told or number in one.partitions:  # as a problem of the partition
                 continue
             alike.setdefault(_NUMBER.sub("#", why), []).append(number)
         for numbers in alike.values():

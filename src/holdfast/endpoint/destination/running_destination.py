@@ -73,7 +73,7 @@ from holdfast.endpoint.worker import Worker, check_stores
 from holdfast.exceptions import ConfigurationError, StoreError, StoreLocked
 from holdfast.http.exchange import Exchange, Spooling
 from holdfast.http.outcome import AnswerSpooling
-from holdfast.store import Counted, Store, Transactional, is_kafka, shown
+from holdfast.store import Cached, Counted, Store, Transactional, is_kafka, shown
 from holdfast.store.rocksdb.descriptors import soft_limit
 from holdfast.wire.policy.writing import PolicyVersion, written
 
@@ -205,6 +205,8 @@ class RunningDestination:
             store = await open_after_orphans(worker.store_of(location))
         if worker is not None and worker.remember is not None and isinstance(store, Counted):
             store.call_with_batches(worker.remember)
+        if worker is not None and worker.want is not None and isinstance(store, Cached):
+            store.call_with_wanted_bytes(worker.want)
         # Undone in the opposite order if the start fails, or is cancelled.
         async with contextlib.AsyncExitStack() as on_error:
             on_error.callback(close_after_error, store)

@@ -139,6 +139,10 @@ class AgentLink:
         """Remember a worker's last durable batch. Called in its process."""
         self._trust.remember(number, epoch, batch)
 
+    def want(self, number: int, wanted: int) -> None:
+        """Note how many bytes must be free before a worker accepts messages. Called in its process."""
+        self._trust.want(number, wanted)
+
     def revoke(self) -> None:
         """Let no worker of this node act any longer. Called in any of its processes."""
         self._trust.revoke()

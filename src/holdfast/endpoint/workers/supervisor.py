@@ -337,10 +337,9 @@ class Supervisor:
         if agent is not None:
             # Any node may be the first to open the store of any worker, so the stores have nothing in common: readers
             # that read the queues of all workers as one find an epoch for all of them together.
-            trusted, remember = partial(agent.is_trusted, number), partial(agent.remember, number)
-            return Worker(
-                number, self._count, claims=claims, is_restart=is_restart, is_trusted=trusted, remember=remember
-            )
+            trusted = partial(agent.is_trusted, number)
+            noted = partial(agent.remember, number), partial(agent.want, number)
+            return Worker(number, self._count, {}, is_restart, None, claims, trusted, *noted)
         epochs, partitions = self._facts.get("epochs", {}), self._facts.get("partitions")
         first = tuple(partitions) if partitions is not None and number else None
         return Worker(number, self._count, epochs, is_restart=is_restart, partitions=first, claims=claims)

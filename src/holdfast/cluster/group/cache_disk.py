@@ -1,0 +1,93 @@
+"""CacheDisk: whether the disk of a node's cache has room for partitions.
+
+The log in Kafka has every message, so a node without room gives its partitions to nodes with room. Each time its disk
+is full, it waits longer until it takes part again, so that partitions do not move to and fro.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from holdfast.store.rocksdb.free_space import SHORT_BYTES
+
+INTERVAL: Final = 1.0
+"""Seconds between two looks."""
+LONGEST_PAUSE: Final = 300.0
+"""Seconds with room until a node whose disk was full again and again takes part; after twice as many, all that is
+forgotten."""
+_ROOM_BYTES: Final = 2 * SHORT_BYTES
+"""Bytes that end a shortage: the store of an empty partition accepts messages then."""
+_PROBE: Final = "probe"
+
+
+class CacheDisk:
+    """The disk of a node's cache.
+
+    Args:
+        place: The directory of the caches.
+        pause: Seconds with room after which the node takes part again, the first time.
+
+    Attributes:
+        why: Why the node should have no partitions; "": it has room.
+    """
+
+    def __init__(self, place: Path, pause: float) -> None:
+        self._place = place
+        self._first_pause = self._pause = min(pause, LONGEST_PAUSE)
+        self._wanted = 0
+        self._next = 0.0
+        self._room_since: float | None = None
+        self.why = ""
+
+    def look(self, now: float, wanted: int | None, *, has_failed: bool) -> str:
+        """Look once a second, and return :attr:`why`.
+
+        Args:
+            now: The time.
+            wanted: Bytes that the workers of this node want to be free; 0: they accept messages. None: it has none.
+            has_failed: Whether a worker could not be started.
+        """
+        if now < self._next:
+            return self.why
+        self._next = now + INTERVAL
+        if wanted is not None:
+            self._wanted = wanted
+        why = self._shortage() or (self._probe() if has_failed or self.why else "")
+        if why:
+            if not self.why and self._room_since is not None and now > self._room_since + 2 * LONGEST_PAUSE:
+                self._pause = self._first_pause
+            self.why, self._room_since = why, None
+        elif self._room_since is None:
+            self._room_since = now
+        if self.why and self._room_since is not None and now >= self._room_since + self._pause:
+            self.why, self._pause = "", min(LONGEST_PAUSE, 2 * self._pause)
+        return self.why
+
+    def _shortage(self) -> str:
+        least = max(self._wanted, _ROOM_BYTES if self.why else SHORT_BYTES)
+        try:
+            free = self._free()
+        except OSError as error:
+            return f"its cache at {self._place} cannot be examined: {error.strerror}"
+        if free >= least:
+            return ""
+        return f"less than {max(least, _ROOM_BYTES) >> 20} MB are free for its cache at {self._place}"
+
+    def _free(self) -> int:
+        space = os.statvfs(self._place)
+        return space.f_bavail * space.f_frsize
+
+    def _probe(self) -> str:
+        """Return why nothing can be written; "" if something can."""
+        file = self._place / _PROBE
+        try:
+            with file.open("wb") as probe:
+                probe.write(bytes(4096))
+                probe.flush()
+                os.fsync(probe.fileno())
+            file.unlink()
+        except OSError as error:
+            return f"its cache at {self._place} cannot be written: {error.strerror}"
+        return ""

@@ -1,0 +1,226 @@
+"""Nodes whose disks fill up: when a node counts as short of space, and what a whole cluster does about it, in virtual
+time, with the notes that the nodes exchange.
+
+Covers cluster/group/cache_disk.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from group_world import PARTITIONS, POLICY, Group, Process
+from hypothesis import given
+from hypothesis import strategies as some
+
+from holdfast.cluster.group.cache_disk import INTERVAL, LONGEST_PAUSE, CacheDisk
+from holdfast.cluster.group.membership import GroupMembership
+from holdfast.cluster.group.notes import Notes, report_note
+
+MB = 1 << 20
+
+
+class Disk(CacheDisk):
+    """A disk with as much free space as the test says."""
+
+    def __init__(self, pause: float = POLICY.lease) -> None:
+        super().__init__(Path("/disk"), pause)
+        self.free = 1000 * MB
+        self.is_broken = False
+
+    def _free(self) -> int:
+        return self.free
+
+    def _probe(self) -> str:
+        return "it is broken" if self.is_broken else ""
+
+
+# --- one disk --------------------------------------------------------------------------------------------------------
+
+
+@given(some.lists(some.tuples(some.integers(0, 200), some.sampled_from([None, 0, 70, 130])), max_size=400))
+def test_a_node_takes_part_only_with_room_and_ever_later_the_more_often_it_had_none(
+    course: list[tuple[int, int | None]],
+) -> None:
+    disk, now, wanted, room_since = Disk(), 0.0, 0, 0.0
+    pauses = []
+    for free, said in course:
+        now += INTERVAL
+        before, disk.free = disk.why, free * MB
+        wanted = wanted if said is None else said
+        why = disk.look(now, None if said is None else said * MB, has_failed=False)
+        if free < max(wanted, 64 if before else 32):
+            assert why, "there is less than it needs"
+            room_since = now + INTERVAL
+        elif not before:
+            assert not why, "nothing was wrong, and nothing is"
+        if before and not why:
+            pauses.append(now - room_since)
+    assert pauses == sorted(pauses)
+    assert all(pause >= min(LONGEST_PAUSE, POLICY.lease * 2**count) for count, pause in enumerate(pauses))
+
+
+def test_a_disk_that_cannot_be_written_counts_as_full_although_much_is_free() -> None:
+    disk = Disk()
+    disk.is_broken = True
+    assert disk.look(1.0, 0, has_failed=False) == ""
+    assert disk.look(2.0, 0, has_failed=True) == "it is broken"
+    assert disk.look(3.0, None, has_failed=False) == "it is broken", "its workers are gone, and the disk is as before"
+
+
+def test_a_real_disk_is_short_while_a_file_fills_it(mount_disk: Callable[[int], Path]) -> None:
+    place = mount_disk(96)
+    disk, filler = CacheDisk(place, 2 * INTERVAL), place / "filler"
+    assert disk.look(1.0, 0, has_failed=True) == ""
+    filler.write_bytes(bytes(80 * MB))
+    assert disk.look(2.0, 0, has_failed=False) == f"less than 64 MB are free for its cache at {place}"
+    filler.unlink()
+    whys = [disk.look(now, None, has_failed=False) for now in (3.0, 4.0, 5.0)]
+    assert (bool(whys[0]), bool(whys[1]), whys[2]) == (True, True, "")
+    assert [one.name for one in place.iterdir()] == []
+    gone = CacheDisk(place / "none", 1.0)
+    assert gone.look(1.0, None, has_failed=False).startswith(f"its cache at {place / 'none'} cannot be")
+
+
+# --- a cluster -------------------------------------------------------------------------------------------------------
+
+
+class Disks(Group):
+    """A group of nodes whose disks fill up and get room again. They exchange reports, as real agents do."""
+
+    def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
+        self.notes = Notes()
+        self.disks: dict[Process, Disk] = {}
+        self.idle: set[str] = set()
+        """Members that get no partitions."""
+        self.leaving: set[Process] = set()
+        super().__init__(seed, membership)
+
+    def start(self, node: str) -> Process:
+        process = super().start(node)
+        self.disks[process] = next((disk for one, disk in self.disks.items() if one.node == node), Disk())
+        return process
+
+    def fault(self) -> None:
+        if self.random.random() < 0.5:
+            self.disks[self.random.choice(self.processes)].free = self.random.choice([0, 48, 1000]) * MB
+        else:
+            super().fault()
+
+    def note(self, process: Process, moved: frozenset[int]) -> None:
+        membership = process.membership
+        short = self.disks[process].look(self.now, None, has_failed=False)
+        makes_way = not membership.members or self.notes.has_room_beside(process.node, membership.members)
+        membership.noted(
+            is_drained=False,
+            is_cut_off=False,
+            now=self.now,
+            moved=moved,
+            short=short,
+            makes_way=bool(short) and makes_way,
+        )
+        self.notes.read([report_note(process.node, process.since, membership.report)])
+
+    def turn(self, process: Process) -> None:
+        if process not in self.leaving and process.membership.wants_partitions == (process.member in self.idle):
+            self.leaving.add(process)
+        if process not in self.leaving:
+            super().turn(process)
+            return
+        process.membership.give_all()
+        self.work(process)
+        if not process.membership.ending:
+            self.leaving.discard(process)
+            self.members.pop(process.member, None)
+            self.owners = {p: member for p, member in self.owners.items() if member != process.member}
+            process.owned, process.revoking = set(), set()
+            self.join(process)
+
+    def join(self, process: Process) -> None:
+        super().join(process)
+        if not process.membership.wants_partitions:
+            self.idle.add(process.member)
+
+    def coordinate(self) -> None:
+        idle = {member: one for member, one in self.members.items() if member in self.idle}
+        self.members = {member: one for member, one in self.members.items() if member not in idle}
+        super().coordinate()
+        self.members |= {
+            member: one for member, one in idle.items() if one.heard + POLICY.lease > self.now and one.member == member
+        }
+
+    def is_placed(self, partition: int) -> bool:
+        """Whether a partition is served, by a node with room if there is one."""
+        acting = self.acting(partition)
+        living = [one for one in self.processes if not one.is_dead]
+        roomy = [one for one in living if not self.disks[one].why]
+        return bool(acting) and (not roomy or acting[0] in roomy)
+
+    def places(self) -> list[str]:
+        return ["".join(one.node for one in self.acting(partition)) for partition in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_with_room_serve_all_partitions_and_at_most_one_acts(seed: int) -> None:
+    search(GroupMembership, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(1000, 1400, 20))
+def test_nodes_with_room_serve_in_many_more_clusters(first: int) -> None:
+    for seed in range(first, first + 20):
+        search(GroupMembership, seed)
+
+
+def search(kind: type[GroupMembership], seed: int) -> None:
+    group = Disks(seed, kind)
+    group.run(60.0, faults=True)
+    group.wishes.clear()
+    if seed % 3 == 0:
+        for disk in group.disks.values():
+            disk.free = 10 * MB
+    group.run(2 * POLICY.lease, faults=False)
+    group.calm()
+
+
+@pytest.mark.parametrize(
+    "room", [{"a"}, {"b", "c"}, set(), {"a", "b", "c"}], ids=lambda room: "".join(sorted(room)) or "-"
+)
+def test_partitions_stay_where_they_are_once_each_node_knows_who_has_room(room: set[str]) -> None:
+    group = Disks(1)
+    group.run(8 * POLICY.lease, faults=False)
+    for process, disk in group.disks.items():
+        disk.free = (1000 if process.node in room else 10) * MB
+    group.run(8 * POLICY.lease, faults=False)
+    before = group.places()
+    assert {*before} == (room or {"a", "b", "c"})
+    for _ in range(40):
+        group.run(1.0, faults=False)
+        assert group.places() == before
+    for disk in group.disks.values():
+        disk.free = 1000 * MB
+    group.run(12 * POLICY.lease, faults=False)
+    assert {*group.places()} == {"a", "b", "c"}
+
+
+class KeepsWhatItHas(GroupMembership):
+    """As nodes did that did not look at their disks."""
+
+    wants_partitions = property(lambda self: True)
+
+
+class MakesWayForNobody(GroupMembership):
+    """A node without room gives its partitions away although no other one has room."""
+
+    wants_partitions = property(lambda self: not self._short)
+
+
+@pytest.mark.parametrize("mistake", [KeepsWhatItHas, MakesWayForNobody])
+def test_a_mistake_with_full_disks_is_noticed(mistake: type[GroupMembership]) -> None:
+    def all_seeds() -> None:
+        for seed in range(40):
+            search(mistake, seed)
+
+    with pytest.raises(AssertionError):
+        all_seeds()
