@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "audit rules": server.audit_rules,
     "journal columns": server.journal_columns,
     "journal events": server.journal_events,
+    "kafka topics": configuration.kafka_topics,
     "pipeline keys": configuration.pipeline_keys,
     "pipeline example": configuration.pipeline_example,
     "metrics": server.metrics,

@@ -138,3 +138,21 @@ def pipeline_example() -> str:
 
 def _toml(name: str) -> str:
     return f"```toml\n{(DOCS.parent / 'examples' / name).read_text(encoding='utf-8').rstrip()}\n```"
+
+
+def kafka_topics() -> str:
+    """Return the commands that create the topics of a cluster with the settings that Holdfast gives to its own."""
+    from typing import get_args
+
+    from holdfast.cluster.shared.tables import Part
+    from holdfast.store.kafka.address import REPLICAS
+    from holdfast.store.kafka.requirements import settings_of, settings_of_compacted
+
+    topics = {"COPY": (6, settings_of(REPLICAS))}
+    topics |= {f"COPY-{part}": (1, settings_of_compacted(REPLICAS)) for part in get_args(Part)}
+    create = f"kafka-topics.sh --bootstrap-server kafka1:9092 --create --replication-factor {REPLICAS}"
+    lines = ["```bash"]
+    for topic, (partitions, settings) in topics.items():
+        given = [f"--config {name}={value}" for name, value in settings.items()]
+        lines += [" \\\n    ".join([f"{create} --partitions {partitions} --topic {topic}", *given])]
+    return "\n".join([*lines, "```"])
