@@ -304,3 +304,21 @@ async def exchange(source: holdfast.Source, operation: Operation, numbers: range
         for number in numbers:
             await ask(number)
     await source.flush(PATIENCE)
+
+
+def refusing(store: Path) -> holdfast.Destination:
+    """Return a destination with a WSDL that declares a fault without an action, and a handler that raises it."""
+    wsdl = (Path(__file__).parent / "metro" / "contract.wsdl").read_text()
+    for before, after in (
+        ('<x:element name="notify"', '<x:element name="refused" type="t:Item"/><x:element name="notify"'),
+        ("<w:portType ", '<w:message name="no"><w:part name="p" element="t:refused"/></w:message><w:portType '),
+        ('message="t:echoResponse"/>', 'message="t:echoResponse"/><w:fault name="Refused" message="t:no"/>'),
+    ):
+        wsdl = wsdl.replace(before, after, 1)
+    app = holdfast.Destination(store, wsdl=wsdl.encode())
+
+    @app.operation("echo")
+    async def echo(key: str, number: int, body: str, data: bytes | None) -> None:
+        raise app.fault("Refused", "It is sold out.", key=key, number=number, body="")
+
+    return app

@@ -30,6 +30,7 @@ from java_contract import (
     connected,
     correct_reply,
     forwarder_words,
+    refusing,
     served,
     source_to,
     values,
@@ -420,3 +421,15 @@ async def test_holdfast_is_killed_under_the_load_of_cxf_which_does_not_notice(
 async def test_cxf_and_holdfast_sign_and_encrypt_for_each_other(cxf: JavaPeer, tmp_path: Path) -> None:
     encrypt = holdfast.Encryption()
     await both_ways(cxf, tmp_path, encrypted_words(tmp_path, RM11), ours(tmp_path, encrypt=encrypt))
+
+
+@every_version
+@cell(role="destination", setup="a declared fault", pattern="request/reply")
+async def test_cxf_takes_a_declared_fault_with_its_default_action(
+    cxf: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    """WS-Addressing 1.0 Metadata, 4.4.4. The client repeats nothing: its exchanges of a request share one object."""
+    async with running_destination(refusing(tmp_path / "inbox")) as url:
+        caller = await connected(cxf, url, "echo", decoupled=False, **words(versions, interval=60_000))
+        with pytest.raises(RuntimeError, match="It is sold out"):
+            await caller.call(1, 1)

@@ -23,6 +23,7 @@ from java_contract import (
     connected,
     correct_reply,
     exchange,
+    refusing,
     served,
     source_to,
     values,
@@ -148,3 +149,15 @@ async def test_the_sequence_ends_where_the_answer_to_last_message_is_lost(metro:
         await source.end(timeout=PATIENCE)
     assert proxy.counts.responses_lost == 1
     assert any(b"rm/AckRequested<" in request for request in seen)
+
+
+@every_version
+@cell(role="destination", setup="a declared fault", pattern="request/reply")
+async def test_metro_takes_a_declared_fault_with_its_default_action(
+    metro: JavaPeer, tmp_path: Path, versions: holdfast.Versions
+) -> None:
+    """WS-Addressing 1.0 Metadata, 4.4.4."""
+    async with running_destination(refusing(tmp_path / "inbox")) as url:
+        caller = await connected(metro, url, "echo", **words(versions))
+        with pytest.raises(RuntimeError, match="It is sold out"):
+            await caller.call(1, 1)

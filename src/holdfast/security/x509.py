@@ -70,11 +70,7 @@ from holdfast.security.signed_message import (
     unsigned_headers,
 )
 from holdfast.security.token_references import read_key_reference, write_key_reference
-from holdfast.security.username_token import (
-    refused,
-    repeated,
-    supporting,
-)
+from holdfast.security.username_token import refused, repeated, supporting
 from holdfast.settings import Within, check_arguments
 from holdfast.store.address import is_remote
 from holdfast.wire.policy.assertions import SAML_TOKEN, SEQUENCE_TOKEN, SIGNED_TOKENS
@@ -311,11 +307,10 @@ class X509(Processor):
 
     def policy(self, *, is_https: bool) -> str:
         """Return the assertions of SecurityPolicy 1.2 for signed messages."""
-        initiator = WRITTEN_TOKEN if self._is_held else ""
-        binding = written_binding(self._suite, self._reference, self._encryption, initiator)
-        if self._is_held or self._assertions is None:
-            return binding
-        return binding + supporting("SignedSupportingTokens", WRITTEN_TOKEN)
+        if self._is_held:
+            return written_binding(self._suite, self._reference, self._encryption, WRITTEN_TOKEN)
+        binding = written_binding(self._suite, self._reference, self._encryption)
+        return binding if self._assertions is None else binding + supporting("SignedSupportingTokens", WRITTEN_TOKEN)
 
     def bind_sequences(self) -> Self:
         """Bind each Sequence explicitly to a certificate (WS-RM 6.1).
