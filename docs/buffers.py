@@ -324,7 +324,7 @@ NO_BUFFERS = {
     "store.rocksdb.log_format": {"_MASK_DELTA": "no bytes", "_POLYNOMIAL": "no bytes"},
     "store.sql.dialects": {"LEAST_PACKET": "of a database"},
     "store.content": {"UNKNOWN_RECORD_BYTES": "counted, not held"},
-    "store.rocksdb.free_space": {"SHORT_BYTES": "of the disk"},
+    "store.rocksdb.free_space": {"CACHE_BYTES": "of the disk", "SHORT_BYTES": "of the disk"},
     "store.rocksdb.reserve": {"RESERVE_BYTES": "of the disk"},
     "store.rocksdb.opening": {
         "BLOCK_BYTES": "within the cache",

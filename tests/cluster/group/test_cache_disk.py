@@ -50,7 +50,7 @@ def test_a_node_takes_part_only_with_room_and_ever_later_the_more_often_it_had_n
         before, disk.free = disk.why, free * MB
         wanted = wanted if said is None else said
         why = disk.look(now, None if said is None else said * MB, has_failed=False)
-        if free < max(wanted, 64 if before else 32):
+        if free < max(wanted, 32 if before else 16):
             assert why, "there is less than it needs"
             room_since = now + INTERVAL
         elif not before:
@@ -73,8 +73,8 @@ def test_a_real_disk_is_short_while_a_file_fills_it(mount_disk: Callable[[int], 
     place = mount_disk(96)
     disk, filler = CacheDisk(place, 2 * INTERVAL), place / "filler"
     assert disk.look(1.0, 0, has_failed=True) == ""
-    filler.write_bytes(bytes(80 * MB))
-    assert disk.look(2.0, 0, has_failed=False) == f"less than 64 MB are free for its cache at {place}"
+    filler.write_bytes(bytes(88 * MB))
+    assert disk.look(2.0, 0, has_failed=False) == f"less than 32 MB are free for its cache at {place}"
     filler.unlink()
     whys = [disk.look(now, None, has_failed=False) for now in (3.0, 4.0, 5.0)]
     assert (bool(whys[0]), bool(whys[1]), whys[2]) == (True, True, "")
@@ -104,7 +104,7 @@ class Disks(Group):
 
     def fault(self) -> None:
         if self.random.random() < 0.5:
-            self.disks[self.random.choice(self.processes)].free = self.random.choice([0, 48, 1000]) * MB
+            self.disks[self.random.choice(self.processes)].free = self.random.choice([0, 24, 1000]) * MB
         else:
             super().fault()
 

@@ -271,14 +271,14 @@ def test_a_node_without_room_leaves_its_partitions_to_others_while_one_has_room(
     for node in (a, b):
         cluster.serve(node, 3)
     wait_until(lambda: not cluster.status().problems)
-    fill = partial(filler.write_bytes, bytes(100 << 20))
+    fill = partial(filler.write_bytes, bytes(120 << 20))
     fill()
     a.wait(lambda: not a.view["mine"])
     a.say('{"serving": [], "unreachable": {}}')
     cluster.serve(b, PARTITIONS)
     wait_until(lambda: not cluster.status().problems)
     assert cluster.owned() == [("a", "short", 0), ("b", "live", PARTITIONS)]
-    why = f"less than 64 MB are free for its cache at {disk}/a-"
+    why = f"less than 32 MB are free for its cache at {disk}/a-"
     (warning,) = (one for one in cluster.status().warnings if one.startswith("Node a leaves its partitions to others"))
     assert why in warning and warning.endswith("Free space there. The node then takes part again on its own.")
     with pytest.raises(ConfigurationError, match="node 'a' takes no partitions: its disk has no room for them"):

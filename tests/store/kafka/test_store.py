@@ -105,8 +105,8 @@ def test_a_cache_on_a_small_disk_reports_what_it_wants_and_what_a_full_one_lacks
     assert (wanted, store.trouble) == ([0], ""), "most of 64 MB is room enough, as the log is elsewhere"
     fill(disk)
     store.look()
-    wait_until(lambda: "64 MB are free" in store.trouble)
-    assert wanted[-1] >> 20 == 64
+    wait_until(lambda: "32 MB are free" in store.trouble)
+    assert wanted[-1] >> 20 == 32
     (disk / "filler").unlink()
     store._keeper.wake()
     wait_until(lambda: not store.trouble)

@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 from typing import Final
 
-from holdfast.store.rocksdb.free_space import SHORT_BYTES
+from holdfast.store.rocksdb.free_space import CACHE_BYTES
 
 INTERVAL: Final = 1.0
 """Seconds between two looks."""
 LONGEST_PAUSE: Final = 300.0
 """Seconds with room until a node whose disk was full again and again takes part; after twice as many, all that is
 forgotten."""
-_ROOM_BYTES: Final = 2 * SHORT_BYTES
+_ROOM_BYTES: Final = 2 * CACHE_BYTES
 """Bytes that end a shortage: the store of an empty partition accepts messages then."""
 _PROBE: Final = "probe"
 
@@ -66,7 +66,7 @@ class CacheDisk:
         return self.why
 
     def _shortage(self) -> str:
-        least = max(self._wanted, _ROOM_BYTES if self.why else SHORT_BYTES)
+        least = max(self._wanted, _ROOM_BYTES if self.why else CACHE_BYTES)
         try:
             free = self._free()
         except OSError as error:

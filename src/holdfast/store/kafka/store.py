@@ -493,12 +493,6 @@ class KafkaStore(RocksDBStore):
 
     # --- the rest -------------------------------------------------------------------------------------------------
 
-    def _begin_keeping(self, compacts: bool) -> None:
-        super()._begin_keeping(compacts)
-        assert self._space is not None
-        self._space.writes_log = False
-        self._space.look()
-
     def call_with_wanted_bytes(self, function: Callable[[int], None]) -> None:
         """See :class:`~holdfast.store.base.Cached`."""
         self._tell_wanted = function

@@ -27,6 +27,9 @@ SHORT_BYTES = 32 << 20
 """Space for commits during trouble: acknowledgements, trims, and messages accepted just before. The trouble ends when
 so much more is free."""
 
+CACHE_BYTES = 16 << 20
+"""The same for a cache: if it fills up nevertheless, it can be made again."""
+
 _NEARLY_FULL = (
     "The disk of the store at {} is nearly full: less than {} MB are free, which the store may need to write its "
     "tables. It accepts new messages again when {} MB are free. Stored messages can be read, delivered and deleted."
@@ -73,7 +76,6 @@ class FreeSpace:
     Attributes:
         is_short: Whether there is too little space to accept anything new.
         needed: Bytes that the engine may need.
-        writes_log: Whether the engine writes logs, which need space too.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class FreeSpace:
         self._store = store
         self._files = home / directory.ENGINE
         self._reserve = reserve
+        self._short = SHORT_BYTES if reserve.is_kept else CACHE_BYTES
         self._compacts = compacts
         self._on_trouble = on_trouble
         self._told = ""
@@ -98,14 +101,13 @@ class FreeSpace:
         self._free = 0
         self.is_short = False
         self.needed = 0
-        self.writes_log = True
 
     @property
     def wanted(self) -> int:
         """Bytes that must be free before the store accepts messages again; 0: it accepts them."""
         if self._reserve.is_in_use:
             return self._reserve.least_free(self.needed)
-        return self.needed + SHORT_BYTES if self.is_short else 0
+        return self.needed + self._short if self.is_short else 0
 
     @property
     def is_low(self) -> bool:
@@ -149,7 +151,7 @@ class FreeSpace:
         Args:
             output: The estimate for the output, which is never larger than the inputs.
         """
-        return self._free > min(output, self._compaction) + self.needed - self._compaction - SHORT_BYTES
+        return self._free > min(output, self._compaction) + self.needed - self._compaction - self._short
 
     def _compare(self, free: int, allocated: dict[str, int], tables: list[Table]) -> None:
         # The engine is still writing the other tables, and what it needs for them is counted below.
@@ -159,8 +161,9 @@ class FreeSpace:
         ask = self._engine.property_int_value
         self._compaction = compaction_bytes(tables, ask("rocksdb.base-level") or 0)
         unflushed = ask("rocksdb.cur-size-all-mem-tables") or 0
-        self.needed = self._compaction + unflushed + SHORT_BYTES + (next_log_bytes() if self.writes_log else 0)
-        self.is_short = self._free < self.needed + (SHORT_BYTES if self.is_short else 0)
+        log = next_log_bytes() if self._reserve.is_kept else 0  # a cache writes none
+        self.needed = self._compaction + unflushed + log + self._short
+        self.is_short = self._free < self.needed + (self._short if self.is_short else 0)
 
     def _allocated(self) -> dict[str, int]:
         """Return the bytes that each table takes on the disk, including unfinished tables."""

@@ -23,11 +23,12 @@ class Reserve:
 
     Attributes:
         is_in_use: Whether it was deleted and is not filled again yet.
+        is_kept: Whether the store keeps one. A cache does not: its engine writes no logs.
     """
 
     def __init__(self, store: Path) -> None:
         self._file = store / directory.BALLAST
-        self._is_kept = True
+        self.is_kept = True
         self.is_in_use = False
 
     @property
@@ -42,8 +43,8 @@ class Reserve:
                 self.is_in_use = True
 
     def keep_none(self) -> None:
-        """Delete the reserve, and fill it no more: a cache has no logs to write out, and another copy of its data."""
-        self._is_kept = False
+        """Delete the reserve, and fill it no longer: a cache has no logs to write out, and can be made again."""
+        self.is_kept = False
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
 
@@ -53,7 +54,7 @@ class Reserve:
 
     def fill(self, needed: int) -> None:
         """Fill the reserve if there is enough space."""
-        if self.is_there or not self._is_kept:
+        if self.is_there or not self.is_kept:
             return
         draft = self._file.with_suffix(".new")
         try:
