@@ -27,6 +27,7 @@ from holdfast.cluster.inspection import read_status
 from holdfast.cluster.operating.status import ClusterStatus
 from holdfast.cluster.verification import verify_cluster
 from holdfast.exceptions import ConfigurationError
+from holdfast.store.address import shown
 from holdfast.testing.ports import free_ports
 
 PARTITIONS = 4
@@ -142,7 +143,9 @@ def test_a_node_tells_its_addresses_and_its_name_where_it_refuses_a_configuratio
     a.url()
     admin = a.url()
     assert a.process.stdout is not None
-    store, node = (a.process.stdout.readline() for _ in range(2))
+    store, node, created = (a.process.stdout.readline() for _ in range(3))
+    assert created == f"cluster     new: this node has created it in {shown(nodes.store)}\n"
+    assert "cluster.created" in a.errors.read_text()
     assert store.endswith(f", in each of {PARTITIONS} cluster partitions\n")
     (found,) = nodes.served_with(a="live").nodes
     assert node == f"node        a, for other nodes at {found.url}\n"

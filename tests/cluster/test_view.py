@@ -27,6 +27,7 @@ PARTITIONS = st.integers(0, 63)
         st.text(),
         st.dictionaries(NAMES, st.lists(NAMES).map(tuple)),
         st.dictionaries(PARTITIONS, st.integers(1, 1 << 60)),
+        st.text(),
     )
 )
 def test_a_view_survives_json(view: View) -> None:
@@ -38,5 +39,6 @@ def test_the_json_has_partitions_and_nodes_in_order() -> None:
     assert json.dumps(view.to_json()) == (
         '{"node": "b", "mine": {"2": 1, "11": 3}, "owners": {"2": "b", "3": "a", "11": "b"}, '
         '"nodes": {"a": "http://a:9/", "b": "http://b:9/"}, "is_draining": false, "trouble": "", '
-        '"cut_off_by": [], "failed": {}, "engine": "the database of the cluster", "differing": {}, "preparing": {}}'
+        '"cut_off_by": [], "failed": {}, "engine": "the database of the cluster", "differing": {}, "preparing": {}, '
+        '"created": ""}'
     )

@@ -56,6 +56,7 @@ MEMORY_REMEDY: Final = (
     "Let the broker's user write to the directory memory of [cluster], or free space there. Until then, this node does "
     "not recognize a restored database after a restart."
 )
+CREATED_REMEDY: Final = "If the other nodes are in a cluster already, this one has another store: check its URL."
 CUT_OFF_REMEDY: Final = "Check url in [cluster], and the network between the nodes."
 LONGEST_LINE: Final = 1 << 16
 """Bytes that the supervisor may send without ending a line."""
@@ -180,6 +181,11 @@ def report_differing(report: Report, before: View | None, now: View) -> None:
             report("info", "cluster.configuration_same", node=node)
 
 
+def report_created(report: Report, node: str, place: str) -> None:
+    """Log that a node has created the cluster at a place."""
+    report("warning", "cluster.created", node=node, cluster=place, remedy=CREATED_REMEDY)
+
+
 class SupervisorLink:
     """The agent's end of the link to its supervisor: an object of JSON in each line, both ways.
 
@@ -271,6 +277,8 @@ class _Agent:
         self._known: set[int] = set()
         """Partitions that a sent view had in ``mine``, and whose workers the supervisor has not reported as ended."""
         self._away_since: float | None = None
+        self._created = ""
+        """Where this node created the cluster; "": it was there."""
         self._trouble = ""
         self._done.setblocking(False)
 
@@ -351,6 +359,9 @@ class _Agent:
             self._away_since, self._trouble = None, ""
         match request, answer:
             case Join(), _:
+                if self._database.has_created and not self._created:
+                    self._created = self._database.place
+                    report_created(self._report, node, self._created)
                 self._report("info", "cluster.joined", node=node, incarnation=answer)
                 for warning in self._database.warnings:
                     self._report("warning", "cluster.database_at_risk", node=node, reason=warning)
@@ -372,7 +383,7 @@ class _Agent:
             self._trust.set(partition, self._membership.trusted_until(partition))
         if self._supervisor.has_unsent:
             return
-        view = replace(self._membership.view, trouble=self._trouble)
+        view = replace(self._membership.view, trouble=self._trouble, created=self._created)
         if view != self._sent_view:
             report_cut_off(self._report, self._sent_view, view)
             report_differing(self._report, self._sent_view, view)

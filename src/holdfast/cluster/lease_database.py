@@ -125,6 +125,7 @@ class LeaseDatabase:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._is_locked = False
         self.warnings: tuple[str, ...] = ()
+        self.has_created = False
         self._is_unconfirmed = self._is_silent = False
         self._memory = memory or NodeMemory(None, node)
         self._is_restored = is_restored
@@ -349,6 +350,7 @@ class LeaseDatabase:
                             remedy="Use another space of the database: ?space=NAME",
                         )
                 self._execute(connection, tables.FOUND_OWNERSHIP, partitions=self._partitions)
+                self.has_created = True
 
     def _require_same(self, cluster: str, partitions: int, version: int, is_same_server: bool) -> None:
         if version != tables.FORMAT:

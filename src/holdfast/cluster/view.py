@@ -28,6 +28,7 @@ class View:
         engine: What keeps the leases, for people.
         differing: Node -> the tables of its configuration that differ from those of this node.
         preparing: Partition -> number of the claim that may follow. Its worker may start, but not take its store.
+        created: Where this node has just created the cluster; "": it was there.
     """
 
     node: str
@@ -41,6 +42,7 @@ class View:
     engine: str = DATABASE
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     preparing: Mapping[int, int] = field(default_factory=dict)
+    created: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the view as JSON values. Keys of objects are text there."""
@@ -56,6 +58,7 @@ class View:
             "engine": self.engine,
             "differing": {node: list(tables) for node, tables in sorted(self.differing.items())},
             "preparing": {str(partition): epoch for partition, epoch in sorted(self.preparing.items())},
+            "created": self.created,
         }
 
     @classmethod
@@ -73,4 +76,5 @@ class View:
             values.get("engine", DATABASE),
             {node: tuple(tables) for node, tables in values.get("differing", {}).items()},
             {int(partition): epoch for partition, epoch in values.get("preparing", {}).items()},
+            values.get("created", ""),
         )

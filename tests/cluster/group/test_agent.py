@@ -38,6 +38,17 @@ def nodes(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> Iterator[Nodes]:
         yield start
 
 
+def test_only_the_node_that_creates_the_cluster_says_so(nodes: Nodes) -> None:
+    a = nodes("a")
+    a.wait(lambda: len(a.view["mine"]) == 6)
+    b = nodes("b")
+    b.wait(lambda: len(b.view["mine"]) == 3)
+    (said,) = a.logged("cluster.created")
+    topic = said["cluster"].partition("?")[0].rpartition("/")[2]
+    assert (said["level"], a.view["created"]) == ("warning", f"the topic {topic}")
+    assert (b.logged("cluster.created"), b.view["created"]) == ([], "")
+
+
 def share(nodes: Nodes) -> tuple[Node, Node]:
     a, b = nodes("a"), nodes("b")
     a.wait(lambda: len(a.view["mine"]) == 3 and len(a.view["owners"]) == 6)

@@ -250,6 +250,8 @@ def _summary(config: BrokerConfig, is_old: bool, running: Mapping[str, Any] | No
     if node is not None:
         url = node["url"] or (running or {}).get("node_url")
         lines.append(f"node        {node['node']}, for other nodes at {url or 'a free port'}")
+    if created := (running or {}).get("created"):
+        lines.append(f"cluster     new: this node has created it in {created}")
     if running is None:
         lines += [f"listens     {facts['listen']}", f"admin       {facts['admin'] or 'none'}"]
     if facts["users"] is not None:

@@ -15,7 +15,14 @@ from typing import Final, get_args
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from holdfast.cluster.agent import AgentSettings, Report, SupervisorLink, report_cut_off, report_differing
+from holdfast.cluster.agent import (
+    AgentSettings,
+    Report,
+    SupervisorLink,
+    report_created,
+    report_cut_off,
+    report_differing,
+)
 from holdfast.cluster.group.cache_disk import CacheDisk
 from holdfast.cluster.group.describer import GroupDescriber
 from holdfast.cluster.group.inspection import described_group
@@ -97,6 +104,8 @@ class _GroupAgent:
         self._ask_at = 0.0
         self._sent_view: View | None = None
         self._is_member = False
+        self._created = ""
+        """Where this node created the cluster; "": it was there."""
         self._said = ""
         self._away_since: float | None = None
         self._trouble = ""
@@ -164,6 +173,9 @@ class _GroupAgent:
                 except KafkaAway as error:
                     self._be_away(str(error))
                     self._wait(_PAUSE)
+            if log.has_created or self._shared.has_created:
+                self._created = f"the topic {self._address.topic}"
+                report_created(self._report, self._settings.node, self._address.shown)
             if log.partitions != self._settings.partitions:
                 raise ConfigurationError(
                     f"The topic of {self._address.shown} has {log.partitions} partitions, and the file says "
@@ -440,7 +452,8 @@ class _GroupAgent:
         """Write the trust, then the view: a worker must not act on a claim that the view no longer has."""
         for partition in range(self._settings.partitions):
             self._trust.set(partition, self._membership.trusted_until(partition))
-        view = replace(self._membership.view, trouble=self._trouble or self._membership.trouble(now))
+        trouble = self._trouble or self._membership.trouble(now)
+        view = replace(self._membership.view, trouble=trouble, created=self._created)
         if view != self._sent_view:
             report_cut_off(self._report, self._sent_view, view)
             report_differing(self._report, self._sent_view, view)

@@ -504,7 +504,7 @@ class Supervisor:
         wanted = [one for one in self._processes if one.number in self._wanted.keys() - self._view.preparing.keys()]
         if self._is_complete and not self._are_ready and all(one.is_ready for one in wanted):
             self._are_ready = True
-            self._ready(self._facts)
+            self._ready({**self._facts, "created": self._view.created})
 
     def _died(self, process: _Process, code: int) -> None:
         process.failed_starts = 0 if process.is_ready else process.failed_starts + 1

@@ -131,6 +131,7 @@ class KafkaLog:
         replicas: How many replicas of each partition are in sync, and how many there are.
         most: Maximum bytes of a record's value.
         said: What Kafka said last when it failed.
+        has_created: Whether this object created the topic.
         is_passing: Whether the last append failed for a reason that passes.
     """
 
@@ -145,6 +146,7 @@ class KafkaLog:
         self.replicas: list[tuple[int, int]] = []
         self.most = RECORD_BYTES
         self.said = ""
+        self.has_created = False
         self.is_passing = True
         self._refusal: KafkaError | None = None
         self._is_unreachable = False
@@ -290,6 +292,7 @@ class KafkaLog:
         while True:
             try:
                 self._admin.create_topics([topic])[address.topic].result(ANSWER_SECONDS)
+                self.has_created = True
                 return
             except KafkaException as error:
                 code = error.args[0].code()
