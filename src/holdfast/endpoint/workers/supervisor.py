@@ -527,8 +527,7 @@ class Supervisor:
     def _has_failed(self, process: _Process, code: int) -> None:
         self._place()
         how = signal.Signals(-code).name if code < 0 else code
-        is_first_start = not self._are_ready and (self._agent is None or process.number == self._count)
-        if is_first_start and code not in _KILLED:
+        if code not in _KILLED and not self._are_ready and (self._agent is None or process.number == self._count):
             # What keeps it from starting will not pass: a mistake in the options, another that has its store.
             log.error("worker.start_failed", number=process.number, code=how)
             self._code = code if code > 0 else 1
