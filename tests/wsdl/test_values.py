@@ -123,7 +123,11 @@ WRONG: list[tuple[str, Any]] = [
     ("string", iter("a")),
     ("string", True),
     ("string", object()),
+    ("string", 7.5),
+    ("token", 7),
+    ("normalizedString", Decimal(7)),
     ("anyURI", b"urn:a"),
+    ("anyURI", 7),
     ("boolean", "no"),
     ("boolean", "False"),
     ("boolean", 2),
@@ -187,7 +191,7 @@ def wherever(value: Any, right: Any) -> Iterator[tuple[dict[str, Any], str]]:
     yield {"inner": {"inner": {"one": value}}}, "inner.inner.one"
     yield {"text": {"_value_1": value}}, "text._value_1"
     yield {"text": {"_value_1": right, "of": value}}, "text.of"
-    yield {"_value_1": [{"left": right}, {"right": value}]}, "right"
+    yield {"_value_1": [{"left": right}, {"right": value}]}, "_value_1[1].right"
 
 
 def test_every_type_of_xml_schema_is_tried() -> None:
@@ -259,6 +263,70 @@ def test_a_value_of_a_wrong_type_is_refused_wherever_it_is(kind: str, value: Any
         with pytest.raises(EnvelopeError, match="The values for the operation Do do not fit the WSDL") as caught:
             written(schema, values)
         assert name in caught.value.message or "Element" in caught.value.message or "attribute" in caught.value.message
+
+
+NUMBER = '<xs:element name="{}" type="xs:int" {}/>'
+EITHER = f"<xs:choice {{}}>{NUMBER.format('a', '')}{NUMBER.format('b', '')}</xs:choice>"
+REPEATED = 'maxOccurs="9"'
+GROUPS = {
+    "a choice": (EITHER.format(REPEATED), "a, b"),
+    "a choice in a sequence": (
+        f"<xs:sequence {REPEATED}>{NUMBER.format('c', '')}{EITHER.format('')}</xs:sequence>",
+        "c, a, b",
+    ),
+    "a sequence in a choice": (
+        f"<xs:choice {REPEATED}><xs:sequence>{NUMBER.format('a', '')}{NUMBER.format('c', '')}</xs:sequence>"
+        f"{NUMBER.format('b', '')}</xs:choice>",
+        "a, c, b",
+    ),
+}
+
+
+@pytest.mark.parametrize(("group", "known"), GROUPS.values(), ids=GROUPS)
+@pytest.mark.parametrize("inside", ["{}", f"<xs:sequence {REPEATED}>{NUMBER.format('z', '')}{{}}</xs:sequence>"])
+def test_fields_that_an_item_of_a_group_cannot_have_are_refused_by_its_place(
+    group: str, known: str, inside: str
+) -> None:
+    content = f"<xs:complexType><xs:sequence>{inside.format(group)}</xs:sequence></xs:complexType>"
+    schema = f'<xs:element name="In">{content}</xs:element>'
+    right = {"c": 1, "a": 1} if "c" in known else {"a": 1}
+    path = "_value_1[1]" if inside == "{}" else "_value_1[0]._value_1[1]"
+    for wrong, told in (
+        ({**right, "b": 2}, f"{path} cannot have 'b' together with its other fields: "),
+        ({**right, "x": 2}, f"{path} has no field 'x'. The fields are: {known}."),
+    ):
+        items = [right, wrong]
+        values = {"_value_1": items if inside == "{}" else [{"z": 1, "_value_1": items}]}
+        with pytest.raises(EnvelopeError) as caught:
+            written(schema, values)
+        assert f"do not fit the WSDL: {told}" in caught.value.message
+
+
+UNION = """<xs:element name="In"><xs:complexType><xs:sequence><xs:element name="one" minOccurs="0"><xs:simpleType>
+<xs:union memberTypes="{}"/></xs:simpleType></xs:element></xs:sequence></xs:complexType></xs:element>"""
+
+
+@pytest.mark.parametrize(
+    ("members", "value", "arrives"),
+    [
+        ("xs:int xs:string", 5, "5"),
+        ("xs:int xs:string", "5", "5"),
+        ("xs:int xs:boolean", True, "true"),
+        ("xs:int xs:date", DAY, "2026-02-03"),
+        ("xs:double xs:string", math.inf, "INF"),
+        ("xs:int xs:long", 5, 5),
+        ("xs:decimal xs:int", Decimal("1.50"), Decimal("1.50")),
+    ],
+)
+def test_a_value_of_a_union_is_a_text_unless_its_members_have_one_type(members: str, value: Any, arrives: Any) -> None:
+    schema = UNION.format(members)
+    assert _same(read(schema, written(schema, {"one": value})), {"one": arrives})
+
+
+@pytest.mark.parametrize("value", [5, 7.5, True, b"x", ["x"]])
+def test_a_union_of_texts_takes_a_text(value: Any) -> None:
+    with pytest.raises(EnvelopeError, match=": one takes "):
+        written(UNION.format("xs:token xs:string"), {"one": value})
 
 
 # --- other kinds of types ---------------------------------------------------------------------------------------------

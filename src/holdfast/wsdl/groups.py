@@ -204,6 +204,12 @@ class _Part(OrderIndicator):
         items = given if isinstance(given, list) else [] if given is None else [given]
         return {name: [self._item(one) for one in items]}
 
+    def surplus(self, values: Mapping[str, Any]) -> list[str]:
+        """Return the names of values, of one time that the group occurs, that it cannot have with the others."""
+        names = set(values)
+        self._values(values, names)
+        return [name for name in values if name in names]
+
     def _item(self, given: Any) -> dict[str, Any]:
         try:
             names = set(given)

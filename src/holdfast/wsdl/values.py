@@ -38,7 +38,7 @@ from holdfast.wsdl.substitutes import Substitutes, check_concrete, type_name
 _AS_THEY_ARE = (AnyObject, CompoundValue, Member, Typed, etree.CDATA, type(zeep.xsd.Nil), type(zeep.xsd.SkipValue))
 """Values of zeep's own."""
 _NUMBERS = (int, float, Decimal)
-_TEXTS = (str, *_NUMBERS, uuid.UUID)
+_TEXTS = (str, uuid.UUID)
 _BYTES = (bytes, bytearray, memoryview)
 _BOOLEANS = (True, False, "true", "false", "1", "0")
 _ONE_NUMBER = (builtins.gYear, builtins.gMonth, builtins.gDay)
@@ -61,7 +61,7 @@ _TAKEN: list[tuple[type, tuple[type, ...], str]] = [
     (builtins.QName, (str, etree.QName), "text such as '{urn:a}name'"),
 ]
 """zeep's class of a simple type -> what it takes, besides values of zeep's own, and that in words."""
-_ANYTHING = (*_TEXTS, bool, datetime.date, datetime.time)
+_ANYTHING = (*_TEXTS, *_NUMBERS, bool, datetime.date, datetime.time)
 
 
 _LARGEST = {
@@ -145,11 +145,8 @@ class _Preparation:
         element = known.get(name or "")
         if isinstance(element, OrderIndicator):  # a repeated group of elements
             if isinstance(value, list | tuple):
-                return [self._field(known, name, one, path) for one in value]
-            if isinstance(value, dict):
-                inner = known_fields(element)
-                return {key: self._field(inner, key, one, path) for key, one in _with_nil_fields(value).items()}
-            return value
+                return [self._of_group(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
+            return self._of_group(element, value, where)
         if element is None:  # for zeep to refuse
             return value
         if not isinstance(element, zeep.xsd.Element):
@@ -159,6 +156,21 @@ class _Preparation:
         if not element.accepts_multiple or value is None or not _is_repeated(element.type, value):
             return self.one(element, value, where)
         return [self._one_of(element, one, f"{where}[{at}]") for at, one in enumerate(value)]
+
+    def _of_group(self, group: Any, value: Any, where: str) -> Any:
+        """Return one value of a repeated group."""
+        if not isinstance(value, dict):  # for the group to refuse
+            return value
+        known = known_fields(group)
+        unknown = next((name for name in value if name not in known), None)
+        if unknown is not None:
+            raise _no_field(unknown, where, known)
+        found = {name: self._field(known, name, one, where) for name, one in _with_nil_fields(value).items()}
+        surplus = group.surplus(found)
+        if surplus:
+            told = f"{where} cannot have {surplus[0]!r} together with its other fields: {group.signature():.400}"
+            raise EnvelopeError(told)
+        return found
 
     def _one_of(self, element: Any, value: Any, where: str) -> Any:
         if value is None:
@@ -276,9 +288,15 @@ class _Preparation:
             return self._binary(kind, value, where)
         if isinstance(kind, builtins.Boolean):
             return _checked(where, value, value in _BOOLEANS, "True or False")
-        if isinstance(kind, builtins.String | builtins.AnyURI):
+        if isinstance(kind, builtins.String | builtins.AnyURI) or (
+            isinstance(kind, UnionType) and issubclass(kind.item_class or object, builtins.String)
+        ):
             return _text(where, value)
-        if isinstance(kind, builtins.Float | builtins.Double) and isinstance(value, float) and not math.isfinite(value):
+        if (
+            isinstance(kind, builtins.Float | builtins.Double | UnionType)
+            and isinstance(value, float)
+            and not math.isfinite(value)
+        ):
             return "NaN" if math.isnan(value) else "INF" if value > 0 else "-INF"
         if isinstance(kind, builtins.Date) and isinstance(value, datetime.date):
             is_date = not isinstance(value, datetime.datetime)
@@ -343,7 +361,7 @@ def _is_collection(value: object) -> bool:
 def _text(where: str, value: Any) -> str:
     if isinstance(value, str):
         return str.__str__(value)  # also of an enumeration with texts
-    return str(_checked(where, value, isinstance(value, _TEXTS) and not isinstance(value, bool | enum.Enum), "text"))
+    return str(_checked(where, value, isinstance(value, _TEXTS), "text"))
 
 
 def _check_convertible(kind: Any, value: Any, where: str) -> None:

@@ -220,7 +220,7 @@ def unheard_text(unheard: Unheard, to: str, local: str) -> str:
         return f"{said}: it must send its acknowledgements to {local}; check that it can reach that address"
     if unheard.wants_reply:
         waits = "it has neither acknowledged the message nor sent the reply yet"
-        return f"{said}: {waits}. Either its handler still runs, or {_ACCEPTS_NOTHING}"
+        return f"{said}: {waits}. Either its handler still runs or waits for others to end, or {_ACCEPTS_NOTHING}"
     return f"{said}, although it was asked: it neither acknowledges nor rejects the message. Perhaps {_ACCEPTS_NOTHING}"
 
 
