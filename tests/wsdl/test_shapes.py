@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bodies import of
+from bodies import made_of, of
+from one_operation import one_operation
 
+from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.shapes import MOST_CHOICES, Field, Shapes
 from holdfast.wsdl.stubs import typed_module
 from holdfast.wsdl.words import in_words
@@ -69,6 +71,97 @@ def test_a_reply_of_listed_values_makes_a_module_that_python_reads() -> None:
     module = typed_module(of(content, f"{kind}</xs:restriction></xs:simpleType>"))
     compile(module, "stubs.py", "exec")
     assert """-> Literal["a\\"b"]:""" in module
+
+
+MANY = 'maxOccurs="unbounded"'
+OPTIONAL = '<xs:element name="{}" type="xs:int" minOccurs="0"/>'
+GROUPS = [
+    f"<xs:{kind} {least} {most}>{first.format('a')}{second.format('b')}</xs:{kind}>"
+    for kind in ("sequence", "choice")
+    for least in ("", 'minOccurs="0"')
+    for most in ("", MANY)
+    for first, second in ((INT, INT), (INT, OPTIONAL), (OPTIONAL, OPTIONAL))
+]
+
+
+@pytest.mark.parametrize(
+    "group", [*GROUPS, *(f"<xs:choice {MANY}>{one}{INT.format('c')}</xs:choice>" for one in GROUPS)]
+)
+def test_a_repeated_group_is_optional_if_a_body_without_it_is_valid(group: str) -> None:
+    made = of(f"<xs:sequence>{group}</xs:sequence>")
+    found = Shapes(made).input(made.operations["Do"])
+    if [one.name for one in found] == ["_value_1"]:
+        try:
+            made.request(made.operations["Do"], (), {})
+        except EnvelopeError:
+            assert not found[0].is_optional
+        else:
+            assert found[0].is_optional
+
+
+LISTED = '<xs:simpleType><xs:restriction base="xs:{}"><xs:enumeration value="{}"/></xs:restriction></xs:simpleType>'
+
+
+def test_a_type_without_a_name_has_its_values_wherever_it_is() -> None:
+    made = of(
+        f'<xs:sequence><xs:element name="one">{LISTED.format("string", "a")}</xs:element>'
+        f'<xs:element name="unit" type="v:Unit"/></xs:sequence>'
+        f'<xs:attribute name="of" use="required">{LISTED.format("token", "b")}</xs:attribute>',
+        f'<xs:complexType name="Unit"><xs:attribute name="two" use="required">{LISTED.format("token", "c")}'
+        "</xs:attribute></xs:complexType>",
+    )
+    assert 'one: Literal["a"], unit: Unit, of: Literal["b"],' in typed_module(made)
+    assert 'class Unit(TypedDict):\n    two: Literal["c"]' in typed_module(made)
+    assert 'one: "a", unit: Unit, of: "b"' in in_words(made)
+
+
+def test_types_without_a_name_that_cannot_be_told_apart_are_what_they_restrict() -> None:
+    """zeep names both types "one"."""
+    made = of(
+        f'<xs:sequence><xs:element name="one">{LISTED.format("token", "a")}</xs:element>'
+        '<xs:element name="other" type="v:Other"/></xs:sequence>',
+        f'<xs:complexType name="Other"><xs:attribute name="one">{LISTED.format("token", "c")}'
+        "</xs:attribute></xs:complexType>",
+    )
+    assert "one: str, other: Other," in typed_module(made)
+    assert "Do(one: token, other: Other)" in in_words(made)
+
+
+def test_a_union_shows_its_members_and_is_a_text_when_it_arrives() -> None:
+    made = of(
+        '<xs:sequence><xs:element name="one"><xs:simpleType><xs:union memberTypes="xs:int v:K xs:duration"/>'
+        "</xs:simpleType></xs:element></xs:sequence>",
+        LISTED.format("string", "a").replace("<xs:simpleType>", '<xs:simpleType name="K">'),
+    )
+    assert 'one: int | Literal["a"] | str,' in typed_module(made)
+    assert 'Do(one: int or "a" or duration)' in in_words(made)
+
+
+def test_any_attributes_are_a_dict_of_texts() -> None:
+    made = of('<xs:sequence/><xs:anyAttribute namespace="##other" processContents="lax"/>')
+    assert "_attr_1: dict[str, str] | None = None" in typed_module(made)
+    assert "_attr_1: any attributes, optional" in in_words(made)
+
+
+def test_a_declared_fault_has_a_type_that_the_methods_name() -> None:
+    text = one_operation(
+        f'<xs:element name="In"><xs:complexType/></xs:element><xs:element name="Gone"><xs:complexType><xs:sequence>'
+        f"{INT.format('left')}</xs:sequence></xs:complexType></xs:element>"
+    )
+    text = text.replace(
+        "<wsdl:portType",
+        '<wsdl:message name="g"><wsdl:part name="p" element="v:Gone"/></wsdl:message><wsdl:portType',
+        1,
+    )
+    text = text.replace(
+        '<wsdl:output message="v:m"/>', '<wsdl:output message="v:m"/><wsdl:fault name="Left" message="v:g"/>'
+    )
+    soap = '<wsdl:fault name="Left"><soap:fault name="Left" use="literal"/></wsdl:fault>'
+    module = typed_module(
+        made_of(text.replace("</wsdl:output></wsdl:operation>", f"</wsdl:output>{soap}</wsdl:operation>"))
+    )
+    assert "class Gone(TypedDict):\n    left: int" in module
+    assert '"""Raises OperationFault: Left (Gone)."""' in module
 
 
 # --- values that name their type or element ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
 from bodies import made_of
@@ -24,6 +24,7 @@ from zeep.xsd.types import builtins
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wsdl.contract import Contract
+from holdfast.wsdl.stubs import typed_module
 
 PLACES = """
 <xs:element name="In"><xs:complexType>
@@ -238,6 +239,28 @@ def test_a_value_arrives_as_it_was_given_wherever_it_is(kind: str) -> None:
             found = read(schema, written(schema, values))
             assert all(_same(found[name], one) for name, one in values.items()), (value, found)
             assert _same(read(schema, written(schema, found)), found)  # a handler may return what it took
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_the_type_of_a_value_in_the_module_is_that_of_the_values_that_arrive(kind: str) -> None:
+    content = f'<xs:complexType><xs:sequence><xs:element name="one" type="xs:{kind}"/></xs:sequence></xs:complexType>'
+    made = contract(f'<xs:element name="In">{content}</xs:element>')
+    module = typed_module(made)
+    told = module.partition("one: ")[2].partition(", _sequence_key")[0]
+    namespace: dict[str, Any] = {}
+    exec(module, namespace)
+    for value in VALUES[kind]:
+        sent = made.request(made.operations["Do"], (), {"one": value})
+        found = made.request_values(made.operations["Do"], sent)["one"]
+        assert told == "DurationValue" or _is(found, eval(told, namespace)), (told, found)
+    assert told != "Any"
+
+
+def _is(value: Any, annotation: Any) -> bool:
+    if get_origin(annotation) is not tuple:
+        return isinstance(value, annotation)
+    parts = get_args(annotation)
+    return len(value) == len(parts) and all(map(isinstance, value, parts))
 
 
 @pytest.mark.parametrize(("kind", "value", "arrives"), OTHER_FORMS, ids=lambda one: f"{one!r:.20}")

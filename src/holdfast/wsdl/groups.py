@@ -127,11 +127,11 @@ def parts(part: Any, *, is_optional: bool = False) -> Iterator[tuple[str, Any, b
     A repeated group is one of them.
     """
     for inner, one in part.elements_nested:
-        may_be_absent = is_optional or bool(one.is_optional)  # of every choice, is_optional is true
         if isinstance(one, OrderIndicator) and not one.accepts_multiple:
-            yield from parts(one, is_optional=may_be_absent)
+            yield from parts(one, is_optional=is_optional or bool(one.is_optional))  # of a choice, it is true
         else:
-            yield inner, one, may_be_absent
+            is_group = isinstance(one, OrderIndicator)
+            yield inner, one, is_optional or (_may_be_empty(one) if is_group else bool(one.is_optional))
 
 
 class _Part(OrderIndicator):
@@ -353,7 +353,9 @@ def _may_be_empty(part: Any) -> bool:
         return True
     if not isinstance(part, _Part):
         return False
-    return (any if isinstance(part, _Choice) else all)([_may_be_empty(inner) for _, inner in part.elements_nested])
+    if isinstance(part, _Choice):  # zeep has 0 for all elements in it; a choice with an optional one is optional
+        return any(isinstance(inner, _Part) and _may_be_empty(inner) for _, inner in part.elements_nested)
+    return all(_may_be_empty(inner) for _, inner in part.elements_nested)
 
 
 def _parsed(name: str | None, part: Any, xmlelements: Elements, schema: Any, context: Any) -> dict[str, Any]:

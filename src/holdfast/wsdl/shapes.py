@@ -13,7 +13,7 @@ from lxml import etree
 from zeep.xsd.elements.indicators import Choice, OrderIndicator
 from zeep.xsd.types import builtins
 from zeep.xsd.types.any import AnyType
-from zeep.xsd.types.collection import ListType
+from zeep.xsd.types.collection import ListType, UnionType
 
 from holdfast.wsdl import fields
 from holdfast.wsdl.contract import Contract, Operation, is_bare
@@ -23,6 +23,9 @@ from holdfast.wsdl.groups import parts
 from holdfast.wsdl.headers import Blocks
 from holdfast.wsdl.values import CONTENT
 
+DURATION = "DurationValue"
+"""The name of the type of durations in typed modules. With years or months, they are of a class without types."""
+_A_YEAR, _TWO_PARTS = "tuple[int, datetime.tzinfo | None]", "tuple[int, int, datetime.tzinfo | None]"
 _PYTHON: list[tuple[type, str]] = [
     (builtins.Boolean, "bool"),
     (builtins.Integer, "int"),
@@ -36,8 +39,14 @@ _PYTHON: list[tuple[type, str]] = [
     (builtins.HexBinary, "bytes"),
     (builtins.String, "str"),
     (builtins.AnyURI, "str"),
+    (builtins.QName, "str"),
+    (builtins.Duration, DURATION),
+    *((kind, _A_YEAR) for kind in (builtins.gYear, builtins.gMonth, builtins.gDay)),
+    *((kind, _TWO_PARTS) for kind in (builtins.gYearMonth, builtins.gMonthDay)),
 ]
 """zeep's class of a simple type -> the Python type of its values. Others vary, so they are Any."""
+_IN_UNIONS = ("bool", "int", "Decimal", "float", "datetime.datetime", "datetime.date", "datetime.time", "str")
+"""The Python types of values that a union of simple types takes."""
 
 
 MOST_CHOICES = 20
@@ -54,7 +63,8 @@ class Shape:
         values: The allowed values of a simple type, if the schema lists them.
         fields: The fields of a structure.
         is_list: Whether it is a simple type with a list of values.
-        choices: The types of which a value has one, if there are several; such a type has no name.
+        choices: The types of which a value has one, if there are several; such a type has no name. The values of a
+            union of simple types may have the type ``python``, too.
     """
 
     name: str
@@ -66,6 +76,7 @@ class Shape:
 
 
 _ANY_STRUCTURE = Shape("any of many types", "dict[str, Any]")
+_ATTRIBUTES = Shape("any attributes", "dict[str, str]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +110,7 @@ class Shapes:
         self._taken = {_word(one) for one in taken}
         self._numbers: Counter[str] = Counter()
         """Name -> how many further ones it has."""
-        self._values = dict(_enumerations(contract))
+        self._values, self._anonymous = _enumerations(contract)
         self._known: dict[int, Shape] = {}
         self._variants: dict[tuple[str, str], Shape] = {}
         self._derived = contract.substitutes.types
@@ -133,6 +144,10 @@ class Shapes:
         kind = getattr(element, "type", None)
         return list(self._fields(kind)) if isinstance(kind, zeep.xsd.ComplexType) else []
 
+    def faults(self, operation: Operation) -> dict[str, Shape]:
+        """Return the types of the values of an operation's declared faults, by the name of the fault."""
+        return {name: self._shape(one.type, one.name) for name, one in operation.faults.items()}
+
     def headers(self, blocks: Blocks) -> list[Field]:
         """Return the header blocks of a message as fields."""
         return [
@@ -154,7 +169,8 @@ class Shapes:
     def _fields(self, kind: Any) -> Iterator[Field]:
         yield from self._fields_in(kind)
         for name, attribute in kind.attributes:
-            shape = self._shape(getattr(attribute, "type", None), name)
+            is_open = isinstance(attribute, zeep.xsd.AnyAttribute)
+            shape = _ATTRIBUTES if is_open else self._shape(getattr(attribute, "type", None), name)
             yield Field(name, shape, is_optional=not getattr(attribute, "required", False))
 
     def _fields_in(self, part: Any) -> Iterator[Field]:
@@ -219,14 +235,28 @@ class Shapes:
             return Shape(item.name, item.python, item.values, is_list=True)
         name = getattr(kind, "name", None) or ("anything" if type(kind) is AnyType else of)
         if not isinstance(kind, zeep.xsd.ComplexType):
-            qname = str(getattr(kind, "qname", "") or "")
-            python = next((text for cls, text in _PYTHON if isinstance(kind, cls)), "Any")
-            shape = self._known[id(kind)] = Shape(name, python, self._values.get(qname, ()))
+            shape = self._known[id(kind)] = self._simple(kind, name)
             return shape
         shape = self._known[id(kind)] = Shape(self._unique(name[:1].upper() + name[1:]))
         shape.fields = list(self._fields(kind))
         self.named.append(shape)
         return shape
+
+    def _simple(self, kind: Any, name: str) -> Shape:
+        if isinstance(kind, UnionType):
+            members = [self._shape(one, name) for one in kind.item_types]
+            # Others are texts. What zeep cannot read as one class for all members arrives as text, too.
+            given = (
+                one if one.python in _IN_UNIONS and not one.is_list else Shape(one.name, "str", one.values)
+                for one in members
+            )
+            return Shape("", "str", choices=tuple(given))
+        qname = str(getattr(kind, "qname", "") or "")
+        built_in = getattr(kind, "_default_qname", None)
+        if qname in self._anonymous and built_in is not None:
+            name = built_in.localname
+        python = next((text for cls, text in _PYTHON if isinstance(kind, cls)), "Any")
+        return Shape(name, python, self._values.get(qname, ()))
 
     def _unique(self, name: str) -> str:
         unique = name
@@ -242,11 +272,22 @@ def _word(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-def _enumerations(contract: Contract) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The allowed values of the named simple types, which zeep does not keep."""
+def _enumerations(contract: Contract) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return the allowed values of simple types, which zeep does not keep, and the names of those without a name.
+
+    zeep gives a type without a name that of its element or attribute. If several types have one name, and not the same
+    values, no values are returned for it.
+    """
+    values: dict[str, tuple[str, ...]] = {}
+    named: set[str] = set()
     for schema in contract.documents.schemas():
-        for kind in schema.root.iterfind(f"{{{SCHEMA}}}simpleType"):
+        for kind in schema.root.iter(f"{{{SCHEMA}}}simpleType"):
+            is_named = kind.getparent() is schema.root
+            around = kind if is_named else next(kind.iterancestors())
+            name = schema.defined(around.get("name", "Anonymous"))
             listed = kind.iterfind(f"{{{SCHEMA}}}restriction/{{{SCHEMA}}}enumeration")
-            values = tuple(one.get("value", "") for one in listed)
-            if values:
-                yield schema.defined(kind.get("name", "")), values
+            found = tuple(one.get("value", "") for one in listed)
+            values[name] = found if values.get(name, found) == found else ()
+            if is_named:
+                named.add(name)
+    return values, values.keys() - named

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from holdfast.wsdl.contract import Contract, Operation
 from holdfast.wsdl.fields import IS_NIL
-from holdfast.wsdl.shapes import Field, Shape, Shapes
+from holdfast.wsdl.shapes import DURATION, Field, Shape, Shapes
 
 WRITTEN_BY = "Written by `holdfast wsdl --stubs`."
 """A sentence that only such modules have."""
@@ -42,8 +42,9 @@ _PASSED_REPLY_HEADERS = '_reply_headers=cast("dict[str, Any] | None", _reply_hea
 _NIL = "NilValue"
 _NIL_CLASS = f'{_NIL} = TypedDict("{_NIL}", {{"{IS_NIL}": Literal[True]}})'
 """The value of an optional field that is nil, not absent."""
+_DURATION = f"# A datetime.timedelta, an isodate.Duration if it has years or months, or text.\n{DURATION} = Any"
 _USED = {"bool", "bytes", "collections", "datetime", "dict", "float", "holdfast", "int", "list", "self", "str", "value"}
-_USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "_source", _NIL}
+_USED |= {"Any", "Decimal", "Literal", "NotRequired", "TypedDict", "cast", "tuple", "_source", _NIL, DURATION}
 """Names that the module itself uses: a class, method or parameter with one of them would hide it."""
 
 
@@ -55,6 +56,7 @@ def typed_module(contract: Contract) -> str:
     for operation in contract.operations.values():
         shapes.input(operation)
         shapes.output(operation)
+        shapes.faults(operation)
         options[operation.name] = _options(operation, shapes)
     structures = {_identifier(one.name): _structure(one) for one in shapes.named}
     name = _identifier(contract.name)
@@ -65,6 +67,8 @@ def typed_module(contract: Contract) -> str:
     ]
     if any(f"| {_NIL} |" in one for one in classes):
         structures = {_NIL: _NIL_CLASS, **structures}
+    if any(DURATION in one for one in (*structures.values(), *classes)):
+        structures = {DURATION: _DURATION, **structures}
     names = sorted([name, f"Blocking{name}", *structures])
     where = f"the port {contract.port}" if contract.port else f"the binding {contract.name}"
     head = _HEAD.format(mark=WRITTEN_BY, where=_text(where), names=", ".join(f'"{one}"' for one in names))
@@ -109,8 +113,11 @@ def _method(operation: Operation, shapes: Shapes, options: str, passed: str, *, 
     result = _result(operation, shapes, is_blocking=is_blocking)
     start = "    def" if is_blocking else "    async def"
     yield f"{start} {_identifier(operation.name)}({first}{', '.join([*parameters, options])}) -> {result}:"
-    if operation.documentation:
-        yield f'        """{_text(operation.documentation)}"""'
+    faults = [f"{name} ({_type(one)})" for name, one in shapes.faults(operation).items()]
+    raised = f"Raises OperationFault: {', '.join(faults)}." if faults else ""
+    told = "\n\n        ".join(filter(None, (_text(operation.documentation), _text(raised))))
+    if told:
+        yield f'        """{told}"""'
     plain = [f"{one.name}={one.name}" for one in fields if _identifier(one.name) == one.name]
     other = [f"{_literal(one.name)}: {_identifier(one.name)}" for one in fields if _identifier(one.name) != one.name]
     given = [_literal(operation.name), *(["value"] if bare is not None else []), *plain, passed]
@@ -161,8 +168,9 @@ def _value(one: Field) -> str:
 
 
 def _type(shape: Shape) -> str:
-    text = " | ".join(map(_type, shape.choices)) or shape.python or _identifier(shape.name)
-    if shape.values and shape.python == "str":
+    choices = [*map(_type, shape.choices), *([shape.python] if shape.choices and shape.python else [])]
+    text = " | ".join(dict.fromkeys(choices)) or shape.python or _identifier(shape.name)
+    if shape.values and shape.python == "str" and not shape.choices:
         text = f"Literal[{', '.join(map(_literal, shape.values))}]"
     return f"list[{text}]" if shape.is_list else text
 

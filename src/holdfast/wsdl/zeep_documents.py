@@ -14,6 +14,7 @@ from lxml import etree
 from holdfast.wire.wsdl import WSDL, defined_name, full_name
 from holdfast.wsdl.documents import IMPORTS, SCHEMA, Documents, Schema
 
+_LEAVES = f"{{{SCHEMA}}}element", f"{{{SCHEMA}}}any"
 _REDEFINE = f"{{{SCHEMA}}}redefine"
 _CONTENT = [f"{{{SCHEMA}}}{word}" for word in ("sequence", "choice", "group")]
 _OWNERS = [f"{{{SCHEMA}}}{word}" for word in ("complexType", "extension", "restriction")]
@@ -94,6 +95,10 @@ class ZeepDocuments:
             if one.get("minOccurs", "").strip() == "0":  # the schema tells what is missing if a part of it is there
                 for element in one.iterchildren(f"{{{SCHEMA}}}element"):
                     element.set("minOccurs", "0")
+        for one in schema.iter(f"{{{SCHEMA}}}choice"):
+            # zeep forgets minOccurs of such an element. (a?|b) takes the same bodies as (a|b)?.
+            if any(part.get("minOccurs", "").strip() == "0" for part in one.iterchildren(*_LEAVES)):
+                one.set("minOccurs", "0")
         for one in list(schema.iter(_RESTRICTION)):
             self._unrestrict(Schema(location, own, schema), one)
         for one in schema.iter(f"{{{SCHEMA}}}any"):
