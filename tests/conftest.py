@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -65,7 +66,7 @@ _ORDER = (
     *("wcf", "cxf", _LONG, "interop", "demo", "examples", "bench", "docs"),
     *("endpoint", "broker", "cluster", "cli", "scripts"),
     *("http", "testing", "wsdl", "store", "", "wire", "security", "core", "pipeline", "simulation"),
-    *("a Spark of their own", "the Spark of messages", "the Spark of tables"),
+    *("a Spark of their own", "the Spark of the pipelines"),
 )
 # A worker takes files of these rooms as a whole: thousands of tests, each of which would cost a message.
 _QUICK = ("wire", "security", "core")
@@ -85,14 +86,7 @@ def _scope(path: str) -> str | None:
         return path if _room(path) in _QUICK or _FOR_ALL_ITS_TESTS.search(text) else None
     if marker != "spark":
         return marker
-    if _room(path) != "pipeline":
-        return "a Spark of their own"
-    *rooms, file = Path(path).parts
-    return (
-        "the Spark of tables"
-        if {"mediation", "landing"} & {*rooms} or file == "test_land_job.py"
-        else "the Spark of messages"
-    )
+    return "the Spark of the pipelines" if _room(path) == "pipeline" else "a Spark of their own"
 
 
 @cache
@@ -104,9 +98,9 @@ def _place(path: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Any worker takes the next test, but files that share a peer go to one: ``cxf``'s; ``wcf``'s; those with the
-    ``spark`` marker in two halves, of which neither ends long after all others; programs that start a Spark of their
-    own; and each file that makes something for all its tests.
+    """Any worker takes the next test, but files that share a peer go to one: ``cxf``'s; ``wcf``'s; the pipelines with
+    the ``spark`` marker; programs that start a Spark of their own; and each file that makes something for all its
+    tests.
 
     pytest-xdist's own ``--dist loadgroup`` no longer groups anything since pytest 9.2.
     """
@@ -139,8 +133,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return PeersTogether(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m decides
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A JVM has all the time that a busy machine takes to start it; what takes a minute must be asked for."""
+    rows = Counter[str]()
+    for item in items:
+        # A number that shares no factor with those of the rows of a grid's sides gives each side's rows in turn.
+        every = item.get_closest_marker("every")
+        if every is not None and item.get_closest_marker("nightly") is None:
+            function = item.nodeid.partition("[")[0]
+            if rows[function] % every.args[0]:
+                item.add_marker("nightly")
+            rows[function] += 1
     marked = {item: {mark.name for mark in item.iter_markers()} for item in items}
     if "nightly" not in config.option.markexpr and not config.option.results:
         config.hook.pytest_deselected(items=[item for item in items if "nightly" in marked[item]])
@@ -199,8 +203,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # without a search for garbage: there is little, and it takes half a second in each worker
     gc.set_threshold(5_000)
     gc.enable()
 

@@ -948,6 +948,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: value[:20])
 def test_a_number_that_is_none_is_a_mistake_in_its_line(value: str) -> None:
     text = EXAMPLE.read_text()

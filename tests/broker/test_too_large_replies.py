@@ -108,6 +108,7 @@ async def check_several(url: str, app: Destination, directory: Path) -> None:
     await asyncio.gather(*(check(url, app, directory / str(number), "urn:film") for number in range(4)))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     ("posts", "rm", "offer", "most"),
     [

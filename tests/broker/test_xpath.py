@@ -249,6 +249,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("expression", [*EXPENSIVE, *HOSTILE])
 @pytest.mark.parametrize("shape", [*SHAPES, "long values"])
 def test_every_look_at_a_text_or_an_attribute_is_counted(

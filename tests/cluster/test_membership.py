@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fake_leases import Database
 from lease_world import Broken, Process, World
+from worlds import each_world
 
 from holdfast.cluster import membership as module
 from holdfast.cluster.lease_policy import LeasePolicy
@@ -39,15 +40,13 @@ from holdfast.cluster.states import (
     PartitionState,
 )
 
-WORLDS = 60
 
-
-@pytest.mark.parametrize("seed", range(WORLDS))
+@each_world(30, 60)
 def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
     World(seed).run()
 
 
-@pytest.mark.parametrize("seed", range(WORLDS // 2))
+@each_world(15, 30)
 def test_partitions_are_served_again_after_nodes_could_not_serve_or_be_reached(seed: int) -> None:
     World(seed, nodes=2 + seed % 4, partitions=1 + seed % 11, is_troubled=True).run()
 
@@ -61,7 +60,7 @@ def test_one_process_acts_on_a_partition_in_many_more_worlds(first: int) -> None
         World(seed, nodes=nodes, partitions=partitions, lease=lease, is_troubled=is_troubled).run(faults=12)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_world(10, 20)
 def test_a_moved_partition_goes_to_its_node_stays_there_and_the_others_remain_even(seed: int) -> None:
     world = World(seed)
     world.losses = 0.0  # a node whose answer is lost for so long loses its lease, and with it what was moved there
@@ -78,7 +77,7 @@ def test_a_moved_partition_goes_to_its_node_stays_there_and_the_others_remain_ev
         assert sorted(Counter(owners).values()) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_world(10, 20)
 def test_a_partition_moved_to_a_node_that_dies_is_served_by_another_one(seed: int) -> None:
     world = World(seed)
     world.keep_started()
@@ -94,7 +93,7 @@ def test_a_partition_moved_to_a_node_that_dies_is_served_by_another_one(seed: in
     world.calm()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_world(10, 20)
 def test_a_partition_waits_a_moment_at_most_for_a_node_that_does_not_claim_it(seed: int) -> None:
     world = World(seed, lease=60.0)
     world.losses = 0.0
@@ -352,7 +351,7 @@ def test_the_last_node_keeps_nothing_when_it_drains() -> None:
 @pytest.mark.parametrize("lease", [2.0, 6.0])
 @pytest.mark.parametrize("partitions", [6, 24])
 @pytest.mark.parametrize(("is_slow", "within"), [(False, 1.0), (True, 4.0)])
-@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 100), marks=pytest.mark.nightly)], ids=str)
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 100), marks=pytest.mark.nightly)], ids=str)
 def test_a_node_that_joins_has_its_share_within_a_second_if_the_rest_is_prompt(
     lease: float, partitions: int, is_slow: bool, within: float, seeds: range
 ) -> None:

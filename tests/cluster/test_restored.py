@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from lease_world import Broken
 from restored_world import RestorableDatabase, RestoredWorld
+from worlds import each_world
 
 from holdfast.cluster.memory import Batches, NodeMemory
 
@@ -42,12 +43,12 @@ def failed_over(world: RestoredWorld) -> None:
         raise Broken(world.database.went_back)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@each_world(12, SEEDS)
 def test_no_node_serves_an_older_copy_that_was_restored_by_mistake(seed: int, tmp_path: Path) -> None:
     restored_by_mistake(RestoredWorld(seed, tmp_path))
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@each_world(12, SEEDS)
 def test_all_nodes_serve_an_older_copy_with_which_each_was_told_to_start(seed: int, tmp_path: Path) -> None:
     world = RestoredWorld(seed, tmp_path)
     copy = world.copy()
@@ -60,7 +61,7 @@ def test_all_nodes_serve_an_older_copy_with_which_each_was_told_to_start(seed: i
     world.calm()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@each_world(12, SEEDS)
 def test_a_standby_without_what_nobody_acknowledged_is_no_older_copy(seed: int, tmp_path: Path) -> None:
     failed_over(RestoredWorld(seed, tmp_path))
 

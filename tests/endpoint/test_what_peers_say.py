@@ -149,6 +149,7 @@ LIMITS = (0, 2**32, 2**63, 2**64, 10**63)
 """The numbers of the default suite: those at the limit of a type or beyond it."""
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "number", [pytest.param(one, marks=[] if one in LIMITS else pytest.mark.nightly) for one in NUMBERS]
 )

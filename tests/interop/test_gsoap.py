@@ -70,6 +70,7 @@ def assert_all_went_well(result: ClientResult, mode: Mode, count: int = COUNT) -
 # --- gSOAP against itself ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rm", RMS)
@@ -169,6 +170,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldfastServic
         process.communicate()
 
 
+@pytest.mark.every(3)
 @needs_endpoints
 @every_network
 @pytest.mark.parametrize("soap", ["1.1", "1.2"])
@@ -334,6 +336,7 @@ async def broker_before(url: str, store: Path, expects: Expects | None) -> Async
         await broker.service.close(0.5)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     "faults", [Faults(), BAD, pytest.param(WORSE, marks=pytest.mark.nightly)], ids=["clean", "bad", "worse"]
 )

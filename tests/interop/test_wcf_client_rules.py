@@ -113,6 +113,7 @@ async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract:
         check_ended(server, 4)
 
 
+@pytest.mark.every(5)
 @every_combination
 @pytest.mark.parametrize("contract", ["oneway", "twoway"])
 async def test_random_losses_and_eight_callers_at_once(profile: Profile, contract: str) -> None:
@@ -148,6 +149,7 @@ IN_TWENTY = 0.05
 """The share of messages that may be sent twice where they overtake each other."""
 
 
+@pytest.mark.every(3)
 @each_version
 @pytest.mark.parametrize(
     ("contract", "pause"), [("oneway", 0.0), ("oneway", 0.004), ("twoway", 0.004), ("oneway", 0.04)]

@@ -198,6 +198,7 @@ async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract:
     assert any(exchange.outcome != "answered" for exchange in client.transcript)
 
 
+@pytest.mark.every(5)
 @every_combination
 @pytest.mark.parametrize("contract", ["oneway", "twoway"])
 @pytest.mark.parametrize("ordered", [True, False])

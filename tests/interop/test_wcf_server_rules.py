@@ -105,6 +105,7 @@ async def test_each_kind_of_message_may_be_lost_once(profile: Profile, contract:
     assert client.slow_close == []
 
 
+@pytest.mark.every(5)
 @every_combination
 @pytest.mark.parametrize("contract", ["oneway", "twoway"])
 async def test_random_losses_and_eight_callers_at_once(profile: Profile, contract: str) -> None:

@@ -705,6 +705,7 @@ def changed(data: bytes, path: str, at: int) -> bytes:
 KEY, BODY = f".//{X}EncryptedKey", f"{S}Body/{X}EncryptedData"
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("what", SETTINGS)
 @pytest.mark.parametrize("cipher", ["aes256-cbc", "aes256-gcm"])
 def test_each_changed_byte_is_refused_in_the_same_words(

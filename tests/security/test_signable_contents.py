@@ -172,6 +172,7 @@ every_kind = pytest.mark.parametrize("kind", ["signed", "encrypted", "symmetric"
 PLAIN = holdfast.Attachment(b"data")
 
 
+@pytest.mark.every(3)
 @every_kind
 async def test_a_source_refuses_what_can_never_leave_and_sends_the_rest(tmp_path: Path, kind: str) -> None:
     got: list[str | None] = []
@@ -209,6 +210,7 @@ REPLIES: dict[str, Callable[[holdfast.Message], Any]] = {
 }
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 @pytest.mark.parametrize("kind", ["signed", "symmetric"])
 async def test_a_reply_that_can_never_leave_becomes_a_dead_letter_and_a_fault(

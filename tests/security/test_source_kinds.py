@@ -355,6 +355,7 @@ def beginnings(files: Files) -> Iterator[Chosen]:
         yield one
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("first", ASSERTIONS)
 def test_the_remedy_of_any_two_demands_leads_to_a_source_or_to_the_reason(first: str, files: Files) -> None:
     names = list(ASSERTIONS)

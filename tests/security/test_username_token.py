@@ -133,6 +133,7 @@ async def test_a_recorded_request_without_security_gets_the_fault_of_the_profile
 # --- both ends -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
 @pytest.mark.parametrize("digest", [False, True])
 async def test_both_ends_agree_over_a_network_that_loses_a_fifth(versions: Versions, digest: bool) -> None:

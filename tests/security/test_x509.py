@@ -121,6 +121,7 @@ def fault_of(answer: httpx.Response) -> str:
 # --- both ends -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
 async def test_messages_and_replies_are_signed_in_every_version(tmp_path: Path, versions: Versions) -> None:
     seen: list[bytes] = []
@@ -241,6 +242,7 @@ async def test_only_the_named_subjects_are_accepted(tmp_path: Path) -> None:
         assert (await served.post(signer(BOB, tmp_path)(creation()))).status_code == 200
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
 async def test_what_is_signed_for_another_service_is_refused(
     tmp_path: Path, versions: Versions, caplog: pytest.LogCaptureFixture
@@ -525,6 +527,7 @@ ORDERS = {
 
 
 # By default each order in a third of the versions, so that each version has one.
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     ("order", "versions"),
     [

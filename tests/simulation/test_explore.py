@@ -37,7 +37,7 @@ def deep(bounds: Bounds, least: int) -> Any:
     [
         (Bounds(messages=1, losses=2, crashes=1), 2_000),
         (Bounds(messages=2, losses=0, duplicates=1), 2_000),
-        (Bounds(messages=1, losses=0, duplicates=1, early=1), 3_000),
+        deep(Bounds(messages=1, losses=0, duplicates=1, early=1), 3_000),
         deep(Bounds(messages=1, losses=1, crashes=1, requests=True, versions=WS_RM_1_0), 1_000),
         deep(Bounds(messages=3, losses=0), 1_000),
         deep(Bounds(messages=1, losses=1, listener=True), 3_000),

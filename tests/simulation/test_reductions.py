@@ -121,7 +121,7 @@ def every_action(situation: Situation) -> list[Action]:
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(messages=1, losses=1),
+        pytest.param(Bounds(messages=1, losses=1), marks=pytest.mark.nightly),
         pytest.param(Bounds(messages=2, losses=0), marks=pytest.mark.nightly),
         pytest.param(Bounds(messages=1, losses=0, crashes=1, requests=True), marks=pytest.mark.nightly),
         pytest.param(Bounds(messages=1, losses=0, duplicates=1), marks=pytest.mark.nightly),

@@ -38,13 +38,14 @@ def test_a_service_that_refuses_every_other_message_gets_the_rest() -> None:
     assert counts["messages refused"] >= 5 * TIMES + 5
 
 
+@worlds(50)
 @pytest.mark.parametrize("rm", ["1.0", "1.1"])
-def test_dead_letters_that_are_requeued_arrive_once_the_service_is_repaired(rm: str) -> None:
+def test_dead_letters_that_are_requeued_arrive_once_the_service_is_repaired(rm: str, seeds: range) -> None:
     options = Options(refuses=2, repaired=True, messages=10, requests=0.5, broker=Versions(rm), crash_broker=0.02)
     counts: Counter[str] = Counter()
-    for seed in range(10):
+    for seed in seeds:
         counts.update(Simulator(seed, options).run().counts)
-    assert counts["dead_letter.added"] >= 20 and counts["dead letters requeued"] >= 10
+    assert counts["dead_letter.added"] >= 2 * len(seeds) and counts["dead letters requeued"] >= len(seeds)
 
 
 def test_services_refuse_messages_behind_some_brokers_only() -> None:

@@ -51,11 +51,12 @@ def test_every_message_is_delivered_once_whatever_the_network_and_the_policy(tri
     assert outcome.seconds >= (trial.messages - 1) * trial.interval
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("versions", [one for one in ALL_VERSIONS if one.rm.can.creates], ids=str)
 def test_no_lost_request_of_a_sequence_stalls_it(versions: Versions) -> None:
     """The simulated exchange stays open for a minute, as it does where a connection hangs."""
     policy = RetransmissionPolicy()
-    trials = [run(Trial(Link(loss=0.05, delay=0.02), versions=versions), seed) for seed in range(100)]
+    trials = [run(Trial(Link(loss=0.05, delay=0.02), versions=versions), seed) for seed in range(50)]
     assert all(one.is_complete for one in trials)
     assert max(max(one.latencies) for one in trials) < policy.steady * policy.initial * (1 + policy.jitter)
 
@@ -101,7 +102,7 @@ def test_the_default_policy_is_about_as_quick_as_a_steady_one_where_a_fifth_is_l
 
     def tried(policy: RetransmissionPolicy) -> tuple[float, float, float, float]:
         one = Trial(Link(0.2, delay), SourcePolicy(policy))
-        outcomes = [run(one, seed) for seed in range(100)]
+        outcomes = [run(one, seed) for seed in range(50)]
         latencies = sorted(latency for outcome in outcomes for latency in outcome.latencies)
         sent = sum(outcome.transmissions for outcome in outcomes)
         rate = len(latencies) / sum(outcome.seconds for outcome in outcomes)

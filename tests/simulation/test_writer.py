@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def run(seeds: range) -> Counter[str]:
 
 
 def test_rows_of_a_dying_writer_arrive_once_in_order_behind_a_crashing_broker() -> None:
-    run(range(24))
+    run(range(12))
 
 
 @pytest.mark.nightly
@@ -89,11 +90,12 @@ def decide_and_save_it_another_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Part, "save", lambda self: original(self) if self.first_number is None else None)
 
 
-PLANTED: list[Callable[[pytest.MonkeyPatch], None]] = [
+PLANTED: list[Any] = [
     publish_twice,
-    forget_over_a_crash_what_is_published,
     keep_what_nobody_named,
-    decide_and_save_it_another_time,
+    # The simulator notices these only in its tenth world or later.
+    pytest.param(forget_over_a_crash_what_is_published, marks=pytest.mark.nightly),
+    pytest.param(decide_and_save_it_another_time, marks=pytest.mark.nightly),
 ]
 
 

@@ -81,6 +81,7 @@ def test_queues_with_similar_names_do_not_mix(opened, record):
     assert [store.read(name, 0, 0, 9)[0][1].sequence for name in names] == names
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("max_bytes", "count"), [(0, 1), (1, 1), (10_000, 1), (20_000, 2), (20_500, 3), (1 << 20, 10)])
 def test_a_read_stops_once_max_bytes_are_reached_but_gives_one_record_at_least(opened, record, max_bytes, count):
     size = 10_000 - len(encode_record(record(1, size=9000))) + 9000
@@ -213,6 +214,7 @@ def test_a_deleted_partition_begins_again_at_nought(opened, record):
     assert store.read("q", 0, 0, 9) == [(0, record(50))]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "wrong",
     [

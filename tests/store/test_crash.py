@@ -22,8 +22,7 @@ from holdfast.store.sql import store as sql
 
 CHILD = Path(__file__).with_name("crash_child.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(holdfast.__path__[0]).parent)}
-KILLS = {"rocksdb": 8, "postgresql": 5}
-SERVER_KILLS = 2
+KILLS = {"rocksdb": 5, "postgresql": 4}
 
 
 def run_and_kill(location: str | Path, draw: random.Random) -> int:
@@ -58,6 +57,7 @@ def run_and_kill(location: str | Path, draw: random.Random) -> int:
     [
         *KILLS.items(),
         pytest.param("rocksdb", 36, marks=pytest.mark.nightly),
+        pytest.param("postgresql", 8, marks=pytest.mark.nightly),
         pytest.param("mariadb", 8, marks=pytest.mark.nightly),
         pytest.param("kafka", 12, marks=pytest.mark.nightly),
     ],
@@ -85,7 +85,10 @@ def test_whenever_killed_it_has_all_acknowledged_and_only_whole_batches(
 
 
 @pytest.mark.crash
-def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(database, child, content, monkeypatch):
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.nightly)])
+def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(
+    database, child, content, monkeypatch, kills
+):
     """The one who commits is not started again: it connects again, and finds out what became of its last batch."""
     location = database.new_url()
     monkeypatch.setattr(sql_records, "PIECE_BYTES", child.PIECE_BYTES)
@@ -94,7 +97,7 @@ def test_a_database_server_that_is_killed_under_load_costs_nothing_but_time(data
     process = subprocess.Popen([sys.executable, str(CHILD), location], stdout=subprocess.PIPE, env=ENV)
     assert process.stdout is not None
     said = process.stdout.readline()
-    for _ in range(SERVER_KILLS):
+    for _ in range(kills):
         for _ in range(draw.choice([5, 20, 60])):
             said = process.stdout.readline()
         time.sleep(draw.uniform(0, 0.003))

@@ -94,7 +94,7 @@ def test_what_a_torn_write_has_left_of_a_stamp_proves_nothing(tmp_path, left):
 def test_whole_batches_behind_a_damage_are_found_in_the_same_block_and_in_later_ones():
     batches = [batch_of(n, 700) for n in range(1, 200)]
     log = log_of(batches)
-    for place in range(0, len(log), 4507):
+    for place in range(0, len(log), 9007):
         spoilt = bytearray(log)
         spoilt[place] ^= 0x55
         found = [evidence.stamp_of(batch)[0] for batch in evidence.batches(bytes(spoilt))]
@@ -124,7 +124,7 @@ def test_a_killed_store_with_many_small_batches_is_whole(killed):
 
 def test_a_store_opens_whose_last_write_a_power_cut_has_left_as_zeros(killed, tmp_path):
     for path in killed:
-        for cut in (29_990, 29_000, 12_000, 5_000):
+        for cut in (29_990, 12_000):
             shutil.copytree(path, tmp_path / "copy")
             (log,) = evidence.logs(tmp_path / "copy" / "db")
             log.write_bytes(log.read_bytes()[:-cut] + bytes(cut + 100_000))

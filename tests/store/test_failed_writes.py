@@ -92,6 +92,7 @@ def unkept(request: pytest.FixtureRequest) -> Batch:
     return batch
 
 
+@pytest.mark.every(4)
 def test_a_batch_of_which_one_part_cannot_be_stored_leaves_everything_as_it_was(opened, content, unkept):
     fill(opened.store)
     before, in_memory = content(opened.store), remembered(opened.store)

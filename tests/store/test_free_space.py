@@ -71,7 +71,12 @@ def test_a_compaction_may_write_all_of_level_0_and_the_base_level(found, base, m
 
 @pytest.mark.parametrize(
     ("run", "partitions"),
-    [(1, 1), pytest.param(2, 1, marks=pytest.mark.nightly), (3, 4), pytest.param(4, 4, marks=pytest.mark.nightly)],
+    [
+        pytest.param(1, 1, marks=pytest.mark.nightly),
+        pytest.param(2, 1, marks=pytest.mark.nightly),
+        (3, 4),
+        pytest.param(4, 4, marks=pytest.mark.nightly),
+    ],
 )
 def test_trouble_comes_before_compactions_fill_the_disk(small, mount_disk, run, partitions):
     disk = mount_disk(240)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "default"
-FEW = 10
+FEW = 5
 """So many are never made fewer."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -9,6 +10,8 @@ from jsonschema import Draft202012Validator
 
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.openapi import describe
+
+_DOCUMENTS: dict[str, dict[str, Any]] = {}
 
 
 class Described:
@@ -19,7 +22,11 @@ class Described:
     """
 
     def __init__(self, admin: Admin) -> None:
-        self.document = describe(admin.routes)
+        # It takes as long as ten tests of a listener. Routes that differ in their functions only have one description.
+        table = repr([replace(route, function=repr) for route in admin.routes.table])
+        if table not in _DOCUMENTS:
+            _DOCUMENTS[table] = describe(admin.routes)
+        self.document = _DOCUMENTS[table]
 
     def operation(self, method: str, path: str) -> dict[str, Any] | None:
         """What it says of a request; None if it describes no such one."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from group_world import POLICY, STEP, Group
 from growth import entries
+from worlds import each_world
 
 from holdfast.cluster.agent import AgentSettings
 from holdfast.cluster.group import membership as module
@@ -28,7 +29,7 @@ from holdfast.cluster.rows import Report
 from holdfast.cluster.trust import Trust
 
 
-@pytest.mark.parametrize("seed", range(25))
+@each_world(12, 25)
 def test_one_process_acts_on_a_partition_whatever_fails(seed: int) -> None:
     group = Group(seed)
     group.run(60.0, faults=True)
@@ -229,8 +230,9 @@ def search_pins(kind: type[GroupMembership], seeds: int) -> None:
         flip_pins(seed, kind)
 
 
-def test_one_node_acts_however_pins_come_and_go_between_looks() -> None:
-    search_pins(GroupMembership, 100)
+@pytest.mark.parametrize("seeds", [20, pytest.param(200, marks=pytest.mark.nightly)])
+def test_one_node_acts_however_pins_come_and_go_between_looks(seeds: int) -> None:
+    search_pins(GroupMembership, seeds)
 
 
 def test_a_moved_partition_is_without_a_node_for_less_than_a_hold() -> None:
@@ -359,7 +361,7 @@ class TakesTheFirstOfTwoPins(GroupMembership):
         KeepsForAHoldMore,
         KeepsFromTheAnswer,
         KeepsWhatItHadNoRightToServe,
-        TakesTheFirstOfTwoPins,
+        pytest.param(TakesTheFirstOfTwoPins, marks=pytest.mark.nightly),  # two seconds until it shows
         OverlooksPins,
     ],
 )

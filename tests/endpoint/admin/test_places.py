@@ -47,6 +47,7 @@ async def delete(engine: Any, chain: Chain) -> None:
     assert await delete_forwarder(engine, chain.forwarder) == 3
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("batches", range(4))
 @pytest.mark.parametrize("give_up", [skip_all, delete])
 @pytest.mark.parametrize("way", WAYS)

@@ -63,7 +63,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("way", ["signal", "loop"])
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("start", "says"),
     [
@@ -72,6 +72,7 @@ asyncio.run(main())
         ("request", "http.response.start 503"),
     ],
 )
+@pytest.mark.parametrize("way", ["signal", "loop"])
 def test_a_signal_ends_every_start_that_waits_for_a_database(tmp_path: Path, start: str, says: str, way: str) -> None:
     (tmp_path / "host.py").write_text(HOST)
     command = [sys.executable, str(tmp_path / "host.py"), start, way]

@@ -119,6 +119,7 @@ def app_of(*processors: Processor, got: list[str] | None = None) -> Destination:
 # --- everything passes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("versions", ALL_VERSIONS, ids=str)
 async def test_every_message_passes_both_ends_and_each_attempt_anew(versions: Versions) -> None:
     got: list[str] = []

@@ -171,6 +171,7 @@ async def test_a_message_id_that_was_used_names_no_other_message(serve: Any, fir
     assert seen == ["1"]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("offer", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("listens", [True, False])
 @pytest.mark.parametrize(

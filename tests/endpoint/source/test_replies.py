@@ -131,6 +131,7 @@ async def test_a_fault_counts_as_received_if_the_program_chose_no_message_id(ser
         assert source.unconfirmed() == []
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("seed", range(24))
 async def test_what_is_confirmed_stays_so_whatever_is_not(
     serve: Any, seed: int, monkeypatch: pytest.MonkeyPatch

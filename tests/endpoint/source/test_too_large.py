@@ -87,6 +87,7 @@ ANONYMOUS, POLL = SourceHTTP(), SourceHTTP(poll=True)
 LISTEN = SourceHTTP(listen=("127.0.0.1", 0))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("http", "rm", "soap", "offer"),
     [

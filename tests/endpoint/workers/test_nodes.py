@@ -117,14 +117,14 @@ class Sources:
 async def test_any_node_takes_any_message_while_partitions_move(cluster: Start) -> None:
     made = cluster(4, a=[0, 1], b=[2, 3])
     urls = [await asyncio.to_thread(node.url) for node in made]
-    async with Sources(urls, 8) as sources:
+    async with Sources(urls, 5) as sources:
         await sources.send(20)
         for partition, to in ((0, "b"), (2, "a"), (0, "a")):
             sending = asyncio.create_task(sources.send(20))
             await asyncio.to_thread(made.move, partition, to)
             await sending
     assert [await asyncio.to_thread(node.end) for node in made] == [0, 0]
-    assert arrived(made) == {name: list(range(80)) for name in range(8)}
+    assert arrived(made) == {name: list(range(80)) for name in range(5)}
 
 
 @pytest.mark.nightly

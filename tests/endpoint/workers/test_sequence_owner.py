@@ -157,6 +157,7 @@ def test_a_number_in_an_identifier_of_the_peers_server_names_no_worker_here(
     assert said(relates_to=OURS[5]).worker == (3 if is_number_ours else 5)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -184,6 +185,7 @@ def test_no_number_in_an_identifier_decides_without_a_worker_that_knows_it(
     assert not named.is_sought(lambda identifier: identifier == OURS[3])
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("beside", ["acknowledgements", "ack_requested"])
 @pytest.mark.parametrize(
     "about",

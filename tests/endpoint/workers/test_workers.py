@@ -150,14 +150,14 @@ def arrived(location: Path | str, workers: int) -> dict[int, list[int]]:
 
 def test_messages_arrive_once_and_in_order_while_workers_are_killed(crew: Start, tmp_path: Path) -> None:
     server = crew("--workers", "3")
-    threads = send_together(server.url(), 16, 200)
+    threads = send_together(server.url(), 16, 100)
     chance = random.Random(1)
-    for _ in range(5):
+    for _ in range(4):
         server.kill(chance.randrange(3))
     for thread in threads:
         thread.join()
     assert server.end() == 0
-    assert arrived(tmp_path, 3) == {name: list(range(200)) for name in range(16)}
+    assert arrived(tmp_path, 3) == {name: list(range(100)) for name in range(16)}
     assert len({worker for (worker, _), records in stored(tmp_path, 3).items() if records}) > 1
 
 
@@ -247,6 +247,7 @@ def test_a_second_signal_ends_all_at_once(crew: Start) -> None:
     assert not any(map(lives, pids))
 
 
+@pytest.mark.nightly  # test_worker.py decides it without processes
 def test_fewer_workers_than_have_stores_with_messages_are_refused(crew: Start, tmp_path: Path) -> None:
     accident = crew("--workers", "3")
     accident.url()

@@ -166,6 +166,7 @@ def test_what_a_type_cannot_hold_is_left_out_only_where_that_is_allowed(
     assert read(kind, text, leniency) == expected
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("text", ["9" * 10_000_000, "." + "9" * 10_000_000, "9" * 10_000_000 + "x"])
 @pytest.mark.parametrize("kind", [T.LongType(), T.DecimalType(38, 10), T.DoubleType(), T.TimestampType()], ids=str)
 def test_a_huge_text_is_refused_at_once(kind: T.DataType, text: str):

@@ -203,6 +203,7 @@ _COMMANDS = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
 def test_without_spark_a_command_shows_its_options_and_names_what_to_install(command: list[str], tmp_path: Path):
     (tmp_path / "FILE").write_text("")

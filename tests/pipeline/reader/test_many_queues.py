@@ -532,6 +532,7 @@ def test_an_executor_with_another_version_of_holdfast_fails_with_a_remedy(
                 pickle.loads(sent)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(
     "options",
     [
@@ -622,6 +623,7 @@ def test_a_queue_that_appears_while_the_first_batch_is_away_joins_at_its_beginni
     assert next_batch(again, end)[1] == of("orders-new", 0, 4)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("how", [{"queuePattern": "orders(-.*)?"}, {"queue": "orders,orders-late"}])
 @pytest.mark.parametrize(
     "start",

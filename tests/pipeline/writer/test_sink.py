@@ -403,6 +403,7 @@ def test_the_batches_of_foreach_batch_are_those_of_its_query(server: FakeServer)
 # --- failures, all of them -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("attempts", list(failures()), ids="-".join)
 @pytest.mark.parametrize("parts", [False, True], ids=["one part", "many parts"])
 def test_whatever_fails_in_a_batch_its_rows_are_sent_once_and_in_order(

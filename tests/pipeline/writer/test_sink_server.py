@@ -254,9 +254,11 @@ def write_as(server: Meddler, batch: Batch, rows: dict[str, list[str]]) -> Stage
     return TaskWriter(options, plan, batch, 0).write(iter(pa.table(rows).to_batches()))
 
 
+# Each kill costs two seconds of processor time.
 @pytest.mark.crash
+@pytest.mark.parametrize("kills", [4, pytest.param(8, marks=pytest.mark.nightly)])
 def test_a_server_that_is_killed_while_rows_are_staged_and_published_has_each_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
     monkeypatch.setattr(rows_room, "PART_BYTES", 2000)
     port, admin = free_ports(2)
@@ -269,7 +271,7 @@ def test_a_server_that_is_killed_while_rows_are_staged_and_published_has_each_on
     crew = start()
     server = Meddler(f"http://127.0.0.1:{admin}")
     steps = [(f"batch={b}&" if what == "parts" else f"/batches/{b}", when)
-             for b in range(2) for what in ("parts", "batches") for when in ("before", "after")]  # fmt: skip
+             for b in range(2) for what in ("parts", "batches") for when in ("before", "after")][:kills]  # fmt: skip
     died: list[tuple[str, str]] = []
     later: list[threading.Timer] = []
 

@@ -255,6 +255,7 @@ async def test_a_lost_token_is_a_lost_sequence(tmp_path: Path) -> None:
         assert len(creations(shop)) == 2
 
 
+@pytest.mark.every(3)
 @each_binding
 @pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize("assurance", ["at-least-once", "exactly-once"])

@@ -564,6 +564,7 @@ def test_a_key_of_another_form_is_refused(
 # --- both ends --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(5)
 @every_version
 @pytest.mark.parametrize("kind", ["bearer", "holder-of-key", "sender-vouches"])
 @pytest.mark.parametrize("encrypt", [None, Encryption(), Encryption(signature=True), Encryption(before_signing=True)])

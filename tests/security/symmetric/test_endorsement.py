@@ -288,6 +288,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], bytes], str]] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_message_is_refused_unless_a_client_has_endorsed_its_signature(

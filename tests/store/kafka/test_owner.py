@@ -159,6 +159,7 @@ MISTAKES: list[tuple[str, type, int]] = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("what", "mistake", "seed"), MISTAKES, ids=[one.__name__ for _, one, _ in MISTAKES])
 def test_a_mistake_is_noticed(what: str, mistake: type, seed: int) -> None:
     """By the world that is known to notice it; if it no longer does, by another one."""

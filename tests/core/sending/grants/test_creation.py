@@ -157,6 +157,7 @@ NOT_NOW: list[dict[str, Any]] = [
 BAD_CREDENTIALS = {"code": "InvalidSecurity", "is_rm": False, "sender": False}
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("first", [*NEVER, *NOT_NOW, BAD_CREDENTIALS], ids=str)
 def test_a_source_asks_again_after_a_refusal_that_may_pass(first: dict[str, Any]) -> None:
     for second in [*NEVER, *NOT_NOW, BAD_CREDENTIALS]:
