@@ -54,6 +54,7 @@ _SHARED = {
     "spark": ["pytest.mark.spark"],
     "cxf": ["pytest.mark.cxf", "from java_contract import"],
     "wcf": ["pytest.mark.wcf"],
+    "kafka": ["kafka_nodes"],
 }
 TESTS = Path(__file__).parent
 _FOR_ALL_ITS_TESTS = re.compile(r"""^@cache\b|^@pytest\.fixture\(scope="(module|session)\"""", re.MULTILINE)

@@ -22,7 +22,7 @@ from holdfast.testing.proxy import Faults, LossyProxy
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(900)]
 
-KILLS = int(os.environ.get("HOLDFAST_RECOVERY_KILLS", "3"))
+KILLS = int(os.environ.get("HOLDFAST_RECOVERY_KILLS", "2"))
 SEEDS = range(1, 1 + int(os.environ.get("HOLDFAST_RECOVERY_SEEDS", "1")))
 BAD = Faults(lose_request=0.05, lose_response=0.05, double=0.1, delay=0.2, max_delay=0.02)
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.2, floor=0.05, cap=0.4))

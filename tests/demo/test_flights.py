@@ -67,6 +67,7 @@ def test_the_first_departure_is_the_data_sets_first() -> None:
     assert next(flights.departures()) == FIRST
 
 
+@pytest.mark.nightly  # three seconds for the data of a demo that no code changes
 def test_every_departure_is_the_files_line_field_by_field() -> None:
     count = 0
     missing = dict.fromkeys(flights.COLUMNS, 0)

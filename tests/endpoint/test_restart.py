@@ -35,7 +35,7 @@ ONE_WAY_BY_DAY = pytest.mark.parametrize(
     "longest_wait", [pytest.param("60", marks=pytest.mark.nightly), "0"], ids=["the loop waits", "the loop goes on"]
 )
 """Of committing: the loop waits for the disk itself, or it hears of it from the thread."""
-KILLS = 3
+KILLS = 2
 NOTE, PRICE = "urn:test:note", "urn:test:price"
 BAD = Faults(lose_request=0.1, lose_response=0.1, double=0.1, delay=0.2, max_delay=0.02)
 QUICK = SourcePolicy(retransmission=RetransmissionPolicy(initial=0.3, floor=0.1, cap=0.5))

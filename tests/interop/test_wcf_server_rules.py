@@ -612,6 +612,7 @@ async def test_no_client_notices_that_the_destination_was_killed_and_started_aga
         assert len(numbers) <= 40 + 2 * 8
 
 
+@pytest.mark.nightly  # the test of clients that notice no kill has most of it
 @pytest.mark.crash
 @pytest.mark.slow
 async def test_every_acknowledged_message_is_in_the_queue_once_after_two_kills(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_a_planted_bug_yields_its_shortest_schedule_as_a_readable_trace(
     assert result.trace[-1] == str(result.violation)
 
 
+@pytest.mark.nightly  # the other planted bugs are found sooner
 def test_a_bug_that_only_a_crash_and_a_loss_together_show_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     planted_bugs.forget_after_a_crash_what_could_not_be_delivered(monkeypatch)
     for bounds in (Bounds(messages=1, losses=2), Bounds(messages=1, losses=0, crashes=1)):

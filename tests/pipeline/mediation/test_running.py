@@ -356,6 +356,7 @@ def test_a_batch_that_was_settled_for_another_table_has_a_way_out(
     assert bodies(orders, "p.sent") == [f"<a>{offset}</a>" for offset in range(6)]
 
 
+@pytest.mark.nightly  # three seconds for one rule of a dry run
 def test_a_function_that_needs_rows_is_not_called_wrong_because_it_has_none(
     spark: SparkSession, orders: FakeServer, tmp_path: Path, patiently: Callable[..., Any]
 ) -> None:

@@ -129,6 +129,7 @@ def test_the_reading_has_a_sentence_for_each_network():
     assert "3 Sequences did not complete" in lines[-1]
 
 
+@pytest.mark.nightly  # the next tests have its parts without another Java
 @pytest.mark.spark
 def test_the_command_says_what_came_of_each_combination_and_keeps_the_rows(tmp_path: Path, spark: SparkSession):
     out, page = tmp_path / "grid", tmp_path / "grid.html"
