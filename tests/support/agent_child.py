@@ -2,7 +2,7 @@
 
 Arguments: location, name, partitions, lease. Prints what the agent says and logs as JSON lines. Passes lines of its
 input to the agent; for ``trust`` it prints for how long each partition is trusted, and ``want`` with a
-partition and bytes is what its worker would note.
+partition and bytes is what its worker would note. Its clock is CLOCK_OFFSET seconds off.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 from holdfast.cluster.agent import AgentSettings, run_agent
@@ -51,6 +52,9 @@ def follow(link: socket.socket, trust: Trust, partitions: int) -> None:
 
 
 if __name__ == "__main__":
+    if offset := float(os.environ.get("CLOCK_OFFSET", "0")):
+        true_time = time.time
+        time.time = lambda: true_time() + offset
     location, name, partitions, lease = sys.argv[1:]
     trust = Trust(int(partitions))
     ours, theirs = socket.socketpair()

@@ -331,9 +331,10 @@ class _Agent:
         elif isinstance(outcome.answer, NoAnswer):
             self._lost(outcome.answer)
         else:
-            before = self._membership.view
+            before, ahead = self._membership.view, self._membership.clock.ahead
             self._membership.answered(outcome.request, outcome.answer, outcome.sent, now)
             self._tell(outcome.request, outcome.answer, before)
+            self._membership.clock.report_change(ahead, self._report, self._settings.node)
             self._hear()  # what arrived with the answer leaves nothing to read in the connection
 
     def _report_memory(self) -> None:

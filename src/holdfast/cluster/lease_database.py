@@ -489,19 +489,20 @@ class LeaseDatabase:
         return int(incarnation)
 
     def _look(self, connection: psycopg.Connection[tuple[Any, ...]], request: Look) -> Picture:
-        is_locked = self._lock(connection)
+        before, is_locked = time.time(), self._lock(connection)
         # A promoted standby has a new timeline: see Picture.may_declare.
         self._execute(connection, tables.NEW_TIMELINE)
         self._require_newest(connection)
         if request.renews and is_locked:
             self._execute(connection, tables.RENEW, incarnation=request.incarnation)
             self._memory.see(self._memory.cluster, self._batches(connection), time.monotonic())
-        may_declare, nodes, ownership = self._one(connection, tables.LOOK)
+        may_declare, nodes, ownership, clock = self._one(connection, tables.LOOK)
         rows = tuple(NodeRow(*map(_tuple, node)) for node in nodes)
         is_member = any((node.name, node.incarnation) == (self._values["node"], request.incarnation) for node in rows)
         if is_member and not is_locked:
             raise NoAnswer("another session has the lock of this node's name")
-        return Picture(is_member, may_declare, rows, tuple(OwnershipRow(*row) for row in ownership))
+        owners = tuple(OwnershipRow(*row) for row in ownership)
+        return Picture(is_member, may_declare, rows, owners, (before, clock, time.time()))
 
     def _claim(self, connection: psycopg.Connection[tuple[Any, ...]], request: Claim) -> Mapping[int, int]:
         values = {

@@ -46,6 +46,7 @@ from holdfast.cluster.states import (
     PartitionEvent,
     PartitionState,
 )
+from holdfast.cluster.trust import ClockCheck
 from holdfast.cluster.view import View
 from holdfast.core.states.table import absent, step
 
@@ -82,6 +83,7 @@ class Membership:
     Attributes:
         state: The state of the node.
         refusal: Why the node cannot be in the cluster; None while it can.
+        clock: How far the clock of this machine is from the database's, for the report.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Membership:
         self.node = node
         self.state = NodeState.JOINING
         self.refusal: ClusterRefused | None = None
+        self.clock = ClockCheck()
         self._policy = policy
         self._random = random
         self._partitions = [PartitionState.ELSEWHERE] * partitions
@@ -165,7 +168,7 @@ class Membership:
         """What the row of this node should say about it."""
         served = self._in(*TRUSTED)
         serving = tuple(one for one in self._serving if one in served)
-        return Report(serving, dict(self._failed), self._unreachable, self._tables)
+        return Report(serving, dict(self._failed), self._unreachable, self._tables, clock_ahead=self.clock.ahead)
 
     @property
     def ending(self) -> list[int]:
@@ -372,6 +375,7 @@ class Membership:
     # --- looking ----------------------------------------------------------------------------------------------------
 
     def _looked(self, request: Look, picture: Picture, sent: float, now: float) -> None:
+        self.clock.compare(*picture.clocks)
         self._nodes = {node.name: node.url for node in picture.nodes}
         self._owners = {
             row.partition: owner.name for row in picture.ownership if (owner := picture.live_owner(row)) is not None

@@ -33,6 +33,7 @@ class Report:
         unreachable: Node that it cannot reach -> why.
         tables: Table of its configuration that all nodes should have alike -> keyed digest of it.
         short: Why its disk has no room for partitions; "": it has room.
+        clock_ahead: Seconds that its clock is ahead of that of the database or of Kafka, negative if behind; 0: few.
     """
 
     serving: tuple[int, ...] = ()
@@ -40,20 +41,23 @@ class Report:
     unreachable: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
     short: str = ""
+    clock_ahead: int = 0
 
     def to_json(self) -> str:
         """Return the report as JSON text, in which keys of objects are text."""
         failed = {str(partition): why for partition, why in sorted(self.failed.items())}
         told = {"serving": self.serving, "failed": failed, "unreachable": dict(self.unreachable)}
-        return json.dumps({**told, "tables": dict(self.tables), "short": self.short})
+        facts = {"tables": dict(self.tables), "short": self.short, "clock_ahead": self.clock_ahead}
+        return json.dumps(told | facts)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Report:
         """Return the report with these JSON values; each may be missing."""
         failed = {int(partition): why for partition, why in values.get("failed", {}).items()}
         tables = dict(values.get("tables", {}))
-        short = str(values.get("short", ""))
-        return cls(tuple(values.get("serving", ())), failed, dict(values.get("unreachable", {})), tables, short)
+        short, ahead = str(values.get("short", "")), int(values.get("clock_ahead", 0))
+        serving, unreachable = tuple(values.get("serving", ())), dict(values.get("unreachable", {}))
+        return cls(serving, failed, unreachable, tables, short, ahead)
 
 
 def different_tables(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
@@ -124,12 +128,14 @@ class Picture:
             because then no node could renew its lease, and all locks are gone.
         nodes: All nodes.
         ownership: All partitions, in order.
+        clocks: This machine's clock before the look, the database's during it, and this machine's after it.
     """
 
     is_member: bool
     may_declare: bool
     nodes: tuple[NodeRow, ...]
     ownership: tuple[OwnershipRow, ...]
+    clocks: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
     def cut_off(self) -> frozenset[str]:

@@ -152,7 +152,8 @@ SELECT {_MAY_DECLARE},
             coalesce(report->'tables', '{{}}')) ORDER BY name), '[]')
         FROM holdfast_node WHERE space = %(space)s),
     (SELECT coalesce(json_agg(json_build_array(partition, owner, incarnation, epoch, wanted) ORDER BY partition), '[]')
-        FROM holdfast_ownership WHERE space = %(space)s)
+        FROM holdfast_ownership WHERE space = %(space)s),
+    extract(epoch FROM clock_timestamp())::float8
 """
 """One statement, so that all rows are of one moment."""
 

@@ -9,13 +9,15 @@ be free on the disk of its cache before it accepts messages, for the agent.
 
 The time of a partition is 0 from the loss of a claim until the next claim, and the agent claims no partition while an
 earlier worker of it runs. So a worker never acts on a later claim than its own.
+
+ClockCheck: how far the time of day on this machine is from that of the database or of Kafka. No trust depends on it.
 """
 
 from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -101,3 +103,48 @@ class PartitionTrust:
     def revoke(self) -> None:
         """End the trust at once. A worker calls this when it has lost its supervisor."""
         self._trust.set(self._partition, 0.0)
+
+
+MOST_APART: Final = 10.0
+"""Seconds from which a difference is reported."""
+CLOCK_REMEDY: Final = (
+    "Synchronize the clocks of the machines (NTP). Until then, `received_at` of messages that this node accepts, and "
+    "what depends on it, such as retention by age, are wrong by as much."
+)
+
+
+class ClockCheck:
+    """Compares the clock of this machine with that of the database or of Kafka.
+
+    Attributes:
+        ahead: Seconds that this machine's clock is ahead, negative if it is behind; 0: less than ``MOST_APART``.
+    """
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def compare(self, before: float, shared: float, after: float) -> None:
+        """Compare the clocks: the other machine read its own one between two moments of this machine's.
+
+        A slow answer hides a difference, but never looks like one. What was reported stays unless it is clearly wrong.
+
+        Args:
+            before, after: The moments, by this machine's clock, in seconds since 1970-01-01 UTC.
+            shared: The time of the other clock.
+        """
+        found = min(max(self.ahead, before - shared), after - shared)
+        if abs(found - self.ahead) >= MOST_APART / 2:
+            self.ahead = round(found) if abs(found) > MOST_APART else 0
+
+    def report_change(self, before: int, report: Callable[..., None], node: str) -> None:
+        """Log that the clocks differ, or agree again, if that has changed.
+
+        Args:
+            before: The value of ``ahead`` at the last call; 0 at first.
+            report: Logs an event: its level, its name, then its fields.
+            node: The name of this node.
+        """
+        if self.ahead and self.ahead != before:
+            report("warning", "cluster.clock_differs", node=node, seconds=self.ahead, remedy=CLOCK_REMEDY)
+        elif before and not self.ahead:
+            report("info", "cluster.clock_agrees", node=node)

@@ -43,6 +43,8 @@ from holdfast.store.kafka.topic import KafkaAway, KafkaLog, client_settings
 _POLL: Final = 0.05
 """Seconds between two looks at the group's messages and at the supervisor's."""
 _PAUSE: Final = 0.5
+_CLOCK_SECONDS: Final = 60.0
+"""Seconds between two looks at Kafka's clock."""
 _CONTACT: Final = "Check Kafka. The node continues on its own when it answers."
 _LEASES_OF_THE_DEAD: Final = 1.5
 """Leases after which the group has removed a member that was killed, with time to spare."""
@@ -92,6 +94,9 @@ class _GroupAgent:
         self._said_report: NodeReport | None = None
         """The report that Kafka has, or gets now."""
         self._is_saying = False
+        self._say_again_at = 0.0
+        self._said_at = 0.0
+        """When the last report was sent, by the clock of this machine, which its time of arrival is compared with."""
         self._describer = GroupDescriber(settings.location)
         self._cache: DirectoryLock | None = None
         """Locked until this process ends."""
@@ -371,7 +376,7 @@ class _GroupAgent:
         self._membership.end()
         self._give_all()
         if self._notes.are_of(self._settings.node, self._since):  # else the note of another process
-            self._shared.say(*forget_note(self._settings.node), self._has_said)
+            self._shared.say(*forget_note(self._settings.node), lambda _is_written: None)
             self._shared.hear_outcomes(_PAUSE)
         self._shared.close()
 
@@ -424,16 +429,23 @@ class _GroupAgent:
             self._report("info", "cluster.disk_has_room", node=self._settings.node)
         return why
 
-    def _say_report(self) -> None:
+    def _say_report(self, now: float) -> None:
+        """Write the report when it has changed, and again after a while: Kafka answers with the time of its clock."""
         self._shared.hear_outcomes()
         report = self._membership.report
-        if report != self._said_report and not self._is_saying:
+        if (report != self._said_report or now >= self._say_again_at) and not self._is_saying:
             self._said_report, self._is_saying = report, True
+            self._said_at, self._say_again_at = time.time(), now + _CLOCK_SECONDS
             self._shared.say(*report_note(self._settings.node, self._since, report), self._has_said)
 
     def _has_said(self, is_written: bool) -> None:
         self._is_saying = False
-        if not is_written:
+        if is_written:
+            clock, node = self._membership.clock, self._settings.node
+            before = clock.ahead
+            clock.compare(self._said_at, self._shared.written_at, time.time())
+            clock.report_change(before, self._report, node)
+        else:
             self._said_report = None
             self._said = self._shared.said
 
@@ -445,7 +457,7 @@ class _GroupAgent:
         self._read_notes(now)
         self._membership.pass_time(now)
         self._publish(now)
-        self._say_report()
+        self._say_report(now)
         self._listen()
 
     def _publish(self, now: float) -> None:

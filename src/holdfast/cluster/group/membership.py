@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from holdfast.cluster.group.states import ASSIGNED, ENDING, GROUP_TABLE, GroupEvent, GroupState
 from holdfast.cluster.lease_policy import LeasePolicy
 from holdfast.cluster.rows import Report, different_tables
+from holdfast.cluster.trust import ClockCheck
 from holdfast.cluster.view import KAFKA, View
 from holdfast.core.states.table import absent
 from holdfast.exceptions import ConfigurationError
@@ -125,11 +126,13 @@ class GroupMembership:
 
     Attributes:
         refusal: Why the node cannot be in the cluster; None if it can.
+        clock: How far the clock of this machine is from Kafka's, for the report.
     """
 
     def __init__(self, node: str, url: str, partitions: int, policy: LeasePolicy, since: float, mark: str = "") -> None:
         self.node = node
         self.refusal: ConfigurationError | None = None
+        self.clock = ClockCheck()
         self._url, self._since, self._mark = url, since, mark
         self._policy = policy
         self._states = dict.fromkeys(range(partitions), GroupState.ELSEWHERE)
@@ -205,7 +208,7 @@ class GroupMembership:
     def report(self) -> Report:
         """Return what the node reports about itself."""
         serving = tuple(p for p in self._serving if self._states[p] is not GroupState.ELSEWHERE)
-        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables, self._short)
+        return Report(serving, dict(self._failed), dict(self._unreachable), self._tables, self._short, self.clock.ahead)
 
     @property
     def ending(self) -> set[int]:

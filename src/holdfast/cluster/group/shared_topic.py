@@ -36,6 +36,7 @@ class SharedTopic(KafkaLog):
         is_at_end: Whether the last call that read found the end.
         position: The offset after the last record that was read.
         clock: Kafka's time when it stored the latest record that was read, in seconds since 1970-01-01 UTC.
+        written_at: The same of the latest record that this object wrote.
     """
 
     _READING: Mapping[str, Any] = {"enable.partition.eof": True}
@@ -46,7 +47,7 @@ class SharedTopic(KafkaLog):
         self._is_reading = False
         self.is_at_end = False
         self.position = 0
-        self.clock = 0.0
+        self.clock = self.written_at = 0.0
 
     def _settings_of_new(self, replicas: int) -> dict[str, str]:
         return settings_of_compacted(replicas)
@@ -111,9 +112,11 @@ class SharedTopic(KafkaLog):
             then: Called during a later :meth:`hear_outcomes`: whether it was written.
         """
 
-        def report(error: KafkaError | None, _message: Message) -> None:
+        def report(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 self.said = error.str()
+            else:
+                self.written_at = message.timestamp()[1] / 1000
             then(error is None)
 
         try:

@@ -178,9 +178,8 @@ def status_of(
         for one in partitions
     )
     problems = (*problems, *_problems(found, reports, states), *_reported(found, reports, states))
-    return ClusterStatus(
-        place, cluster, server, found, states, problems, (*warnings, *_short(found, reports), *_disagreements(reports))
-    )
+    warnings = (*warnings, *_short(found, reports), *_clocks(server, reports), *_disagreements(reports))
+    return ClusterStatus(place, cluster, server, found, states, problems, warnings)
 
 
 def _short(nodes: Iterable[NodeStatus], reports: Mapping[str, Report]) -> Iterator[str]:
@@ -188,6 +187,17 @@ def _short(nodes: Iterable[NodeStatus], reports: Mapping[str, Report]) -> Iterat
     for one in nodes:
         if (why := reports[one.name].short) and not one.partitions:
             yield f"Node {one.name} leaves its partitions to others, because {clause(why)}. {DISK_REMEDY}"
+
+
+def _clocks(server: str, reports: Mapping[str, Report]) -> Iterator[str]:
+    """Yield the nodes with clocks that differ from that of the database or of Kafka."""
+    for node, report in reports.items():
+        if report.clock_ahead:
+            way = "ahead of" if report.clock_ahead > 0 else "behind"
+            yield (
+                f"The clock of node {node} is {abs(report.clock_ahead):,} s {way} that of {server.partition(' ')[0]}. "
+                "Synchronize the clocks: retention by age may delete messages too early or too late."
+            )
 
 
 def _disagreements(reports: Mapping[str, Report]) -> Iterator[str]:
@@ -216,7 +226,11 @@ def require_node(status: ClusterStatus, node: str) -> None:
     """
     if all(one.name != node for one in status.nodes):
         names = ", ".join(one.name for one in status.nodes) or "none"
-        raise ConfigurationError(f"the cluster has no node {node!r}", remedy=f"Its nodes: {names}.")
+        raise ConfigurationError(
+            f"the cluster has no node {node!r}",
+            remedy=f"Its nodes: {names}. A node that was stopped, or did not answer for a lease, has left, and the "
+            "others take its partitions. It joins again on its own when it runs.",
+        )
 
 
 def require_taking(status: ClusterStatus, node: str) -> None:
