@@ -102,6 +102,11 @@ class AdminConnection:
         else:
             self.http = http.client.HTTPConnection(host, port, timeout=timeout)
 
+    @property
+    def silence(self) -> float | None:
+        """Seconds without a byte after which the open connection fails; None if none is open."""
+        return None if self.http.sock is None else self.http.sock.gettimeout()
+
     def send(
         self, method: str, path: str, body: str | bytes | None = None, kind: str = "application/json"
     ) -> http.client.HTTPResponse:
@@ -122,11 +127,24 @@ CUT_OFF = (
 """The errors that a closed connection causes; the network decides which one."""
 
 
-def describe_failure(error: Exception, url: str) -> tuple[str, str]:
+SILENT = (
+    "Its process may be paused or overloaded, or another program has that address. In a cluster, every other node "
+    "answers for all nodes. Set the address with option broker."
+)
+
+
+def describe_failure(error: Exception, url: str, silence: float | None = None) -> tuple[str, str]:
     """Return the cause of a failed connection to an admin listener, and its remedy.
 
     The texts name options as the Spark source does: see ``holdfast.client.command_options``.
+
+    Args:
+        error: Why it failed.
+        url: Of the listener.
+        silence: Seconds after which a connection that was accepted fails without a byte; None: it was not accepted.
     """
+    if isinstance(error, TimeoutError) and silence is not None:
+        return f"it accepted the connection, but sent nothing for {silence:g} s", SILENT
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted: {error.verify_message}",

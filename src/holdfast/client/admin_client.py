@@ -158,7 +158,7 @@ class HTTPTransport:
             answer = connection.send(method, path, body)
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
-            reason, remedy = describe_failure(error, self.place)
+            reason, remedy = describe_failure(error, self.place, connection.silence)
             raise HoldfastError(f"{self.place} cannot be read: {reason}", remedy=self._words(remedy)) from error
         finally:
             connection.http.close()

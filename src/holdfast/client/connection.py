@@ -123,14 +123,13 @@ class Connection:
         try:
             return self._send(method, path, wait, body, kind)
         except (OSError, http.client.HTTPException) as error:
-            self.close()
             # A server that is silent has the request; one that closed a kept connection has not answered any.
             if not (kept and again) or isinstance(error, TimeoutError):
                 raise self._away(error) from error
+            self.close()
         try:
             return self._send(method, path, wait, body, kind)
         except (OSError, http.client.HTTPException) as error:
-            self.close()
             raise self._away(error) from error
 
     def _send(
@@ -146,11 +145,14 @@ class Connection:
         try:
             return read()
         except (OSError, http.client.HTTPException) as error:
-            self.close()
             raise self._away(error) from error
 
     def _away(self, error: Exception) -> PipelineError:
-        what, remedy = describe_failure(error, self._broker)
+        """Close the connection, and return why it failed."""
+        what, remedy = describe_failure(
+            error, self._broker, None if self._connection is None else self._connection.silence
+        )
+        self.close()
         text = f"the server at {self._broker} does not answer: {what}"
         if len(self._addresses) > 1:
             _FAILED_AT[self._broker] = time.monotonic()

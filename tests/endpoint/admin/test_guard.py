@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,15 @@ from unstarted import unstarted
 
 from holdfast import Destination
 from holdfast.client.admin import CUT_OFF, Access, describe_failure
+from holdfast.client.admin_client import HTTPTransport
+from holdfast.client.connection import Connection
+from holdfast.client.errors import ServerAway
 from holdfast.endpoint.admin.application import Admin
 from holdfast.endpoint.admin.guard import Guard
 from holdfast.endpoint.admin.routes import Refused
 from holdfast.endpoint.admin.token import TOKEN_VARIABLE, read_token
 from holdfast.endpoint.listener_settings import AdminListener
-from holdfast.exceptions import ConfigurationError
+from holdfast.exceptions import ConfigurationError, HoldfastError
 from holdfast.http.exchange import Request
 from holdfast.http.tls import ServerTLS
 
@@ -200,3 +204,19 @@ async def test_https_to_a_listener_that_speaks_http_says_so(service: Any) -> Non
     with pytest.raises(OSError) as failed:
         await asyncio.to_thread(connection.send, "GET", "/queues")
     assert "start the URL with http://" in describe_failure(failed.value, "https://127.0.0.1")[1]
+
+
+def test_a_server_that_accepts_but_does_not_answer_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.client.admin_client.PATIENCE", 0.25)
+    with socket.create_server(("127.0.0.1", 0)) as paused:  # the system accepts connections for it
+        url = f"http://127.0.0.1:{paused.getsockname()[1]}"
+        said = "it accepted the connection, but sent nothing for 0.25 s"
+        with pytest.raises(HoldfastError, match=said) as failed:
+            HTTPTransport(url, Access()).send("GET", "/sequences", None)
+        assert "paused or overloaded" in failed.value.remedy and "every other node" in failed.value.remedy
+        client = Connection(url, timeout=0.25)
+        with pytest.raises(ServerAway, match=said):
+            client.nodes()
+        client.close()
+    what, remedy = describe_failure(TimeoutError("timed out"), url)
+    assert "accepted" not in what and "admin listener" in remedy, "a host that is away"
