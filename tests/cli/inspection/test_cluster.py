@@ -41,14 +41,17 @@ class Cluster:
         session.run(Tell(incarnation, Report(partitions)))
         return session, incarnation
 
-    def give_when_drained(self) -> None:
-        """Release all partitions of a once its row says that it drains."""
+    def give_when_drained(self, *, is_served: bool = True) -> None:
+        """Release all partitions of a once its row says that it drains. Then let b serve them."""
         while True:
             picture = self.a.run(Look(self.incarnation, False))
             assert isinstance(picture, Picture)
             if picture.nodes[0].is_draining:
                 self.a.run(Release(self.incarnation, {0: 1, 1: 1, 2: 1}))
-                return
+                break
+        if is_served:
+            self.b.run(Claim(self.other, (0, 1, 2), 4))
+            self.b.run(Tell(self.other, Report((0, 1, 2, 3))))
 
 
 @pytest.fixture
@@ -86,13 +89,31 @@ def test_a_partition_without_an_owner_fails_the_status(run: Any, cluster: Cluste
     assert "Problem: No node owns cluster partition 1.\n" in result.out
 
 
-def test_a_drain_waits_until_the_node_owns_nothing(run: Any, cluster: Cluster) -> None:
+def test_a_drain_waits_until_other_nodes_serve_the_partitions(run: Any, cluster: Cluster) -> None:
     giving = threading.Thread(target=cluster.give_when_drained)
     giving.start()
     result = run("cluster", "drain", cluster.location, "a")
     giving.join()
     assert result.code == 0, result
     assert result.out.endswith("a owns no partitions. You can stop it.\n")
+    assert run("cluster", "status", cluster.location).code == 0
+
+
+def test_a_drain_says_that_nobody_serves_the_partitions_yet(
+    run: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain = inspection.drain_node
+
+    def drain_and_give(location: str, node: str) -> None:
+        drain(location, node)
+        cluster.give_when_drained(is_served=False)
+
+    monkeypatch.setattr(inspection, "drain_node", drain_and_give)
+    result = run("cluster", "drain", cluster.location, "a", "--timeout", "0.1")
+    assert result.code == 1, result
+    assert (
+        "a owns no partitions, but other nodes do not serve 3 of those it had yet.\nDo not stop it yet." in result.out
+    )
 
 
 def test_a_drain_that_takes_longer_fails_and_goes_on(run: Any, cluster: Cluster) -> None:

@@ -106,29 +106,42 @@ def _print_status(found: ClusterStatus) -> None:
     "--timeout", type=Seconds(), default=60.0, show_default=True, help="Maximum seconds to wait; 0: do not wait."
 )
 def drain(cluster: str, node: str, timeout: float) -> int:
-    """Move all partitions away from NODE of CLUSTER, and wait until it owns none.
+    """Move all partitions away from NODE of CLUSTER, and wait until other nodes serve them.
 
     The node then passes requests on to the other nodes until you stop it. It takes partitions again after a restart or
-    `holdfast cluster resume`. The exit code is 1 if it still owns a partition at the end of the timeout.
+    `holdfast cluster resume`. The exit code is 1 if another node does not serve one of its partitions at the end of the
+    timeout.
     """
     from holdfast.cluster.operating.engines import engine_of
     from holdfast.store.address import shown
 
     location = location_of(cluster)
     engine = engine_of(location)
+    mine: set[int] = set()
+    """Partitions that it owned at a look."""
+    owned: list[int] = []
+    """Those of the last look."""
+
+    def left() -> int:
+        partitions = engine.read_status(location).partitions
+        owned[:] = [one.partition for one in partitions if one.owner == node]
+        mine.update(owned)
+        return sum(one.partition in mine and (one.owner == node or one.state != "serving") for one in partitions)
+
+    left()
     engine.drain_node(location, node)
     if not timeout:
         click.echo(f"{node} drains.")
         return DONE
 
-    def left() -> int:
-        return sum(len(one.partitions) for one in engine.read_status(location).nodes if one.name == node)
-
     def text(number: int) -> str:
-        return f"{node} still owns {counted(number, 'partition')}."
+        if owned:
+            return f"{node} still owns {counted(len(owned), 'partition')}."
+        return f"{node} owns no partitions, but other nodes do not serve {number} of those it had yet."
 
     if not _wait_for(0, left, text, timeout, INTERVAL):
-        click.echo(f"{node} keeps draining. To see its progress: holdfast cluster status {shown(cluster)}")
+        doing = f"{node} keeps draining" if owned else "Do not stop it yet"
+        click.echo(f"{doing}. To see the progress: holdfast cluster status {shown(cluster)}")
         return NOT_DONE
     click.echo(f"{node} owns no partitions. You can stop it.")
     return DONE

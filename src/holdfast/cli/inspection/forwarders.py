@@ -39,7 +39,9 @@ def forwarders() -> None:
     holdfast forwarders replay --admin http://127.0.0.1:8081 partner --ago 2h
 
     Without a sub-command, `show` runs. A forwarder has one part for each partition of its queue: NAME selects all of
-    them, KEY selects one: forwarder/NAME/PARTITION, or what --json shows as `key`.
+    them, KEY selects one, as --json shows it: forwarder/NAME/PARTITION. With workers and in a cluster, the column
+    `partition` counts through all of them: with 128 partitions each, 430 is number 46 of worker or cluster partition 3
+    (430 = 3 x 128 + 46), and its key is 3:forwarder/NAME/46. `holdfast outbox` has the same keys.
     """
 
 
