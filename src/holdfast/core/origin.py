@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,10 +25,17 @@ def with_secret(address: str, secret: str) -> str:
     return f"{address}{'&' if '?' in address else '?'}{SECRET}{secret}"
 
 
-def without_secret(address: str) -> str:
-    """Return an address for logs and errors: the secret of :func:`with_secret` is left out."""
-    secret = secret_in(address)
-    return address if not secret else address.replace(f"{SECRET}{secret}", f"{SECRET}…")
+_SECRETS = re.compile(rf"(?<=[?&;]{SECRET})[\w%-]+")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text for people or peers, with the secret of each address from :func:`with_secret` left out.
+
+    Its last four characters remain, because two outboxes may have names that differ in the secret only.
+    """
+    if SECRET not in text:  # as in most texts, and it is quickly found
+        return text
+    return _SECRETS.sub(lambda found: f"…{found[0][-4:] if len(found[0]) > 16 else ''}", text)
 
 
 def secret_in(address: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from holdfast.core.events import Incident
+from holdfast.core.origin import without_secrets
 from holdfast.http.tls import own_validity
 
 MOST_LINES = 10
@@ -33,7 +34,8 @@ _render: Any = structlog.processors.KeyValueRenderer(key_order=["event"], sort_k
 
 
 def _rendered(logger: Any, name: str, event: Any) -> Any:
-    return _render(logger, name, event)
+    # Whoever wrote the text of the event, a peer or this side: it may quote an address with its secret.
+    return without_secrets(_render(logger, name, event))
 
 
 log: structlog.stdlib.BoundLogger = structlog.wrap_logger(

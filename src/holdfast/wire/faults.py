@@ -16,6 +16,7 @@ from holdfast.core.faults import (
     addressing_code,
 )
 from holdfast.core.messages import MAX_MESSAGE_NUMBER, MC_NS, Fault
+from holdfast.core.origin import without_secrets
 from holdfast.core.versions import RM, SOAP, Addressing, Versions
 from holdfast.exceptions import SEQUENCE_FAULTS
 from holdfast.wire import text
@@ -63,6 +64,7 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
         EnvelopeError: WS-RM's own part of it is malformed.
     """
     codes, reason, detail = _parts(node)
+    reason = without_secrets(reason)
     header = None
     if soap is SOAP.V1_1:
         coded = (block for block in headers if block.name in SEQUENCE_FAULT_NAMES and _first(block, "FaultCode"))
@@ -85,6 +87,9 @@ def decode_fault(node: Node, headers: list[Node], soap: SOAP, max_ranges: int) -
     _read_details(fault, details, DIALECTS[rm] if rm else None, max_ranges)
     if not details and detail is not None:  # text is not a detail entry, but some services write only text
         fault.detail = escape(detail.text).encode()
+    # A peer may quote the address that it was given. The fault goes to logs, to operators, and to other requesters.
+    if fault.detail:
+        fault.detail = without_secrets(fault.detail.decode()).encode()
     return fault, rm
 
 
@@ -272,7 +277,7 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
     # The detail about a header belongs in a header (SOAP 1.1 section 4.4).
     in_header = _is_about_rm_header(fault, dialect) or _is_about_addressing_header(fault, addressing)
     detail = "" if in_header else _write_detail(fault, dialect)
-    code = "s:Client" if fault.sender else "s:Server"
+    code, reason = "s:Client" if fault.sender else "s:Server", escape(without_secrets(fault.reason))
     # WS-RM 4.6, 4.8: these are not about an RM header, so SOAP 1.1 names them in faultcode.
     if fault.is_rm and fault.code in _IN_FAULTCODE:
         code = f"wsrm:{fault.code}"
@@ -285,7 +290,7 @@ def encode_fault(fault: Fault, soap: SOAP, dialect: Dialect | None, addressing: 
         code, opened = f"c:{fault.code}", f'<faultcode xmlns:c="{escape_attribute(fault.code_namespace)}">'
     if detail:
         detail = f"<detail>{detail}</detail>"
-    return f"<s:Fault>{opened}{code}</faultcode><faultstring>{escape(fault.reason)}</faultstring>{detail}</s:Fault>"
+    return f"<s:Fault>{opened}{code}</faultcode><faultstring>{reason}</faultstring>{detail}</s:Fault>"
 
 
 def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | None) -> str:
@@ -311,7 +316,7 @@ def _encode_1_2(fault: Fault, dialect: Dialect | None, addressing: Addressing | 
         detail = f"<s:Detail>{detail}</s:Detail>"
     return (
         f"<s:Fault><s:Code><s:Value>{code}</s:Value>{subcode}</s:Code>"
-        f'<s:Reason><s:Text xml:lang="en">{escape(fault.reason)}</s:Text></s:Reason>{detail}</s:Fault>'
+        f'<s:Reason><s:Text xml:lang="en">{escape(without_secrets(fault.reason))}</s:Text></s:Reason>{detail}</s:Fault>'
     )
 
 

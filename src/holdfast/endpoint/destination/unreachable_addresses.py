@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.core.origin import without_secret
 from holdfast.endpoint.logs import log
 
 FAILURES: Final = 2
@@ -29,10 +28,9 @@ class UnreachableAddresses:
         if len(self._failures) > MOST:
             del self._failures[next(iter(self._failures))]
         if count == FAILURES:
-            shown = without_secret(address)
-            log.warning("address.unreachable", to=shown, reason=reason.replace(address, shown), remedy=_REMEDY)
+            log.warning("address.unreachable", to=address, reason=reason, remedy=_REMEDY)
 
     def answered(self, address: str) -> None:
         """Record an answer of the address."""
         if self._failures and self._failures.pop(address, 0) >= FAILURES:
-            log.warning("address.reachable", to=without_secret(address))
+            log.warning("address.reachable", to=address)

@@ -12,6 +12,7 @@ from lxml import etree
 from msgspec.structs import astuple
 
 from holdfast.core.faults import HOLDFAST_NS, REPLY_TOO_LARGE
+from holdfast.core.origin import without_secrets
 from holdfast.core.records import Record
 from holdfast.core.versions import SOAP
 from holdfast.endpoint.arguments import check_class
@@ -320,10 +321,11 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
     value = "s:Sender" if fault.sender else "s:Receiver"
     if not fault.subcode and own is not None and own.namespace == namespace:  # SOAP's own, such as MustUnderstand
         value, own_code = f"s:{own.localname}", f"s:{own.localname}" if is_1_1 else ""
+    message = storable_text(without_secrets(fault.message))
     root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
     if is_1_1:
         etree.SubElement(root, "faultcode").text = own_code or ("s:Client" if fault.sender else "s:Server")
-        etree.SubElement(root, "faultstring").text = storable_text(fault.message)
+        etree.SubElement(root, "faultstring").text = message
     else:
         code = etree.SubElement(root, f"{{{namespace}}}Code")
         etree.SubElement(code, f"{{{namespace}}}Value").text = value
@@ -332,7 +334,7 @@ def fault_body(fault: ApplicationFault, soap: str) -> bytes:
             etree.SubElement(subcode, f"{{{namespace}}}Value").text = own_code
         reason = etree.SubElement(etree.SubElement(root, f"{{{namespace}}}Reason"), f"{{{namespace}}}Text")
         reason.set("{http://www.w3.org/XML/1998/namespace}lang", "en")
-        reason.text = storable_text(fault.message)
+        reason.text = message
     written = etree.tostring(root, encoding="utf-8")
     if not fault.detail:
         return written

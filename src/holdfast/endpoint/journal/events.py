@@ -26,6 +26,7 @@ from holdfast.core.events import (
     Transmit,
 )
 from holdfast.core.messages import Envelope, Fault, SequenceAcknowledgement
+from holdfast.core.origin import without_secrets
 from holdfast.core.policy import DestinationPolicy
 from holdfast.core.queues.cursors import HANDLER, OUTBOUND
 from holdfast.core.queues.queue import Queue
@@ -429,6 +430,8 @@ class Collector:
             self._rows = []
             self.entries.append((ROWS, self._rows))
         self.count += 1
+        if key is not None:
+            key = without_secrets(key)
         row = (at, event, sequence, number, count, queue, partition, offset, since, peer, key, attempt, detail)
         self._rows.append(row)
 
@@ -442,10 +445,11 @@ class Collector:
 
 def _peer(state: State) -> str:
     peer: str = state.get("party") or state["acks_to"][0]
-    return peer
+    return without_secrets(peer)
 
 
 def _short(text: str) -> str:
+    text = without_secrets(text)
     return text if len(text) <= _LONGEST_DETAIL else text[: _LONGEST_DETAIL - 1] + "…"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.core.forwarding.forwarded_requests import tell_requesters
 from holdfast.core.forwarding.undeliverable import discard
+from holdfast.core.origin import without_secrets
 from holdfast.core.queues.queue_records import ReadRecords
 from holdfast.core.receiving.replies import Replies
 from holdfast.core.records import Record
@@ -61,6 +62,10 @@ class Outboxes:
     def _all(self) -> list[Outbox]:
         outboxes = self._outbound.outboxes.values()
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
+
+    def _named(self, key: str) -> list[Outbox]:
+        """Return the outboxes with a key as it is, or as an answer shows it."""
+        return [one for one in self._all() if key in (one.key, without_secrets(one.key))]
 
     def listed(self, limit: int) -> list[dict[str, Any]]:
         """Return the first ``limit`` unacknowledged messages, in the order of their keys."""
@@ -119,7 +124,7 @@ class Outboxes:
             ConfigurationError: there is no such message, or it is acknowledged.
         """
         key, _, digits = name.rpartition("/")
-        outbox = self._outbound.outboxes.get(key)
+        outbox = self._outbound.outboxes.get(key) or next(iter(self._named(key)), None)
         # Python refuses to convert thousands of digits, and no offset has more than 19.
         offset = int(digits[:19]) if digits.isascii() and digits.isdecimal() else -1
         if (
@@ -166,11 +171,11 @@ class Outboxes:
         Raises:
             ConfigurationError: no outbox has that key.
         """
-        if key is not None and not any(one.key == key for one in self._all()):
+        chosen = self._all() if key is None else self._named(key)
+        if key is not None and not chosen:
             raise ConfigurationError(
                 f"no message has the key {key!r}", remedy="List the messages with holdfast outbox."
             )
-        chosen = [one for one in self._all() if key in (None, one.key)]
         stopped = [one for one in chosen if one.lifecycle.stopped]
         for outbox in chosen:
             self._outbound.hurry(outbox, now)

@@ -12,7 +12,7 @@ from functools import partial
 from holdfast.core.events import Transmit
 from holdfast.core.faults import HTTP_REFUSES_CREDENTIALS
 from holdfast.core.messages import CreateSequence, Envelope, Fault, MakeConnection, TerminateSequence, is_polled
-from holdfast.core.origin import Origin, without_secret
+from holdfast.core.origin import Origin, without_secrets
 from holdfast.endpoint.background_tasks import BackgroundTasks
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.envelopes.chain import pass_on
@@ -543,7 +543,7 @@ def _silence(sent: Transmit, response: Response) -> str:
         return f"{sent.to} answered CreateSequence with HTTP {response.status} and no content. {_ASK}"
     if sent.attempt < 2 or is_polled(reply_to.address):
         return ""  # its response is on its way
-    here = without_secret(reply_to.address)
+    here = without_secrets(reply_to.address)
     return (
         f"{sent.to} has answered CreateSequence {sent.attempt} times with HTTP {response.status} and no content: "
         f"it must send its responses and replies to {here}; check that it can reach that address"

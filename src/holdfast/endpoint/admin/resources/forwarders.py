@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from holdfast.core.origin import without_secrets
 from holdfast.core.sending.outboxes.forwarder_state import Refusal
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.steering import NotSteered, Steering
@@ -89,8 +90,8 @@ class ForwarderRoutes:
         return sorted((one for one in outboxes if not one.is_for_replies), key=lambda one: one.key)
 
     def _find(self, name: str) -> list[Outbox]:
-        mark = numbering_of(self._app).mark
-        found = [one for one in self._all() if name in (mark(one.key), name_of(one.key))]
+        mark, named = numbering_of(self._app).mark, without_secrets(name)
+        found = [one for one in self._all() if named in map(without_secrets, (mark(one.key), name_of(one.key)))]
         if not found:
             raise Refused(404, f"no forwarder {name[:500]}", "List the forwarders with holdfast forwarders.")
         return found
@@ -106,7 +107,7 @@ class ForwarderRoutes:
     async def _list(self, asked: Asked) -> object:
         """List forwarders."""
         every = self._all()
-        shown, following = page_of([((one.key,), one) for one in every], asked.query)
+        shown, following = page_of([((without_secrets(one.key),), one) for one in every], asked.query)
         return {"forwarders": self._described(shown), "count": len(every), "next": following}
 
     @route("GET", "forwarders/{name}", ForwarderList, errors=(404,))
