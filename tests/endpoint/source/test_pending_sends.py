@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Destination, DestinationPolicy, NotAcknowledged, Source, SourcePolicy
+from holdfast.core.events import Unheard
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.source.pending_sends import NO_ROOM, Progress, note_failure, note_room
 from holdfast.testing.ports import free_ports
@@ -42,6 +43,19 @@ async def test_who_stops_waiting_leaves_nothing_behind() -> None:
         (lane,) = source._running.calls.lanes.values()
         assert lane.acknowledged == {}
         assert lane.submitted == {}
+
+
+async def test_each_silent_message_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with Source("http://127.0.0.1:9/", ":memory:") as source:
+        for key in ("a", "b"):
+            await source.send("<a/>", action="urn:a", sequence_key=key)
+        for identifier in ("urn:1", "urn:2"):
+            for number in (1, 2, 1, 2, 3, 0, 3, 0):  # 0: the end of the Sequence
+                for key in ("a", "b"):
+                    source._running.calls.tell(Unheard(key, identifier, number, 3, wants_reply=False, seconds=1.0))
+    lines = [record.message for record in caplog.records if "destination.silent" in record.message]
+    assert len(lines) == 16
+    assert len([line for line in lines if "message_number=0" in line]) == 4
 
 
 def test_a_full_buffer_is_the_problem_only_while_there_is_no_other() -> None:

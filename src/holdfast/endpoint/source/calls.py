@@ -22,7 +22,7 @@ from holdfast.core.events import (
     Unanswered,
     Unheard,
 )
-from holdfast.core.messages import ANONYMOUS
+from holdfast.core.messages import ANONYMOUS, MAX_MESSAGE_NUMBER
 from holdfast.core.records import Record
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.engine import Engine
@@ -85,8 +85,6 @@ class Calls:
         """MessageID of a request -> the future of its reply."""
         self._waiting: Counter[str] = Counter()
         """MessageID of a request -> how many callers wait for its reply."""
-        self._silent = "", 0
-        """The Sequence and the number of the message for which the log last named the destination silent."""
         self.given = GivenIds()
         self.asked: dict[str, Lane] = {}
         """MessageID of each request of this process that has no reply yet -> where it went."""
@@ -249,10 +247,17 @@ class Calls:
             self.lanes[effect.key].tell_ended()
 
     def _warn_of_silence(self, effect: Unheard) -> None:
-        """Log a silent destination once for each message, and for a request only when its handler has had time."""
-        silent = effect.identifier, effect.number
-        if silent != self._silent and (not effect.wants_reply or effect.seconds >= REPLY_SECONDS):
-            self._silent = silent
+        """Log a silent destination once for each message, and for a request only when its handler has had time.
+
+        Earlier messages of the Sequence, which may be silent at the same time, are not logged any more.
+        """
+        if effect.wants_reply and effect.seconds < REPLY_SECONDS:
+            return
+        lane = self.lanes[effect.key]
+        identifier, highest = lane.silent
+        number = effect.number or MAX_MESSAGE_NUMBER + 1  # the end of the Sequence comes last
+        if effect.identifier != identifier or number > highest:
+            lane.silent = effect.identifier, number
             log.warning("destination.silent", key=effect.key, to=self.to, message_number=effect.number)
 
     def _submitted(self, effect: Submitted) -> None:

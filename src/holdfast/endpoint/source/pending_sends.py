@@ -98,6 +98,8 @@ class Lane:
     """By offset: the faults that the service sent for messages which it was not asked about, the last of them."""
     ended: asyncio.Future[None] | None = None
     stop_error: HoldfastError | None = None
+    silent: tuple[str, int] = "", 0
+    """The Sequence and the number of the latest message for which the log named the destination silent."""
 
     def __post_init__(self, engine: Engine) -> None:
         self.ids = MessageIds(engine, self.outbox)
