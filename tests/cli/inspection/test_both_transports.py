@@ -92,6 +92,13 @@ def test_every_inspection_of_an_open_store_answers_as_its_server_does(run: Any, 
         assert tables[0].err == tables[1].err, (noun, verb)
 
 
+def test_a_store_without_dead_letters_lists_the_queues_that_its_server_lists(run: Any, served: Any) -> None:
+    places = ["--admin", served.admin], ["served"]
+    asked, stored = (json.loads(run("queues", "show", *place, "--json").out) for place in places)
+    assert [one["name"] for one in asked["queues"]] == ["inbox", "dead-letters"]
+    assert comparable(stored) == comparable(asked)
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [

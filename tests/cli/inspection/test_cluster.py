@@ -257,7 +257,8 @@ def test_commands_that_take_a_store_read_all_partitions_of_a_cluster(run: Any, c
     assert "There is no store" in run("queues", cluster.location).err
     for number in (1, 3):  # the others have never been served
         asyncio.run(serve(number))
-    (queue,) = json.loads(run("queues", cluster.location, "--json").out)["queues"]
+    queue, letters = json.loads(run("queues", cluster.location, "--json").out)["queues"]
+    assert (queue["name"], letters["name"]) == ("inbox", "dead-letters")
     numbers, size = sorted(map(int, queue["partitions"])), len(queue["partitions"]) // 2
     assert numbers == [*range(size, 2 * size), *range(3 * size, 4 * size)]
     waiting = json.loads(run("outbox", "list", cluster.location, "--json").out)["messages"]

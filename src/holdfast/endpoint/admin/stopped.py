@@ -103,9 +103,8 @@ class StoppedStore:
         )
         self.queues = {name: queues.recover(name, parts[name], now) for name in names}
         self.readers = {name: Readers(self.engine, queue) for name, queue in self.queues.items()}
-        if any(name == DEAD_LETTERS for name, _ in snapshot.bounds):
-            for queue in self.queues.values():
-                queue.dead_letters = self.dead_letters
+        for queue in self.queues.values():
+            queue.dead_letters = self.dead_letters
 
 
 class StoppedAdmin:
