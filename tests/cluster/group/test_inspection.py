@@ -7,9 +7,11 @@ cluster/operating/engines.py.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -307,6 +309,27 @@ def test_a_node_without_room_leaves_its_partitions_to_others_while_one_has_room(
     for node in (a, c):  # who has no room keeps what it has if nobody else has any
         node.wait(lambda node=node: len(node.logged("cluster.disk_full")) == 2)
     wait_until(lambda: cluster.owned() == [("a", "short", 3), ("c", "short", 3)])
+    d = cluster.start("d", disk)
+    d.wait(lambda: len(d.view["mine"]) == 2)
+
+
+def test_a_node_that_cannot_write_its_cache_leaves_its_partitions_to_others(
+    cluster: Cluster, mount_disk: Callable[[int], Path]
+) -> None:
+    disk = mount_disk(128)
+    a, b = cluster.start("a", disk), cluster.start("b")
+    for node in (a, b):
+        cluster.serve(node, 3)
+    space = os.statvfs(disk)  # much is free, but no file can be created
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={space.f_files - space.f_ffree}", disk], check=True)
+    a.say(json.dumps({"failed": {next(iter(a.view["mine"])): "No space left on device"}}))
+    b.wait(lambda: len(b.view["mine"]) == PARTITIONS)
+    wait_until(lambda: cluster.owned() == [("a", "short", 0), ("b", "live", PARTITIONS)])
+    a.wait(lambda: a.logged("cluster.disk_full"))
+    (said,) = a.logged("cluster.disk_full")
+    assert said["reason"].endswith("cannot be written: No space left on device")
+    subprocess.run(["mount", "-o", "remount,nr_inodes=1000", disk], check=True)
+    a.wait(lambda: len(a.view["mine"]) == 3)
 
 
 def test_a_node_with_workers_that_need_more_space_gives_their_partitions_away(
