@@ -237,7 +237,6 @@ def expected(state: S, event: V, action: A) -> set[A]:
     seen: dict[A, set[A]] = {
         A.NOTHING: set(),
         A.MARK: set(),  # which numbers is shown where acknowledgements are tested
-        A.SAVE: set(),
         A.BEGIN: set(),
         A.MOVE_REST: set(),
         A.MARK_AND_REPORT: rest,

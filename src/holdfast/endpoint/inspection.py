@@ -56,6 +56,7 @@ def describe_sequence(state: State, now: float, waiting: int) -> dict[str, Any]:
         ranges = AcknowledgementRanges.from_state(state["acknowledged"])
         upper = ranges.highest
         shown |= {"key": state["outbox"], "to": state["to"], "start": state["start"], "suspended": ""}
+        shown["acks_to"] = state.get("acks_to") or None
         # An operator's wish to close it lowers the limit to what may have left: `Steering.end_outbound`.
         shown["ending"] = state["state"] == SourceState.CREATED.value and state["limit"] <= state["mark"]
     return shown | _describe_ranges(ranges, upper)

@@ -33,9 +33,9 @@ class OutboundSequence:
     """
 
     __slots__ = (
-        "acknowledged", "address", "behavior", "control", "created_at", "doubt", "end", "flight", "history",
-        "identifier", "key", "last_fault", "life", "local_id", "numbers", "offer", "pace", "policy", "polled",
-        "requester", "saved", "secret", "state", "to", "transmissions", "versions", "waiting",
+        "acknowledged", "acks_to", "address", "behavior", "control", "created_at", "doubt", "end", "flight", "history",
+        "identifier", "is_final", "is_recovered", "key", "last_fault", "life", "local_id", "numbers", "offer", "pace",
+        "policy", "polled", "requester", "saved", "secret", "state", "to", "transmissions", "versions", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,13 @@ class OutboundSequence:
         self.offer: str | None = None
         self.address = self.secret = ""
         """For a forwarder, the address given to the peer and its unguessable part; "" without one."""
+        self.acks_to = ""
+        """The address that its destination was given for acknowledgements, without the secret; "" if it posts none, or
+        a version that did not save it has created the Sequence."""
+        self.is_final = False
+        """Whether the destination has answered our CloseSequence with its final acknowledgement."""
+        self.is_recovered = False
+        """Whether an earlier run has created it, and it has had no turn since."""
         self.to: str | None = None
         """Destination of a Sequence that answers an Offer; None: the outbox's address, or anonymous."""
         self.requester: Requester | None = None
@@ -96,6 +103,8 @@ class OutboundSequence:
         state["secret"] = self.secret
         if self.address:
             state["address"] = self.address
+        if self.acks_to:
+            state["acks_to"] = self.acks_to
         if self.requester is not None:
             state["requester"] = list(self.requester)
         state["mark"] = self.numbers.mark
@@ -148,6 +157,7 @@ class OutboundSequence:
         self.offer = state["offer"]
         self.secret = state.get("secret", "")
         self.address = state.get("address", "")
+        self.acks_to, self.is_recovered = state.get("acks_to", ""), True
         if "requester" in state:
             self.requester = Requester(*state["requester"])
         self.control.message_ids = dict(state["message_ids"])

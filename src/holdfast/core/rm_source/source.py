@@ -152,6 +152,7 @@ class RMSource(OutboundSequence):
                         # The destination has just asked for it, whatever it was waiting for.
                         entry.waits_for = 0
             return action, []
+        self.is_final = self.is_final or (ack.final and self.state is SourceState.CLOSING)
         action = self.handle(SourceEvent.FINAL_ACKNOWLEDGEMENT if ack.final else SourceEvent.ACKNOWLEDGEMENT)
         if action is not _MARK and action is not _MARK_AND_REPORT:
             return action, []

@@ -10,6 +10,7 @@ from holdfast.core.rm_source.control_requests import ANSWERED_ENOUGH
 from holdfast.core.sending.context import OutboxHooks
 from holdfast.core.sending.exchanges import Exchanges
 from holdfast.core.sending.outbox_registry import OutboxRegistry
+from holdfast.core.sending.outboxes.earlier_address import leave_earlier_address
 from holdfast.core.sending.outboxes.lifecycle import Choice
 from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import heard
@@ -117,6 +118,8 @@ class Outbound:
         if self.circuits.holds(outbox, now) or accounts.holds(outbox, now):
             return
         if outbox.lifecycle.handle(OutboxEvent.TURN) is OutboxAction.SEND:
+            if outbox.source is not None and outbox.source.is_recovered:
+                leave_earlier_address(outbox, outbox.source, now)
             told = len(self.effects)
             is_over = outbox.turn(now)
             accounts.had_turn(outbox, told, now)

@@ -50,6 +50,7 @@ class SourceEvent(Event):
     UNSENDABLE = "the next message cannot be written", OURS
     SILENT = "the destination was silent too long", OURS
     RESUMED = "the operator resumes the Sequence", OURS
+    ADDRESS_CHANGED = "acknowledgements go to an earlier address", OURS
     ALL_ACKNOWLEDGED = "all messages are acknowledged, and the end is wanted", OURS
     ALL_NUMBERS_ACKNOWLEDGED = "all messages are acknowledged, and no number is left", OURS
     CLOSE_SEQUENCE_RESPONSE = "CloseSequenceResponse"
@@ -83,7 +84,6 @@ class SourceAction(Name):
     MOVE_REST = "move unaccepted messages to the next Sequence"
     SEND_LAST_MESSAGE = "send LastMessage"
     SEND_CLOSE = "send CloseSequence"
-    SAVE = "save"
     ANSWER_CLOSE = "report unacknowledged messages, send CloseSequenceResponse"
     SEND_TERMINATE = "send TerminateSequence"
     ANSWER_TERMINATE = "report unacknowledged messages, send TerminateSequenceResponse"
@@ -140,8 +140,9 @@ def _way(can: Capabilities) -> SourceTable:
         (_S.ROLLOVER, _V.ALL_ACKNOWLEDGED): first_step,
         (_S.ROLLOVER, _V.ALL_NUMBERS_ACKNOWLEDGED): first_step,
         (_S.CLOSING, _V.TURN): (_T.SEND_CLOSE, _S.CLOSING),
-        # Saved: after a restart the source terminates, and sends nothing more in it.
-        (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.SAVE, _S.CLOSED),
+        # Saved: after a restart the source terminates, and sends nothing more in it. The final acknowledgement comes
+        # before, or with it.
+        (_S.CLOSING, _V.CLOSE_SEQUENCE_RESPONSE): (_T.REPORT_REST, _S.CLOSED),
         (_S.CLOSED, _V.ALL_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
         (_S.CLOSED, _V.ALL_NUMBERS_ACKNOWLEDGED): (_T.SEND_TERMINATE, _S.TERMINATING),
         # WS-RM 3.5: the destination repeats it until it is answered.
@@ -172,6 +173,9 @@ def _source_table(can: Capabilities) -> SourceTable:
         table[state, _V.TURN] = (_T.TRANSMIT, state)
         # WS-RM 3.9
         table[state, _V.NACK] = (_T.RETRANSMIT_NACKED, state)
+        if can.closes:
+            # The response says which messages arrived (WS-RM 3.5), and it goes to the present address.
+            table[state, _V.ADDRESS_CHANGED] = (_T.SEND_CLOSE, _S.CLOSING)
         # WS-RM 4.5: no new number, but lower ones are retransmitted.
         table[state, _V.ROLLOVER_FAULT] = (_T.STOP_NUMBERING, _S.ROLLOVER)
         table[state, _V.SILENT] = (_T.STOP, state)

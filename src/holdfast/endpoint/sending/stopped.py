@@ -5,6 +5,7 @@ Knows the codes that the core tells; decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
@@ -16,6 +17,8 @@ from holdfast.core.faults import (
     UNKNOWN_SEQUENCE,
 )
 from holdfast.core.messages import ANONYMOUS, MC_ANONYMOUS
+from holdfast.core.sending.outboxes.earlier_address import earlier_address
+from holdfast.core.sending.outboxes.outbox import Outbox
 from holdfast.core.sending.outboxes.peer_answers import RETRACTED
 from holdfast.core.sending.reasons import NOT_ACCEPTED, NOT_POLLED, UNSENDABLE
 from holdfast.endpoint.envelopes.message import too_large_error
@@ -199,20 +202,61 @@ def retracted_text(incident: Incident) -> str:
     return f"{lost}, which it had acknowledged. {detail['remedy']}"
 
 
+MOST_KEYS = 10
+"""Maximum number of keys in one line of the log."""
+_NO_ADDRESS = {ANONYMOUS: "none", MC_ANONYMOUS: "polls"}
 _ACCEPTS_NOTHING = "it accepts nothing now, because its operator suspended the Sequence or it has no room"
+_LISTEN_THERE = "start the source once at that address until they are acknowledged"
 
 
-def unheard_text(unheard: Unheard, to: str, local: str) -> str:
+def log_earlier_addresses(outboxes: Iterable[Outbox], local: str) -> str:
+    """Log to which addresses of earlier runs the answers of open Sequences go.
+
+    Args:
+        local: The present address.
+
+    Returns:
+        The problem; "" if no message waits for such an answer.
+    """
+    problem = ""
+    found: dict[str, list[Outbox]] = {}
+    for outbox in outboxes:
+        if address := earlier_address(outbox):
+            found.setdefault(address, []).append(outbox)
+    for address, some in found.items():
+        in_doubt = sum(outbox.records.in_doubt() for outbox in some)
+        log.warning(
+            "address.changed",
+            earlier=address,
+            present=_NO_ADDRESS.get(local, local),
+            sequences=len(some),
+            keys=[outbox.key for outbox in some[:MOST_KEYS]],
+            in_doubt=in_doubt,
+            remedy="The destination sends acknowledgements and replies of these Sequences to the earlier address. "
+            f"If messages remain unacknowledged, {_LISTEN_THERE}.",
+        )
+        if in_doubt:
+            what = f"the acknowledgements and replies of {counted(in_doubt, 'message', 'messages')} go to {address}"
+            problem = f"{what}, the address of this source in an earlier run. If messages remain, {_LISTEN_THERE}"
+    return problem
+
+
+def unheard_text(unheard: Unheard, to: str, local: str, earlier: str) -> str:
     """Return why a destination that responds makes no progress.
 
     Args:
         to: The destination's URL.
         local: The address for its acknowledgements; :data:`MC_ANONYMOUS` if they are polled.
+        earlier: The address of an earlier run that it was given instead; "" if none.
     """
     times = f"{unheard.times} times with success but no content"
     if not unheard.number:
         return f"{to} has answered the end of the Sequence {unheard.identifier} {times}"
     said = f"{to} has answered message {unheard.number} of the Sequence {unheard.identifier} {times}"
+    if earlier:
+        what = "the reply to it, if it has the request," if unheard.wants_reply else "its acknowledgements"
+        where = f"{earlier}, the address of this source in an earlier run"
+        return f"{said}: it sends {what} to {where}. If messages remain, {_LISTEN_THERE}"
     if local == MC_ANONYMOUS:
         what = "reply" if unheard.wants_reply else "acknowledgement"
         return f"{said}, and no poll has brought the {what} yet"

@@ -24,6 +24,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.messages import ANONYMOUS, MAX_MESSAGE_NUMBER
 from holdfast.core.records import Record
+from holdfast.core.sending.outboxes.earlier_address import earlier_address
 from holdfast.core.versions import Versions
 from holdfast.endpoint.engine.engine import Engine
 from holdfast.endpoint.engine.owning_loop import OwningLoop
@@ -239,7 +240,9 @@ class Calls:
             said = f"{code} and {reason}" if code.startswith("HTTP ") else f"the fault {code}: {reason}"
             self.progress.problem = f"{self.to} answered with {said}"
         elif isinstance(effect, Unheard):
-            self.progress.problem = unheard_text(effect, self.to, self.local)
+            self.progress.problem = unheard_text(
+                effect, self.to, self.local, earlier_address(self.lanes[effect.key].outbox)
+            )
             self._warn_of_silence(effect)
         elif isinstance(effect, Stopped):
             self._stopped(effect)

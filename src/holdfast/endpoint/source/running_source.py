@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -40,7 +41,7 @@ from holdfast.endpoint.logs import log, log_incident
 from holdfast.endpoint.sending.listener import Listener
 from holdfast.endpoint.sending.policies import SequencePolicies
 from holdfast.endpoint.sending.sender import Sender
-from holdfast.endpoint.sending.stopped import elsewhere, nothing_to_resume, retracted_text
+from holdfast.endpoint.sending.stopped import elsewhere, log_earlier_addresses, nothing_to_resume, retracted_text
 from holdfast.endpoint.source.calls import Calls
 from holdfast.endpoint.source.enqueued_messages import EnqueuedMessages
 from holdfast.endpoint.source.http_settings import SourceHTTP
@@ -169,6 +170,7 @@ class RunningSource:
         outbound, now = engine.protocol.outbound, engine.clock()
         calls.to = _destination_of(settings.location, settings.to, snapshot, outbound, now)
         self._journal = engine.keep_journal(settings.journal, settings.location, None, inbound, snapshot)
+        self._progress.problem = log_earlier_addresses(outbound.outboxes.values(), local) or self._progress.problem
         # Before the outboxes may send: an answer looks for its lane.
         calls.take_up()
         callbacks.begin(engine, inbound.assurance, settings.envelopes)
@@ -199,8 +201,14 @@ class RunningSource:
         mark = self.calls.given.mark
         self._listener = Listener(self.engine, self._settings.envelopes, self._sender.pauses, mark)
         spooling = self._settings.envelopes.spooling(self.store.create_content)
-        self.server = await listen_for_answers(self._listener.handle, *http.listen, spooling)
-        return http.address or f"http://{http.listen[0]}:{self.server.port}/"
+        host, port = http.listen
+        earlier = 0 if port or http.address else _earlier_port(host, self.store.load())
+        with contextlib.suppress(ConfigurationError):  # another program listens there by now
+            if earlier:
+                self.server = await listen_for_answers(self._listener.handle, host, earlier, spooling)
+        if self.server is None:
+            self.server = await listen_for_answers(self._listener.handle, host, port, spooling)
+        return http.address or f"http://{host}:{self.server.port}/"
 
     async def close(self, timeout: float) -> None:
         """End every Sequence without unacknowledged messages, for up to ``timeout`` seconds; close the store."""
@@ -369,6 +377,13 @@ def _destination_of(
                 outbox.resume(outbox.lifecycle.choices, now)  # the reason was the other destination's
         return to
     return to if to in known or not alike else min(alike)
+
+
+def _earlier_port(host: str, snapshot: Snapshot) -> int:
+    """Return the port at which open Sequences expect this side's listener of any port; 0 if there are none."""
+    listened = re.compile(rf"http://{re.escape(host)}:(\d+)/")
+    addresses = (state.get("acks_to", "") for state in snapshot.sequences.values() if state["role"] == "source")
+    return next((int(found[1]) for address in addresses if (found := listened.fullmatch(address))), 0)
 
 
 def _same_place(one: str, other: str) -> bool:

@@ -77,6 +77,8 @@ class OutboundCreation:
         source.control.message_ids[Request.CREATE.value] = source.local_id
         source.address = self._address_of(outbox, source)
         if not is_polled(source.address) and not context.composer.is_anonymous(source):
+            if versions.rm.can.creates:
+                source.acks_to = source.address or context.local
             source.secret = self._secrets.get(outbox.to) or self._new_identifier().rpartition(":")[2]
         if not versions.rm.can.creates:
             source.identifier = source.local_id

@@ -318,9 +318,6 @@ class Outbox:
     def _nothing(self, source: RMSource, now: float, why: Why) -> None:
         pass
 
-    def _save(self, source: RMSource, now: float, why: Why) -> None:
-        self._commit.save(source.local_id, source)
-
     # --- transmission ---------------------------------------------------------------------------------------------
 
     def _send_due_request(self, source: RMSource, now: float, why: Why) -> None:
@@ -581,7 +578,6 @@ _DO: dict[SourceAction, Callable[[Outbox, RMSource, float, Why], None]] = {
     SourceAction.SEND_TERMINATE: Outbox._send_due_request,
     SourceAction.TRANSMIT: Outbox._transmit,
     SourceAction.BEGIN: Outbox._begin_sending,
-    SourceAction.SAVE: Outbox._save,
     SourceAction.REPORT_REFUSED: Outbox._report_refused,
     SourceAction.STOP_NUMBERING: Outbox._stop_numbering,
     SourceAction.REPORT_ACKNOWLEDGEMENT: Outbox._report_acknowledgement,

@@ -341,6 +341,8 @@ class OutboxRecords:
 
     def doubtful(self, source: RMSource) -> AcknowledgementRanges:
         """Return the unacknowledged numbers that the peer may have."""
+        if source.is_final:
+            return AcknowledgementRanges()  # WS-RM 3.9: the ranges never change again
         found = AcknowledgementRanges(source.acknowledged.gaps(self.highest_left(source)))
         for number in source.flight.untaken:
             if number > source.numbers.sent_before:  # an earlier process did not transmit it either
