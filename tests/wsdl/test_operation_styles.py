@@ -86,6 +86,16 @@ def test_a_body_of_one_value_takes_exactly_one(given: tuple[Any, ...], named: di
         made.request(made.operation("Do"), given, named)
 
 
+@pytest.mark.parametrize("name", ["value", "_value_1"])
+def test_the_one_value_of_a_body_may_be_named(name: str) -> None:
+    """A fault's detail always is: app.fault() takes the fields of a detail by name."""
+    made = bare("int")
+    do = made.operation("Do")
+    assert made.request(do, (), {name: 5}) == made.request(do, (5,), {})
+    with pytest.raises(EnvelopeError, match="It is named 'value', not 'timeout'"):
+        made.request(do, (), {"timeout": 5})
+
+
 # --- RPC style, and parts ---------------------------------------------------------------------------------------------
 
 PART = '<wsdl:part name="p" element="v:In"/>'

@@ -100,7 +100,10 @@ def prepared(
         return writer.item(kind, values, element.name)
     if not isinstance(kind, zeep.xsd.ComplexType):
         given = (*arguments, *values.values())
-        if len(given) != 1 or set(values) - {"value"}:
+        wrong = next((name for name in values if name not in ("value", "_value_1")), None)
+        if wrong is not None:
+            raise EnvelopeError(f"{element.name} is one value without fields. It is named 'value', not '{wrong}'.")
+        if len(given) != 1:
             raise EnvelopeError(f"{element.name} is one value without fields, and {len(given)} are given.")
         return writer.item(kind, given[0], element.name)
     kind, values = writer.typed(kind, values, "")
