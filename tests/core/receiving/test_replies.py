@@ -501,6 +501,17 @@ def test_a_fault_for_the_address_none_is_discarded() -> None:
 
 
 @either_version
+def test_a_message_with_the_reply_to_none_is_one_way_and_sends_no_fault(rm: str) -> None:
+    endpoint, (identifier, _) = without_offer(rm)
+    endpoint.send(identifier, 1, message_id="urn:m1", reply_to=NONE_EPR, fault_to=FAULTS)
+    (record,) = endpoint.records()
+    assert not record.wants_reply
+    endpoint.pass_time(endpoint.policy.acknowledgement_interval)
+    assert said_at(endpoint) == [(b"", identifier, ((1, 1),))]
+    assert not any(sent.to == FAULTS.address for sent in endpoint.transmitted)
+
+
+@either_version
 def test_messages_with_the_same_message_id_are_distinct_by_their_numbers(rm: str) -> None:
     endpoint, identifier = requester(rm, True)
     for number in (1, 2):
