@@ -13,6 +13,7 @@ from holdfast.cluster.group.pictures import group_of
 from holdfast.cluster.group.shared_topic import SharedTopic
 from holdfast.cluster.group.verification import verify_cluster
 from holdfast.core.records import Batch, Record
+from holdfast.core.states.inbound import DestinationState
 from holdfast.store import directory
 from holdfast.store.address import with_partition
 from holdfast.store.kafka.address import read_kafka_address
@@ -24,10 +25,15 @@ from holdfast.store.records import SEQUENCE, encode_state, name_key
 pytestmark = pytest.mark.nightly
 
 
+def sequence(accepted: int) -> dict[str, Any]:
+    """The state of a Sequence that has accepted the messages up to a number."""
+    return {"accepted": [1, accepted], "state": DestinationState.CREATED.value}
+
+
 def batch(number: int, body: bytes = b"<x/>") -> Batch:
     record = Record("urn:s", number + 1, "urn:a", body, 1.0)
     queues = {} if number else {"orders": {"kind": "queue", "partitions": 1}}
-    return Batch(queues, [("orders", 0, number, record)], sequences={"urn:s": {"accepted": [1, number + 1]}})
+    return Batch(queues, [("orders", 0, number, record)], sequences={"urn:s": sequence(number + 1)})
 
 
 def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[int], Any], tmp_path: Path) -> None:
@@ -58,7 +64,7 @@ def test_a_cluster_is_checked_while_its_stores_are_open(kafka_nodes: Callable[[i
         place = read_kafka_address(with_partition(location, 0)).place
         assert verify_cluster(location, reads_all=True).caches == 1
         engine = open_without_log(place / directory.ENGINE, place, compacts=True)
-        engine.put(name_key(SEQUENCE, "urn:s"), encode_state({"accepted": [1, 9]}))
+        engine.put(name_key(SEQUENCE, "urn:s"), encode_state(sequence(9)))
         engine.close()
         assert any("has another value of the key" in one for one in verify_cluster(location, reads_all=True).problems)
     finally:
