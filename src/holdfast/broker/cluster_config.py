@@ -17,7 +17,7 @@ from holdfast.endpoint.logs import SECONDS_LEFT
 from holdfast.exceptions import ConfigurationError, clause
 from holdfast.http.reasons import tls_reason
 from holdfast.http.tls import ClientTLS, ServerTLS
-from holdfast.http.urls import split_url
+from holdfast.http.urls import in_url, split_url
 from holdfast.settings import File, Port, Unit, Within
 
 NODE_VARIABLE: Final = "HOLDFAST_NODE"
@@ -200,8 +200,7 @@ class ClusterConfig:
             return given
         if not port:
             return None
-        host = public_host(self.host)
-        return f"{self.scheme}://[{host}]:{port}" if ":" in host else f"{self.scheme}://{host}:{port}"
+        return f"{self.scheme}://{in_url(public_host(self.host))}:{port}"
 
     def check_certificate(self) -> float | None:
         """Check the node's certificate as :meth:`NodeTLS.valid_until` does.

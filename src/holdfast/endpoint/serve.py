@@ -30,6 +30,7 @@ from holdfast.endpoint.workers.supervisor import Post
 from holdfast.exceptions import StoreDamaged
 from holdfast.http.exchange import Handler, HTTPLimits
 from holdfast.http.server.server import HTTPServer
+from holdfast.http.urls import in_url
 from holdfast.settings import check_callable
 
 _START: Final = "the start"
@@ -186,7 +187,7 @@ class Service:
     def url(self) -> str:
         """The URL of the message listener."""
         scheme = "https" if self._listeners.ssl_context is not None else "http"
-        return f"{scheme}://{_in_url(self._listeners.host)}:{self._server.port}/"
+        return f"{scheme}://{in_url(self._listeners.host)}:{self._server.port}/"
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -332,8 +333,4 @@ def _guard(admin: AdminListener) -> Guard:
 
 
 def _url(admin: AdminListener, host: str, port: int) -> str:
-    return f"{'https' if admin.ssl_context is not None else 'http'}://{_in_url(host)}:{port}"
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return f"{'https' if admin.ssl_context is not None else 'http'}://{in_url(host)}:{port}"

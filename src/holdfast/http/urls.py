@@ -26,8 +26,13 @@ class Origin(NamedTuple):
     @property
     def authority(self) -> str:
         """Return the value of the Host header, without the scheme's default port."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = in_url(self.host)
         return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+def in_url(host: str) -> str:
+    """Return a host as URLs and the Host header name it: an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+    return f"[{host}]" if ":" in host else host
 
 
 def split_url(url: str) -> SplitResult:

@@ -64,6 +64,14 @@ async def waiting(serve: Any, tmp_path: Path, request: Any) -> AsyncIterator[Wai
     go.set()
 
 
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if "event='address.changed'" in line]
 
@@ -76,6 +84,20 @@ async def test_a_listener_of_any_port_gets_the_port_of_the_earlier_run(
         waiting.go.set()
         reply = await source.request("<a/>", action="urn:a", message_id="urn:m:1", timeout=60)
     assert reply.body_bytes == b"<b/>" and not told(caplog)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+async def test_the_address_of_a_listener_of_ipv6_is_a_url_and_stays_the_same(serve: Any, tmp_path: Path) -> None:
+    app = Destination(":memory:", http=DestinationHTTP(allow_addresses=["http://[::1]"]))
+    app.on("urn:a")(lambda message: "<b/>")
+    service, addresses = await serve(app), set()
+    for _ in range(2):
+        async with Source(service.url, tmp_path / "out", http=SourceHTTP(listen=("::1", 0)), policy=QUICK) as source:
+            addresses.add(source._running.calls.local)
+            assert (await source.request("<a/>", action="urn:a", timeout=60)).body_bytes == b"<b/>"
+            await source.close(0.0)  # the Sequence stays open
+    (address,) = addresses
+    assert address.startswith("http://[::1]:")
 
 
 @pytest.mark.parametrize("how", ["another port", "none"])

@@ -18,6 +18,7 @@ from holdfast.cli.running.serve import journal_option, restored_option
 from holdfast.cli.running.workers import become_node, become_worker, tell_ready, worker_options
 from holdfast.client.command_options import no_effect
 from holdfast.exceptions import ConfigurationError, counted
+from holdfast.http.urls import in_url
 
 if TYPE_CHECKING:
     from holdfast.broker.broker import Broker
@@ -307,5 +308,4 @@ def _partitions(config: BrokerConfig, is_old: bool) -> str:
 
 
 def _url(host: str, port: int, secure: bool) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"{'https' if secure else 'http'}://{name}:{port or '(any free port)'}/"
+    return f"{'https' if secure else 'http'}://{in_url(host)}:{port or '(any free port)'}/"

@@ -51,7 +51,7 @@ from holdfast.endpoint.worker import check_no_cluster
 from holdfast.exceptions import ConfigurationError, DeliveryError, StoreFailed
 from holdfast.http.exchange import Exchange
 from holdfast.http.server.server import HTTPServer
-from holdfast.http.urls import parse_url
+from holdfast.http.urls import in_url, parse_url
 from holdfast.store import Store, Transactional, is_sql, shown, store_exists
 
 _REPLIES = DestinationPolicy(
@@ -208,7 +208,7 @@ class RunningSource:
                 self.server = await listen_for_answers(self._listener.handle, host, earlier, spooling)
         if self.server is None:
             self.server = await listen_for_answers(self._listener.handle, host, port, spooling)
-        return http.address or f"http://{host}:{self.server.port}/"
+        return http.address or f"http://{in_url(host)}:{self.server.port}/"
 
     async def close(self, timeout: float) -> None:
         """End every Sequence without unacknowledged messages, for up to ``timeout`` seconds; close the store."""
@@ -381,7 +381,7 @@ def _destination_of(
 
 def _earlier_port(host: str, snapshot: Snapshot) -> int:
     """Return the port at which open Sequences expect this side's listener of any port; 0 if there are none."""
-    listened = re.compile(rf"http://{re.escape(host)}:(\d+)/")
+    listened = re.compile(rf"http://{re.escape(in_url(host))}:(\d+)/")
     addresses = (state.get("acks_to", "") for state in snapshot.sequences.values() if state["role"] == "source")
     return next((int(found[1]) for address in addresses if (found := listened.fullmatch(address))), 0)
 

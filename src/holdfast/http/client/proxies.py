@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.exceptions import ConfigurationError
 from holdfast.http.reasons import reason_of
 from holdfast.http.tls_transport import TLSTransport
-from holdfast.http.urls import Origin
+from holdfast.http.urls import Origin, in_url
 
 MAX_ANSWER = 16 * 1024
 """Largest header section of a proxy's answer to CONNECT, in bytes."""
@@ -100,7 +100,7 @@ async def open_tunnel(
     where = f"the proxy {proxy.host}:{proxy.port}"
     plain, opening = await open_plain(proxy, _Opening)
     try:
-        authority = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+        authority = f"{in_url(origin.host)}:{origin.port}"
         head = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n"
         if proxy.authorization:
             head += f"Proxy-Authorization: {proxy.authorization}\r\n"

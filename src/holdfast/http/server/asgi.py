@@ -25,6 +25,7 @@ from holdfast.http.server.refusals import (
     Refusing,
 )
 from holdfast.http.tls import PeerCertificate
+from holdfast.http.urls import in_url
 
 logger = logging.getLogger(__name__)
 
@@ -319,7 +320,7 @@ def _request(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Request:
     peer = None
     if client is not None:
         host, port = client
-        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        peer = f"{in_url(host)}:{port}"
     target = (path or "/") + (f"?{query}" if query else "")
     is_secure = scope.get("scheme", "http") == "https"
     return Request(scope["method"], target, headers, body, peer, is_secure, _certificate(scope), root)

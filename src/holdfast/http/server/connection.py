@@ -24,6 +24,7 @@ from holdfast.http.server.refusals import Refusal
 from holdfast.http.server.request_head import origin_form, refusal_of
 from holdfast.http.server.server_exchange import LARGE_BODY, STREAMING, WAITING, AnsweringConnection, ServerExchange
 from holdfast.http.tls import PeerCertificate
+from holdfast.http.urls import in_url
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class Connection(asyncio.Protocol, AnsweringConnection, Peer):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.host = peer[0]
-            self.peer = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+            self.peer = f"{in_url(peer[0])}:{peer[1]}"
         if server.secure:
             self.certificate = PeerCertificate.of(transport.get_extra_info("ssl_object"))
         limit = server.limits.max_connections

@@ -22,6 +22,7 @@ import click
 from holdfast.client.command_options import AWAY, away_option, have_answer, no_effect, own_words
 from holdfast.client.option_types import Count
 from holdfast.exceptions import ConfigurationError, HoldfastError, counted
+from holdfast.http.urls import in_url
 from holdfast.pipeline.jobs.command import (
     WAIT_AT_END,
     command_session,
@@ -66,8 +67,7 @@ def _served(collector: PipelineCollector, host: str, port: int) -> Iterator[None
     from holdfast.pipeline.jobs.metrics_listener import MetricsListener
 
     with MetricsListener(collector, host, port) as listener:
-        at = f"[{host}]" if ":" in host else host
-        click.echo(f"metrics at http://{at}:{listener.port}/metrics", err=True)
+        click.echo(f"metrics at http://{in_url(host)}:{listener.port}/metrics", err=True)
         yield
 
 
