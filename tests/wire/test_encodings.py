@@ -27,6 +27,14 @@ def test_the_first_bytes_show_the_encoding_whatever_is_declared(encoding: str, d
     assert parse_element(in_utf8(document(declared, TEXT).encode(encoding))).text == TEXT
 
 
+@pytest.mark.parametrize("declared", ["", "UTF-8"])
+@pytest.mark.parametrize("encoding", [*MARKED, "utf-8"])
+def test_a_document_within_a_document_keeps_its_declaration(encoding: str, declared: str) -> None:
+    inner = document("UTF-8", TEXT)
+    whole = document(declared, f" <![CDATA[ {inner} ]]> ")
+    assert parse_element(in_utf8(whole.encode(encoding))).text == f"  {inner}  "
+
+
 @pytest.mark.parametrize(
     "encoding", ["ISO-8859-1", "latin1", "windows-1252", "cp437", "UTF-8", "utf-7", "Big5", "ascii"]
 )

@@ -1,6 +1,6 @@
 """Long texts in every place of a message: how long they take to read must not grow faster than they do.
 
-Covers wire/text.py. A quadratic search takes many minutes here.
+Covers wire/text.py and wire/body.py. A quadratic search takes many minutes here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.exceptions import EnvelopeError
 from holdfast.wire import decode
+from holdfast.wire.body import in_utf8
 
 LENGTH = 1 << 18
 SOAP_1_1, SOAP_1_2 = "http://schemas.xmlsoap.org/soap/envelope/", "http://www.w3.org/2003/05/soap-envelope"
@@ -76,3 +77,11 @@ def test_a_message_with_a_long_text_is_read_in_linear_time(place: str, unit: str
     text = f"<s:Envelope {spaces}><s:Header>{header}</s:Header><s:Body>{body}</s:Body></s:Envelope>"
     data = text.replace("{}", unit * (LENGTH // len(unit.encode()))).encode()
     assert len(refusal(data)) < 1_000
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("before", [b"", b"<a>"])
+@pytest.mark.parametrize("unit", [b" ", b"<?xml ", b"<?xml encoding='a' ", b"encoding=", b"<", b"=' "])
+def test_the_declaration_of_a_document_is_sought_in_linear_time(mark: bytes, before: bytes, unit: bytes) -> None:
+    document = before + unit * (LENGTH // len(unit))
+    assert in_utf8(mark + document) == document

@@ -26,6 +26,8 @@ xml:id that is not a name."""
 
 
 _DECLARATION = re.compile(r"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z][\w.-]*)["'][^>]*\?>\s*""", re.ASCII)
+_LONGEST_DECLARATION = 200
+"""Characters. Only what begins the document is its declaration: a CDATA section may have that of another one."""
 _MARKS = {
     b"\xff\xfe\0\0": "utf-32",
     b"\0\0\xfe\xff": "utf-32",
@@ -52,7 +54,7 @@ def in_utf8(document: bytes) -> bytes:
         EnvelopeError: It is not in that encoding.
     """
     encoding = next((name for mark, name in _MARKS.items() if document.startswith(mark)), "")
-    declared = None if encoding else _DECLARATION.match(document[:200].decode("latin-1"))
+    declared = None if encoding else _DECLARATION.match(document[:_LONGEST_DECLARATION].decode("latin-1"))
     if declared is not None and _is_wider_than_ascii(declared[1]):
         encoding = declared[1]
     if not encoding:
@@ -63,7 +65,8 @@ def in_utf8(document: bytes) -> bytes:
         text = document.decode(encoding).removeprefix("\ufeff")
     except (UnicodeError, LookupError):
         raise EnvelopeError(f"the body is not in the encoding {encoding}") from None
-    return _DECLARATION.sub("", text, count=1).encode()
+    found = _DECLARATION.match(text[:_LONGEST_DECLARATION])
+    return (text if found is None else text[found.end() :]).encode()
 
 
 def _is_wider_than_ascii(declared: str) -> bool:
