@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Destination, DestinationPolicy, NotAcknowledged, Source, SourcePolicy
-from holdfast.core.events import Unheard
+from holdfast.core.events import Ended, Stopped, Unheard
 from holdfast.core.queues.queue_limit import QueueLimit
 from holdfast.endpoint.source.pending_sends import NO_ROOM, Progress, note_failure, note_room
 from holdfast.testing.ports import free_ports
@@ -56,6 +56,19 @@ async def test_each_silent_message_is_logged_once(caplog: pytest.LogCaptureFixtu
     lines = [record.message for record in caplog.records if "destination.silent" in record.message]
     assert len(lines) == 16
     assert len([line for line in lines if "message_number=0" in line]) == 4
+
+
+async def test_what_happens_to_the_replies_of_callbacks_is_no_problem_of_the_program() -> None:
+    """A service may offer a Sequence for them. Its outbox has no lane, and an error would end the turn of the engine."""
+    key = "urn:offered:1"
+    async with Source("http://127.0.0.1:9/", ":memory:") as source:
+        for effect in (
+            Ended(key),
+            Unheard(key, "urn:1", 0, 3, wants_reply=False, seconds=1.0),
+            Stopped(key, "code", "reason", 0, 1),
+        ):
+            source._running.calls.tell(effect)
+        assert source.progress.problem == "" and not source._running.calls.lanes
 
 
 def test_a_full_buffer_is_the_problem_only_while_there_is_no_other() -> None:

@@ -56,6 +56,9 @@ from holdfast.store import IN_MEMORY, Store, shown
 REPLY_SECONDS = 60.0
 """Seconds without an answer to a request after which the log names the destination silent: a handler takes time."""
 
+_OF_LANES = (Submitted, Acknowledged, Discarded, Declined, Unheard, Stopped, Ended)
+"""Effects about one outbox."""
+
 
 class Calls:
     """Pending calls of a running source."""
@@ -223,6 +226,8 @@ class Calls:
     # --- what the protocol reports ---------------------------------------------------------------------------------
 
     def tell(self, effect: Effect) -> None:
+        if isinstance(effect, _OF_LANES) and effect.key not in self.lanes:
+            return  # a service offered a Sequence for the replies of callbacks: nobody here waits for what is in it
         if isinstance(effect, Submitted):
             self._submitted(effect)
         elif isinstance(effect, Acknowledged):
