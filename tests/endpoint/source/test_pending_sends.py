@@ -59,7 +59,7 @@ async def test_each_silent_message_is_logged_once(caplog: pytest.LogCaptureFixtu
 
 
 async def test_what_happens_to_the_replies_of_callbacks_is_no_problem_of_the_program() -> None:
-    """A service may offer a Sequence for them. Its outbox has no lane, and an error would end the turn of the engine."""
+    """A service may offer a Sequence for them. It has no lane, and an error would end the turn of the engine."""
     key = "urn:offered:1"
     async with Source("http://127.0.0.1:9/", ":memory:") as source:
         for effect in (
