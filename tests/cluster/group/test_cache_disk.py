@@ -19,6 +19,8 @@ from holdfast.cluster.group.membership import GroupMembership
 from holdfast.cluster.group.notes import Notes, report_note
 
 MB = 1 << 20
+NOTE_SECONDS = 1.0
+"""Seconds from the writing of a note until all nodes have read it."""
 
 
 class Disk(CacheDisk):
@@ -83,6 +85,29 @@ def test_a_real_disk_is_short_while_a_file_fills_it(mount_disk: Callable[[int], 
     assert gone.look(1.0, None, has_failed=False).startswith(f"its cache at {place / 'none'} cannot be")
 
 
+def test_a_node_makes_way_later_each_time_that_the_others_could_not_help() -> None:
+    disk = Disk()
+    assert not disk.makes_way(0.0, None), "it has room"
+    disk.free = 0
+    disk.look(1.0, 0, has_failed=False)
+    assert disk.makes_way(1.0, None) and disk.makes_way(1.1, True), "it had no partitions yet, and takes none"
+    now, waited = 2.0, []
+    for _ in range(9):
+        assert not disk.makes_way(now, False)
+        began = now
+        while not disk.makes_way(now, True):
+            now += INTERVAL
+        waited.append(now - began)
+    assert waited == [min(LONGEST_PAUSE, 3 * INTERVAL * 2**count) for count in range(1, 10)]
+    disk.free = 1000 * MB
+    while disk.look(now, None, has_failed=False):
+        now += INTERVAL
+    assert not disk.makes_way(now, True)
+    disk.free = 0
+    disk.look(now + INTERVAL, 0, has_failed=False)
+    assert [disk.makes_way(now + seconds, True) for seconds in (1, 3, 4)] == [False, False, True]
+
+
 # --- a cluster -------------------------------------------------------------------------------------------------------
 
 
@@ -91,6 +116,8 @@ class Disks(Group):
 
     def __init__(self, seed: int, membership: type[GroupMembership] = GroupMembership) -> None:
         self.notes = Notes()
+        self.said: list[tuple[float, tuple[str, bytes]]] = []
+        """The notes that are on their way, and when they were written."""
         self.disks: dict[Process, Disk] = {}
         self.idle: set[str] = set()
         """Members that get no partitions."""
@@ -111,16 +138,19 @@ class Disks(Group):
     def note(self, process: Process, moved: frozenset[int]) -> None:
         membership = process.membership
         short = self.disks[process].look(self.now, None, has_failed=False)
-        makes_way = not membership.members or self.notes.has_room_beside(process.node, membership.members)
+        while self.said and self.said[0][0] + NOTE_SECONDS <= self.now:
+            self.notes.read([self.said.pop(0)[1]])
+        members = membership.members
+        beside = self.notes.has_room_beside(process.node, members) if members else None
         membership.noted(
             is_drained=False,
             is_cut_off=False,
             now=self.now,
             moved=moved,
             short=short,
-            makes_way=bool(short) and makes_way,
+            makes_way=self.disks[process].makes_way(self.now, beside),
         )
-        self.notes.read([report_note(process.node, process.since, membership.report)])
+        self.said.append((self.now, report_note(process.node, process.since, membership.report)))
 
     def turn(self, process: Process) -> None:
         if process not in self.leaving and process.membership.wants_partitions == (process.member in self.idle):
@@ -202,6 +232,18 @@ def test_partitions_stay_where_they_are_once_each_node_knows_who_has_room(room: 
         disk.free = 1000 * MB
     group.run(12 * POLICY.lease, faults=False)
     assert {*group.places()} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_that_share_one_disk_all_keep_their_partitions(seed: int) -> None:
+    group = Disks(seed)
+    group.run(8 * POLICY.lease, faults=False)
+    before = group.places()
+    for disk in group.disks.values():
+        disk.free = 10 * MB
+    for _ in range(40):
+        group.run(1.0, faults=False)
+        assert (group.places(), group.idle) == (before, set())
 
 
 class KeepsWhatItHas(GroupMembership):

@@ -105,6 +105,17 @@ def test_a_node_is_cut_off_if_most_others_cannot_reach_it(unreachable: dict[str,
 
 
 @pytest.mark.parametrize(
+    ("report", "has_room"),
+    [(Report(), True), (Report(short="full"), False), (Report(failed={1: "no memory"}), False), (None, False)],
+)
+def test_only_a_node_that_reports_neither_a_full_disk_nor_failures_has_room(
+    report: Report | None, has_room: bool
+) -> None:
+    notes = Notes(dict([] if report is None else [report_note("b", 1.5, report)]))
+    assert notes.has_room_beside("a", [member("a"), member("b")]) == has_room
+
+
+@pytest.mark.parametrize(
     "text", [b"", b"[", b"[" * 100_000, b"[]", b"{}", b'{"since": "x"}', b'{"since": 1.5, "failed": [1]}', b"\xff"]
 )
 def test_what_is_no_note_has_no_effect(text: bytes) -> None:

@@ -395,6 +395,8 @@ class _GroupAgent:
         # Nodes of two versions would both serve a moved partition, so it is the group's until all have this one.
         are_moves_safe = not self._notes.without_moves(membership.members)
         short = self._look_at_disk(now)
+        # At the start, before the other nodes and what they report are known, any of them may have room.
+        is_known = self._are_notes_complete and bool(membership.members)
         membership.noted(
             is_drained=self._notes.is_drained(node, self._since),
             is_cut_off=self._notes.is_cut_off(node, membership.members),
@@ -407,11 +409,8 @@ class _GroupAgent:
             ),
             tables={one.node: self._notes.report_of(one).tables for one in membership.members if one.node != node},
             short=short,
-            # At the start, before the other nodes and what they report are known, any of them may have room.
-            makes_way=bool(short)
-            and (
-                not (self._are_notes_complete and membership.members)
-                or self._notes.has_room_beside(node, membership.members)
+            makes_way=self._disk.makes_way(
+                now, self._notes.has_room_beside(node, membership.members) if is_known else None
             ),
         )
         for partition in membership.declined - self._told_declined:

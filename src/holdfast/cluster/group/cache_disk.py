@@ -19,6 +19,9 @@ LONGEST_PAUSE: Final = 300.0
 forgotten."""
 _ROOM_BYTES: Final = 2 * CACHE_BYTES
 """Bytes that end a shortage: the store of an empty partition accepts messages then."""
+_PATIENCE: Final = 3 * INTERVAL
+"""Seconds from a shortage to the handover, the first time. Meanwhile, nodes with caches on the same disk report that
+they are short too."""
 _PROBE: Final = "probe"
 
 
@@ -39,6 +42,8 @@ class CacheDisk:
         self._wanted = 0
         self._next = 0.0
         self._room_since: float | None = None
+        self._patience = _PATIENCE
+        self._gives_at: float | None = None
         self.why = ""
 
     def look(self, now: float, wanted: int | None, *, has_failed: bool) -> str:
@@ -64,6 +69,24 @@ class CacheDisk:
         if self.why and self._room_since is not None and now >= self._room_since + self._pause:
             self.why, self._pause = "", min(LONGEST_PAUSE, 2 * self._pause)
         return self.why
+
+    def makes_way(self, now: float, has_room_beside: bool | None) -> bool:
+        """Whether the node leaves its partitions to others. Each time they cannot serve them, it waits longer.
+
+        Args:
+            now: The time.
+            has_room_beside: Whether another node can serve them; None: unknown, because this node has just started.
+        """
+        made_way = self._gives_at is not None and now >= self._gives_at
+        if not self.why:
+            self._gives_at, self._patience = None, _PATIENCE
+        elif has_room_beside is False:
+            self._gives_at = None
+            if made_way:
+                self._patience = min(LONGEST_PAUSE, 2 * self._patience)
+        elif self._gives_at is None:
+            self._gives_at = now if has_room_beside is None else now + self._patience
+        return self._gives_at is not None and now >= self._gives_at
 
     def _shortage(self) -> str:
         least = max(self._wanted, _ROOM_BYTES if self.why else CACHE_BYTES)

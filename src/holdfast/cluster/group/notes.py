@@ -115,11 +115,13 @@ class Notes:
         return self.are_of(member.node, member.since)
 
     def has_room_beside(self, node: str, members: Iterable[GroupMember]) -> bool:
-        """Whether another node than this one takes partitions, and has room for them as far as is known."""
+        """Whether another node than this one takes partitions, and reports that it has room and no failures."""
         found = list(members)
         return any(
             one.node != node
+            and self.has_report(one)
             and not self.report_of(one).short
+            and not self.report_of(one).failed
             and not self.is_drained(one.node, one.since)
             and not self.is_cut_off(one.node, found)
             for one in found
